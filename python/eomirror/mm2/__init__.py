@@ -1,1 +1,1 @@
-"""Going on where another replicator stopped, at its very next record."""
+"""Resumes a flow of another replicator at its very next record, and hands it back."""

@@ -1,20 +1,20 @@
 """
 Takes a link over from MirrorMaker 2, in place: its next record becomes the link's first.
 
-The order is what makes it exact:
+The order of the steps makes it exact:
 
 1. refuse while MM2 runs: its workers are members of their group, its topics grow;
-2. with exactly-once, fence its transactional ids: what it had open is aborted, and it cannot write any more;
-3. read what it has committed, and compare the ends of both logs of every partition (`eomirror.mm2.resume_offset`);
-4. see once more that nothing has grown since 1;
-5. publish the link's first generation with all first positions, what was taken from where, and what the comparison
-   tells the offset map, in one transaction (`eomirror.link.owner`).  A link that was handed back to MM2 gets a new
-   generation; its positions, and that it may run again, are committed together behind that.
+2. with exactly-once, fence its transactional ids: its open transactions are aborted, and it cannot write any more;
+3. read its committed offsets, and compare the ends of both logs of every partition (`eomirror.mm2.resume_offset`);
+4. check again that no topic has grown since 1;
+5. publish the link's first generation with all first positions, the origin of each, and the ranges that the comparison
+   found for the offset map, in one transaction (`eomirror.link.owner`).  A link that was handed back to MM2 gets a new
+   generation; its positions, and the mark that it may run again, are committed together after that.
 
 A link that has run gets a new generation too, with first positions of the partitions that it has none of; the others
-keep theirs.  So topics are taken over in groups: none of them is mirrored twice, or by nobody knows whom.
+keep theirs.  So topics can be taken over in groups, and every topic has exactly one replicator at any time.
 
-Nothing is committed unless every partition is certain, or its offset was given by hand.
+Positions are committed only if every partition is certain, or its offset was given by hand.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ __all__ = ["Adoption", "PartitionAdoption", "adopt_mm2"]
 #: A worker that was killed stays a member of its group for its session timeout: 10 s by default.
 PATIENCE_SECONDS = 20.0
 
-#: For so long MM2's topics must not grow: longer than the interval of its heartbeats.
+#: MM2's topics must not grow for this time, which is longer than the interval of its heartbeats.
 WATCH_SECONDS = 3.0
 
 _LOOK_SECONDS = 0.5
-# records of the copy to compare: first so many, then ten times as many while they do not tell enough
+# Records of the copy to compare: ten times as many while the result is ambiguous.
 _DEPTHS = (2_000, 20_000, 200_000, 2_000_000)
-# source records before the committed one that are compared as well
+# Source records before the committed one that are compared as well.
 _CONTEXT = 200
 _FURTHEST = 1_000_000
 
@@ -66,16 +66,15 @@ _FURTHEST = 1_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
     """
-    What was found, and whether it was committed.
+    Result of an adoption.
 
     Attributes:
-        link: Name of the link.
-        place: Where MM2 kept its source offsets.
-        transactional: Whether MM2 committed them in the transactions of the records.
+        place: Topic in which MM2 kept its source offsets.
+        transactional: True if MM2 committed them in the transactions of the records.
         partitions: Every partition of the link that MM2 knows, or whose copy has records.
         left_out: Partitions that MM2 has mirrored and the link does not mirror.
-        passed_over: Records in MM2's topics that are not its own: where, and what is wrong with them.
-        generation: Of the link, with which the positions were committed; None when nothing was.
+        passed_over: Records in MM2's topics that are not its own: location and error.
+        generation: Generation with which the positions were committed; None if they were not.
     """
 
     link: str
@@ -88,11 +87,11 @@ class Adoption:
 
     @property
     def problems(self) -> tuple[PartitionAdoption, ...]:
-        """Partitions of which it is not known where to go on."""
+        """Partitions whose resume offset is unknown."""
         return tuple(each for each in self.partitions if each.problem)
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Returns the fields for ``-o json``."""
         return {
             "link": self.link,
             "place": self.place,
@@ -116,30 +115,29 @@ def adopt_mm2(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Adoption:
     """
-    Make MM2's next records the next records of a link, in the partitions of which it has no position of its own.
+    Makes MM2's next records the next records of a link, in the partitions of which it has no position of its own.
 
-    Those are all, of a link that never ran or that was handed back to MM2.
+    These are all partitions of a link that never ran or that was handed back to MM2.
 
     Args:
-        config: The configuration that the mirror will run with.
-        link: Name of the link; needed where there are several.
-        flow: Where MM2 keeps what it knows; by default as its dedicated mode does, with the link's aliases.
-        at: Source offsets to go on at, for partitions that the caller knows better.
-        dry_run: Only look: fences nothing, creates nothing, commits nothing.
-        on_event: Told in a few words what is being done.
-        clock: Where time comes from.
+        config: Configuration that the mirror will run with.
+        link: Name of the link; required if there are several.
+        flow: Names of MM2's topics and group; by default those of its dedicated mode, with the link's aliases.
+        at: Resume offsets on the source, which overrule MM2's.
+        dry_run: Only inspect: fences nothing, creates nothing, commits nothing.
+        on_event: Receives a short text for each step.
 
     Returns:
-        What was found.  It was committed if ``generation`` says so: with ``dry_run``, or where a partition has a
-        problem, nothing was.
+        The result.  It was committed if ``generation`` is set: with ``dry_run``, or if a partition has a
+        problem, it was not.
 
     Raises:
         UsageError: The configuration has several links and none was named, or ``at`` names a partition that the link
             does not mirror, or has a position of.
-        DifferenceError: MM2 still runs, or wrote while we looked.
+        DifferenceError: MM2 still runs, or wrote during the adoption.
         SupersededError: A mirror runs the link.
-        StateError: The link has positions of all that it mirrors, or what MM2 left is not readable.
-        MirrorError: A cluster cannot be reached or refuses us.
+        StateError: The link has positions of all partitions, or MM2's state is not readable.
+        MirrorError: A cluster cannot be reached or refuses the request.
     """
     chosen = config.only_link(link)
     look = _Look(
@@ -198,14 +196,14 @@ class _Look:
             raise self._has_run()
         refuse_unknown(self._at, targets, partitions, positioned)
         copies = {targets[source.topic] for source in partitions}
-        # where names are equal, others may write the copies as well
+        # With equal names, applications may write to the copies as well.
         own = () if self._link.naming.kind == "identity" else tuple(sorted(copies))
         before = self._refuse_running(own)
         tasks = self._state.tasks()
         if tasks and not dry_run:
             self._tell(f"fencing {tasks} transactional ids of MirrorMaker 2")
             self._state.fence(tasks)
-            # what it had open was aborted, which is written into the same logs
+            # Its open transactions were aborted, which added markers to the same logs.
             before = self._state.signs(own)
         committed = self._state.committed()
         adoption = self._judged(
@@ -231,7 +229,7 @@ class _Look:
     # -- may it be taken? ------------------------------------------------------------------------
 
     def _positioned(self) -> frozenset[SourcePartition]:
-        """Partitions of which the link has positions that count: none if it was handed back."""
+        """Returns the partitions with a valid position of the link: none if it was handed back."""
         topic = self._names.control_topic
         if self._target.describe_topics([topic])[topic] is None:
             return frozenset()
@@ -250,7 +248,7 @@ class _Look:
         )
 
     def _refuse_running(self, copies: Sequence[str]) -> dict[tuple[str, int], int]:
-        """Wait until nobody is in its group, then watch its topics; what they end with."""
+        """Waits until MM2's group is empty, then watches its topics; returns their log ends."""
         deadline = Deadline(PATIENCE_SECONDS, self._clock)
         while True:
             group = self._state.group()
@@ -260,7 +258,7 @@ class _Look:
                 raise self._running(f"in its group {self._flow.group}: {', '.join(group.members)}")
             self._tell(f"waiting for {', '.join(group.members)} to leave the group {self._flow.group}")
             self._clock.sleep(_LOOK_SECONDS)
-        self._tell(f"watching for {WATCH_SECONDS:g} s whether MirrorMaker 2 writes")
+        self._tell(f"watching for {WATCH_SECONDS:g} s for writes of MirrorMaker 2")
         before = self._state.signs(copies)
         watched = Deadline(WATCH_SECONDS, self._clock)
         while not watched.passed:
@@ -289,12 +287,12 @@ class _Look:
     # -- where to go on? -------------------------------------------------------------------------
 
     def _copies(self, targets: Collection[str]) -> dict[str, int]:
-        """Partitions of the target topics that exist."""
+        """Returns the partition counts of the target topics that exist."""
         found = self._target.describe_topics(sorted(set(targets)))
         return {name: facts.partitions for name, facts in found.items() if facts is not None}
 
     def _partitions(self, targets: Mapping[str, str], copies: Mapping[str, int]) -> list[SourcePartition]:
-        """Partitions of the source that have a copy."""
+        """Returns the partitions of the source that have a copy."""
         sources = {
             topic: facts.partitions
             for topic, facts in self._source.describe_topics(sorted(targets)).items()
@@ -376,13 +374,13 @@ class _Look:
         alignment, last, has_committed = Alignment(()), None, False
         copy: list[RecordDigest] = []
         log: list[RecordDigest] = []
-        # what is chosen by hand needs no proof; a short look fills the offset map, if it can
+        # An offset chosen by hand needs no proof; a short comparison fills the offset map if it can.
         for depth in _DEPTHS if chosen is None else _DEPTHS[:1]:
             first = max(copy_start, copy_end - depth)
             copy = self._tails["target"].read(*target, first, copy_end, timestamps=timestamps)
             last = copy[-1].offset if copy else None
             to_end = False
-            # further back where that does not tell: three in four of the source's offsets may be markers
+            # Further back if the result is ambiguous: three in four of the source's offsets may be markers.
             for context in dict.fromkeys((_CONTEXT, min(4 * len(copy) + _CONTEXT, _FURTHEST))):
                 low = start if committed is None else max(start, min(committed + 1, end) - context)
                 for name, high in (("source", stable), ("uncommitted", end)):
@@ -452,7 +450,7 @@ class _Look:
             *self._clusters,
             run=run,
             clock=self._clock,
-            # one that has run is not taken back: whoever hands it back now did not ask for that
+            # A link that has run is not taken back: if it was handed back during this adoption, that was not requested.
             take_back=not positioned,
             adopt={source: _known(each.resume) for source, each in resumed.items()},
             predecessors=predecessors,
@@ -460,7 +458,7 @@ class _Look:
             hanging_client=target_hanging_client,
         )
         try:
-            # the last look before the positions are committed
+            # The last check before the positions are committed.
             if {where: end for where, end in self._state.signs(own).items() if where in before} != before:
                 raise self._running("its topics have grown since they were read")
             if self._positioned() != positioned:

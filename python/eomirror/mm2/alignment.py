@@ -1,8 +1,8 @@
 """
-Which source record was mirrored last, told from the ends of both logs: pure.
+Finds the source record that was mirrored last, from the ends of both logs. Pure.
 
-An at-least-once mirror commits its source offsets now and then (MM2: every minute), and starts again behind the last
-one that it committed.  So its copy, read from the end, is a chain of *runs*::
+An at-least-once mirror commits its source offsets periodically (MM2: every minute), and restarts behind the last
+committed one.  So its copy, read from the end, is a chain of *runs*::
 
     source   ... 97 98 99 100 101 102 103 104 105 106        committed: 99
     copy     ... 97 98 99 100 101 102 | 100 101 102 103
@@ -11,18 +11,18 @@ one that it committed.  So its copy, read from the end, is a chain of *runs*::
 Every run is the source in order.  The run in which the committed offset was passed may have begun anywhere before
 it, and each later one began at the first record behind it.  The answer is the furthest record that any run reached.
 
-So all readings of the copy as such a chain are followed at once, record by record, and what each of them says of
-the furthest record is kept.  Where records are unlike each other, as timestamps make them, there is one reading.
-Where they repeat themselves there may be several, and then nothing in the logs tells which one is true.
+All readings of the copy as such a chain are followed at once, record by record, and the furthest record of each is
+kept.  If records are distinct, as timestamps make them, there is one reading.  If they repeat there may be several, and
+then the logs do not tell which one is true.
 
-A record of the copy that is not among the compared ones of the source is older than they are, if only such stand
-before it; else no reading goes on.  But where the source was not read to its end, it may as well be newer, of a run
+A record of the copy that is not among the compared ones of the source is older than they are, if only such records are
+before it; else no reading continues.  But if the source was not read to its end, it may be newer, of a run
 that got further than the source was read, and was followed by another one::
 
     source   97 98 99 100 101 102 | not read: 103 ...        committed: 99
     copy     ... 5000 5001 5002 | 100 101
 
-So there no reading goes on at all, and more of the source has to be read.  That a record which is older than the
+Then no reading continues at all, and more of the source has to be read.  The case that a record which is older than the
 compared ones equals one of them, and no other compared one, is not considered.
 """
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Alignment", "align"]
 
-# more readings than that are not followed: records repeat themselves
+# Readings are followed up to this number: more mean that records repeat.
 _MOST_READINGS = 2_000
 
-# where a run stands that is at a record before the compared ones; and where there is no run yet
+# State of a run at a record before the compared ones; and state before the first run.
 _OLDER = -1
 _NOWHERE = -2
 
@@ -49,11 +49,11 @@ _NOWHERE = -2
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """
-    What the ends of the two logs tell.
+    Result of the comparison of two log ends.
 
     Attributes:
-        candidates: Source offsets that may be the last mirrored one, ascending.  One: that is it.  None: the copy
-            does not end as the source goes on.
+        candidates: Source offsets that may be the last mirrored one, ascending.  One: it is certain.  None: the copy
+            does not end like the source.
         pairs: Source and target offset of the records of the last run, ascending; empty unless there is exactly one
             candidate.
     """
@@ -71,17 +71,17 @@ def align(
     to_end: bool = True,
 ) -> Alignment:
     """
-    Find the source record that was mirrored last.
+    Finds the source record that was mirrored last.
 
     Args:
         source: The source from some records before the committed offset on, at least as far as ``target`` has records.
         target: The end of the copy.
-        committed: The last source offset that the mirror committed; None when it committed none.
-        from_start: Whether ``target`` is the whole copy, of which nothing was deleted.
-        to_end: Whether ``source`` goes to the end of its log, so that nothing in the copy can be newer.
+        committed: The last source offset that the mirror committed; None if it committed none.
+        from_start: True if ``target`` is the whole copy, of which no record was deleted.
+        to_end: True if ``source`` goes to the end of its log, so that no record of the copy can be newer.
 
     Returns:
-        The candidates.  ``committed`` itself is one when the copy ends with its record.
+        The candidates.  ``committed`` itself is one if the copy ends with its record.
     """
     behind = sum(record.offset <= (-1 if committed is None else committed) for record in source)
     reached = _reached(
@@ -104,7 +104,7 @@ def _reached(
     to_end: bool,
 ) -> list[int]:
     """
-    Source indexes that may be the furthest mirrored one.
+    Returns the source indexes that may be the furthest mirrored one.
 
     A reading is (late, at, furthest).  Early, before the last commit, runs begin at ``behind`` or before it; late,
     at ``behind`` only.  A run that is at the committed record, or further, may be the one in which it was committed.
@@ -119,7 +119,7 @@ def _reached(
         following: set[tuple[bool, int, int]] = set()
         for late, at, furthest in readings:
             if not here and to_end and not late and at < 0:
-                # behind a record that is known, one that is not may as well be newer than what was read
+                # Behind a known record, an unknown one may be newer than the records that were read.
                 following.add((late, _OLDER, furthest))
             for place in _places(here, at, behind, late=late, anywhere=anywhere):
                 reached = max(furthest, place)
@@ -133,14 +133,18 @@ def _reached(
 
 
 def _places(here: list[int], at: int, behind: int, *, late: bool, anywhere: bool) -> Iterator[int]:
-    """Where the run can be after a record that equals those at ``here`` on the source."""
+    """Yields the possible indexes of the run after a record that equals those at ``here`` on the source."""
     for place in here:
         if (place == at + 1 and at != _NOWHERE) or anywhere or (place == behind if late else place <= behind):
             yield place
 
 
 def _between(places: Mapping[bytes, list[int]], target: list[bytes], behind: int) -> list[int]:
-    """Likewise, without following every reading: from where the last run may have ended to all that the copy holds."""
+    """
+    Returns a superset of `_reached` without following every reading.
+
+    It extends from the last possible end of a run to the furthest record that the copy holds.
+    """
     ends = [place for place in places.get(target[-1], ()) if place >= behind - 1]
     held = {place for digest in set(target) for place in places.get(digest, ())}
     return sorted(place for place in held if ends and place >= ends[0])
@@ -149,7 +153,7 @@ def _between(places: Mapping[bytes, list[int]], target: list[bytes], behind: int
 def _last_run(
     source: Sequence[RecordDigest], target: Sequence[RecordDigest], reached: int
 ) -> tuple[tuple[int, int], ...]:
-    """Offsets of the records of the last run, if it is the one that got furthest."""
+    """Returns the offsets of the last run's records, if it is the run that got furthest."""
     pairs: list[tuple[int, int]] = []
     for theirs, ours in zip(reversed(source[: reached + 1]), reversed(target), strict=False):
         if theirs.digest != ours.digest:

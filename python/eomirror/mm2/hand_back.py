@@ -1,22 +1,23 @@
 """
-Gives a link back to MirrorMaker 2: MM2's next record is the one that the link would have mirrored next.
+Hands a link back to MirrorMaker 2: MM2's next record is the one that the link would have mirrored next.
 
-The order is what makes it exact:
+The order of the steps makes it exact:
 
-1. refuse while MM2 runs: a member of its group would go on with what it has in memory;
-2. take the link, which fences every lane it ever had: nothing of ours can be committed any more;
-3. read the positions, and what MM2 knows already;
+1. refuse while MM2 runs: a member of its group would resume with the offsets in its memory;
+2. take the link, which fences every lane it ever had: no lane can commit any more;
+3. read the positions, and MM2's present offsets;
 4. commit a source offset for every partition into ``mm2-offsets.SOURCE.internal``, under the key bytes that Kafka
-   Connect looks for (`eomirror.records.connect_offsets`), and in the same transaction into control that MM2 mirrors now: a
-   run of the link is refused from then on, and so is handing back what MM2 has moved on since.  `eomirror adopt` takes
-   the link back.
+   Connect looks for (`eomirror.records.connect_offsets`), and in the same transaction a record in control that MM2
+   mirrors the link.  After it, a run of the link is refused, and so is a second hand-over, which would move MM2 back.
+   `eomirror adopt` takes the link back.
 
-A position is the next source offset to mirror, behind markers and aborted records; MM2 stores the last one it has
-dealt with and goes on behind it.  So the offset that is written is the position minus one, whatever is there.
+A position is the next source offset to mirror, behind markers and aborted records; MM2 stores the last offset that it
+has processed and resumes behind it.  So the written offset is the position minus one, whatever record is there.
 
-A position at 0 has no such offset, and one of a source topic that was created anew since says nothing of the new one,
-of which the link has mirrored no record: MM2 begins both at the beginning, where it knows no offset.  So what it had
-there is taken away; it would go on behind that, past records that nobody has mirrored.
+A position at 0 has no such offset, and a position of a recreated source topic is not valid for the new one, of which
+the
+link has mirrored no record: MM2 begins both at their beginning if it knows no offset.  So its old offset there is
+deleted; otherwise it would resume behind that, and skip records that were never mirrored.
 """
 
 from __future__ import annotations
@@ -48,20 +49,19 @@ if TYPE_CHECKING:
 
 __all__ = ["HandBack", "HandedBack", "goes_on", "hand_back_to_mm2", "source_offsets"]
 
-# what Connect creates
+# Connect's default partition count.
 _PARTITIONS = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedBack:
     """
-    One partition.
+    Hand-over of one partition.
 
     Attributes:
-        topic: On the source.
-        partition: Its number.
+        topic: Source topic.
         goes_on: Source offset that MM2 fetches first.
-        had: What MM2 had committed before; None for nothing.
+        had: MM2's offset before; None for none.
     """
 
     topic: str
@@ -73,13 +73,12 @@ class HandedBack:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandBack:
     """
-    What was, or would be, written.
+    Result of a hand-over.
 
     Attributes:
-        link: Name of the link.
         place: MM2's topic of source offsets.
         partitions: Every partition that has a position.
-        committed: Whether it was.
+        committed: True if the offsets were written.
     """
 
     link: str
@@ -88,7 +87,7 @@ class HandBack:
     committed: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Returns the fields for ``-o json``."""
         return {
             "link": self.link,
             "place": self.place,
@@ -107,15 +106,14 @@ def hand_back_to_mm2(
     clock: Clock = SYSTEM_CLOCK,
 ) -> HandBack:
     """
-    Tell MM2 where to go on in every partition of a link, and end the link.
+    Writes MM2's resume offset of every partition of a link, and ends the link.
 
     Args:
-        config: The configuration that the mirror ran with.
-        link: Name of the link; needed where there are several.
-        flow: Where MM2 keeps what it knows; by default as its dedicated mode does, with the link's aliases.
-        dry_run: Only look: fences nothing, writes nothing.
-        on_event: Told in a few words what is being done.
-        clock: Where time comes from.
+        config: Configuration that the mirror ran with.
+        link: Name of the link; required if there are several.
+        flow: Names of MM2's topics and group; by default those of its dedicated mode, with the link's aliases.
+        dry_run: Only inspect: fences nothing, writes nothing.
+        on_event: Receives a short text for each step.
 
     Raises:
         UsageError: The configuration has several links and none was named.
@@ -123,7 +121,7 @@ def hand_back_to_mm2(
         SupersededError: The link runs.
         StateError: The link has no positions or was handed back before, MM2 has never run there, or a record is not
             readable.
-        MirrorError: A cluster cannot be reached or refuses us.
+        MirrorError: A cluster cannot be reached or refuses the request.
     """
     chosen = config.only_link(link)
     return_ = _Return(
@@ -143,11 +141,11 @@ def goes_on(
     positions: Mapping[SourcePartition, Position], sources: Mapping[str, TopicFacts | None]
 ) -> dict[SourcePartition, int]:
     """
-    Source offset that MM2 must fetch first in every partition (pure).
+    Returns the source offset that MM2 must fetch first in every partition. Pure.
 
     Args:
-        positions: Of the link.
-        sources: The source topics now; None for one that does not exist, of which the position is all that is known.
+        positions: Positions of the link.
+        sources: The source topics; None for one that does not exist, of which only the position is known.
     """
 
     def is_another(position: Position) -> bool:
@@ -167,17 +165,16 @@ def source_offsets(
     partitions: int,
 ) -> list[MetadataRecord]:
     """
-    Records for MM2's topic of source offsets (pure).
+    Returns the records for MM2's topic of source offsets. Pure.
 
     Args:
         going_on: Source offset that MM2 must fetch first, by partition.
-        had: What it had committed before.
-        flow: The flow of MM2.
-        partitions: How many its topic has.
+        had: MM2's offsets before.
+        partitions: Partition count of MM2's topic.
     """
     records = []
     for source, offset in going_on.items():
-        # where it knows no offset it begins at the beginning
+        # Without an offset MM2 begins at the beginning.
         if offset > 0 or had.get(source) is not None:
             key, value = encode_source_offset(source, max(0, offset - 1), flow)
             number = connect_partition(key, partitions)
@@ -210,7 +207,7 @@ class _Return:
         positions = self._positions()
         if not positions:
             raise StateError(
-                f"link {self._link.name} has mirrored nothing that could be handed back",
+                f"link {self._link.name} has mirrored no partition that could be handed back",
                 fix="compare the name of the link with that of the run; just start MirrorMaker 2",
             )
         partitions = self._offsets_partitions()
@@ -228,7 +225,7 @@ class _Return:
         try:
             owner.acquire(self._link.lanes, discovery.prepare())
             try:
-                # nothing of ours can be committed from here on
+                # From here no lane can commit.
                 going_on = self._going_on(self._positions())
                 had = self._had()
                 self._tell(f"writing {len(going_on)} source offsets to {self._flow.offsets_topic}")
@@ -246,7 +243,7 @@ class _Return:
         return self._found(going_on, had, committed=True)
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         self._state.close()
         self._reader.close()
         self._admin.close()
@@ -260,7 +257,7 @@ class _Return:
             {source.topic for source, offset in found.items() if offset != positions[source].offset}
         )
         for topic in anew:
-            self._tell(f"source topic {topic} was created anew: MirrorMaker 2 begins at its beginning")
+            self._tell(f"source topic {topic} was recreated: MirrorMaker 2 begins at its beginning")
         return found
 
     def _positions(self) -> Mapping[SourcePartition, Position]:
@@ -270,7 +267,7 @@ class _Return:
         return valid_positions(self._reader.read(topic)[1])
 
     def _refuse_handed_over(self) -> None:
-        """MM2 may have gone on since: our positions would send it back."""
+        """Raises if the link was handed back before: MM2 may have advanced, and our positions would rewind it."""
         topic = self._names.control_topic
         if self._admin.describe_topics([topic])[topic] is not None:
             records = self._reader.read(topic, wait_for_open=False)[1]

@@ -1,9 +1,9 @@
 """
-Where to go on in one partition that MirrorMaker 2 has mirrored: pure, facts in and a verdict out.
+Decides the resume offset of one partition that MirrorMaker 2 has mirrored. Pure.
 
-With exactly-once MM2 commits the offset of the last record together with the record, so the offset is believed where
-the copy does end with that record.  Without, the offset is a lower bound, and the ends of the two logs must tell
-(`eomirror.mm2.alignment`); where they do not tell one offset, nothing is guessed.
+With exactly-once, MM2 commits the offset of the last record together with the record, so the offset is valid if
+the copy ends with that record.  Without it, the offset is a lower bound, and the ends of the two logs have to give
+the answer (`eomirror.mm2.alignment`); if they do not give exactly one offset, none is guessed.
 """
 
 from __future__ import annotations
@@ -23,29 +23,28 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionAdoption", "PartitionFacts", "furthest_sync", "judge", "refuse_unknown"]
 
-#: So many candidates are shown; that there is more than one is known then.
+#: Number of candidates to show; more do not help.
 MOST_CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
     """
-    What is known of a partition that MM2 has mirrored.
+    Facts of a partition that MM2 has mirrored.
 
     Attributes:
-        source: The source partition.
-        target_topic: Where its records went.
+        target_topic: Topic of its copy.
         committed: Source offset that MM2 committed last; None for none.
-        contradicted: Its source offsets contradict each other.
-        transactional: MM2 committed that offset in the transaction of the record.
+        contradicted: True if its source offsets contradict each other.
+        transactional: True if MM2 committed that offset in the transaction of the record.
         synced: Furthest source offset of an offset sync whose two records are equal; None for none.
         source_start: Log start of the source partition.
         source_end: Its high watermark.
-        has_committed: Whether the source still has the record at ``committed``.
+        has_committed: True if the source still has the record at ``committed``.
         target_end: High watermark of the copy.
         last: Offset of the last record of the copy; None if none was found.
-        alignment: What the ends of the logs tell.
-        chosen: Where the user says to go on; None if nothing was said.
+        alignment: Comparison of the ends of the logs.
+        chosen: Resume offset that the user chose; None for none.
     """
 
     source: SourcePartition
@@ -66,18 +65,17 @@ class PartitionFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAdoption:
     """
-    Where one partition goes on.
+    Resume offset of one partition, with the evidence.
 
     Attributes:
-        source: The source partition.
-        target_topic: Where its records go.
+        target_topic: Topic of its copy.
         committed: Source offset that MM2 committed last; None for none.
-        resume: Source offset to go on at; None when it is not known, or when there is nothing to go on from.
-        target_offset: Of the last record of the copy; None for none.
-        evidence: Why ``resume`` is right; with ``resume`` None and no problem, why nothing is adopted.
-        problem: Why it is not known where to go on; empty if it is.
-        candidates: Source offsets to go on at, of which one may be right, when there is a problem.
-        ranges: Source offset, target offset and count of records that both logs were seen to hold.
+        resume: Source offset to resume at; None if it is unknown, or if no record was mirrored.
+        target_offset: Offset of the last record of the copy; None for none.
+        evidence: Proof of ``resume``; with ``resume`` None and no problem, the reason that nothing is adopted.
+        problem: Reason that the resume offset is unknown; empty if it is known.
+        candidates: Possible resume offsets, of which one may be right, if there is a problem.
+        ranges: Source offset, target offset and record count of ranges that both logs hold.
     """
 
     source: SourcePartition
@@ -91,7 +89,7 @@ class PartitionAdoption:
     ranges: tuple[tuple[int, int, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Returns the fields for ``-o json``."""
         body = asdict(self)
         source, _ = body.pop("source"), body.pop("ranges")
         return {
@@ -106,9 +104,9 @@ def furthest_sync(
     syncs: Iterable[OffsetSync], source: Sequence[RecordDigest], copy: Sequence[RecordDigest]
 ) -> int | None:
     """
-    Furthest source offset of a sync that is of this flow, which has then come so far; None for none.
+    Returns the furthest source offset of a sync of this flow, which has mirrored that far; None for none.
 
-    One topic of syncs may hold those of the opposite flow, about its own topic of the same name: they say nothing of
+    One topic of syncs may hold those of the opposite flow, about its own topic of the same name: they do not concern
     this one.  A sync of this flow names two equal records.
     """
     theirs = {record.offset: record.digest for record in source}
@@ -124,7 +122,7 @@ def furthest_sync(
 
 
 def judge(facts: PartitionFacts) -> PartitionAdoption:
-    """Say where to go on, or why that cannot be said."""
+    """Decides the resume offset, or the problem that prevents it."""
     committed = facts.committed
     if facts.chosen is not None:
         return _resume(facts, facts.chosen, "chosen by hand")
@@ -142,31 +140,31 @@ def judge(facts: PartitionFacts) -> PartitionAdoption:
         return _problem(
             facts,
             f"MM2 has mirrored offset {committed}, but the source ends at {facts.source_end}: it was truncated, or "
-            "its topic was created anew",
+            "its topic was recreated",
             (),
         )
     candidates = facts.alignment.candidates
     if facts.synced is not None and len(candidates) > 1:
-        # the record of a sync was acknowledged: the copy goes at least so far
+        # The record of a sync was acknowledged: the copy goes at least that far.
         candidates = tuple(each for each in candidates if each >= facts.synced)
     if committed is not None and facts.transactional:
         return _exactly_once(facts, committed, candidates)
     if len(candidates) == 1:
         (last,) = candidates
-        # what lies between it and a commit beyond it was dealt with: markers, or what was dropped on purpose
+        # Offsets between it and a commit beyond it were processed: markers, or records that were dropped on purpose.
         resume = last + 1 if committed is None else max(last, committed) + 1
         return _resume(facts, resume, f"the copy ends with the source's record {last}", last)
     if candidates:
         return _problem(
             facts,
-            "records repeat themselves: the end of the copy fits several places of the source",
+            "records repeat: the end of the copy matches several places of the source",
             tuple(each + 1 for each in candidates),
         )
     if facts.last is None:
         return _problem(facts, "the copy has no record left to compare with the source", _behind(facts))
     return _problem(
         facts,
-        "the copy does not end as the source goes on: somebody else writes to it, records were changed on the way, or "
+        "the copy does not end like the source: another producer writes to it, records were changed on the way, or "
         "retention and compaction removed what could be compared",
         _behind(facts),
     )
@@ -184,7 +182,7 @@ def _exactly_once(facts: PartitionFacts, committed: int, candidates: tuple[int, 
         return _resume(facts, committed + 1, f"{together}, which the source no longer has: not confirmed")
     return _problem(
         facts,
-        f"MM2 committed offset {committed}, but the copy does not end with that record: somebody else writes to it, "
+        f"MM2 committed offset {committed}, but the copy does not end with that record: another producer writes to it, "
         "records were changed on the way, or exactly-once was not on all the time",
         tuple(each + 1 for each in candidates) or _behind(facts),
     )
@@ -221,7 +219,7 @@ def _problem(facts: PartitionFacts, problem: str, candidates: tuple[int, ...]) -
 
 
 def _ranges(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """Records that follow each other without a hole on both sides, as one range."""
+    """Merges pairs that are consecutive on both sides into ranges."""
     found: list[tuple[int, int, int]] = []
     for source, target in pairs:
         if found and (source, target) == (found[-1][0] + found[-1][2], found[-1][1] + found[-1][2]):
@@ -238,16 +236,16 @@ def refuse_unknown(
     positioned: Collection[SourcePartition] = (),
 ) -> None:
     """
-    Refuse offsets that nothing would come of (pure).
+    Refuses chosen offsets that would have no effect. Pure.
 
     Args:
-        chosen: Partitions of which the user says where they go on.
+        chosen: Partitions whose resume offset the user chose.
         targets: Target topic of every source topic of the link.
-        partitions: Those that have a copy, and that the link has no position of.
-        positioned: Those that it has one of.
+        partitions: Partitions that have a copy and no position.
+        positioned: Partitions that have a position.
 
     Raises:
-        UsageError: The link does not mirror one of them, it has no copy, or it goes on by itself; names it.
+        UsageError: The link does not mirror one of them, it has no copy, or it has a position; names it.
     """
     for source in sorted(set(chosen) - set(partitions)):
         if source.topic not in targets:
@@ -257,7 +255,7 @@ def refuse_unknown(
             )
         if source in positioned:
             raise UsageError(
-                f"--at {source}: the link mirrors this partition already, and goes on behind its own position",
+                f"--at {source}: the link mirrors this partition already, and resumes at its own position",
                 fix=f"leave it out; to move it all the same, `eomirror run CONFIG --adopt {source}=OFFSET`",
             )
         raise UsageError(

@@ -1,14 +1,14 @@
 """
-What MirrorMaker 2 left on the target, and whether it still runs: asked of the brokers, decided elsewhere.
+Reads MirrorMaker 2's state on the target, and the signs that it runs, from the brokers.
 
-Signs that it runs, and what they are worth:
+Signs that it runs, and their value:
 
-* members of its Connect group (``SOURCE-mm2``): a worker that runs is one, and one that was killed stays one for the
-  session timeout (10 s by default).  This does not show a worker that the coordinator has lost sight of;
-* its source offsets and its copies grow: with exactly-once every second where it writes heartbeats, else every
+* members of its Connect group (``SOURCE-mm2``): a running worker is one, and a killed one stays one for the
+  session timeout (10 s by default).  A worker that the coordinator has lost sight of is not a member;
+* its source offsets and its copies grow: with exactly-once every second if it writes heartbeats, else every
   ``offset.flush.interval.ms`` (a minute), so that only an idle flow does not show here;
-* with exactly-once, fencing its transactional ids does not ask whether it runs: what it had open is aborted, and
-  what it tries later is refused.  An at-least-once worker that the coordinator lost sight of has no such end.
+* with exactly-once, fencing its transactional ids works whether it runs or not: its open transactions are aborted, and
+  later ones are refused.  An at-least-once worker that the coordinator lost sight of cannot be fenced.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Mm2Group:
     The group of a flow's Connect workers.
 
     Attributes:
-        state: As the coordinator calls it; empty when there is no such group.
+        state: State as the coordinator names it; empty if the group does not exist.
         members: Client id and host of every member.
     """
 
@@ -68,12 +68,12 @@ class Mm2Group:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """
-    What a flow has committed.
+    Committed offsets of a flow.
 
     Attributes:
-        offsets: Last mirrored source offset of every partition; None where somebody reset it.
-        contradictions: Partitions of which two records, under keys that are written differently, say different things.
-        transactional: Whether every commit that can be seen was made in a transaction.
+        offsets: Last mirrored source offset of every partition; None if it was reset.
+        contradictions: Partitions with two different offsets, under keys that are serialized differently.
+        transactional: True if every visible commit was made in a transaction.
     """
 
     offsets: Mapping[SourcePartition, int | None]
@@ -83,17 +83,13 @@ class Committed:
 
 class Mm2State:
     """
-    Reads what one flow of MM2 left.
+    Reads the state of one flow of MM2.
 
     Args:
-        link: The link that shall go on.
-        flow: The flow of MM2.
-        source: Source cluster.
-        target: Target cluster.
-        clock: Where time comes from.
+        link: The link that adopts the flow.
 
     Attributes:
-        passed_over: What stands in MM2's topics and is not its own, by place.
+        passed_over: Records in MM2's topics that are not its own, by location.
     """
 
     def __init__(
@@ -116,10 +112,10 @@ class Mm2State:
 
     def group(self) -> Mm2Group:
         """
-        Who is in the group of its workers.
+        Returns the members of the group of its workers.
 
         Raises:
-            AuthorizationError: We may not describe the group.
+            AuthorizationError: The group may not be described.
             ClusterError: The target cannot be reached.
         """
         target = self._clusters["target"]
@@ -130,7 +126,7 @@ class Mm2State:
         )
         try:
             with warnings.catch_warnings():
-                # its successor describes groups of consumers only, and Connect's is none (librdkafka 2.16)
+                # Its successor describes consumer groups only, which Connect's group is not (librdkafka 2.16).
                 warnings.simplefilter("ignore", DeprecationWarning)
                 found = client.list_groups(self._flow.group, timeout=_SECONDS)
         except KafkaException as raised:
@@ -146,10 +142,10 @@ class Mm2State:
 
     def signs(self, copies: Sequence[str]) -> dict[tuple[str, int], int]:
         """
-        Ends of what grows while MM2 works: open transactions included.
+        Returns the log ends that grow while MM2 works, open transactions included.
 
         Args:
-            copies: Target topics that nobody else writes.
+            copies: Target topics that only MM2 writes.
 
         Raises:
             ClusterError: The target cannot be asked.
@@ -170,9 +166,9 @@ class Mm2State:
 
     def committed(self) -> Committed:
         """
-        How far it has come; read to the very end, open transactions waited for.
+        Returns its committed offsets; reads to the very end and waits for open transactions.
 
-        A record whose key is none of Connect's is passed over by name; an unreadable one of this flow is refused.
+        A record with another key than Connect's is skipped and listed; an unreadable one of this flow is refused.
 
         Raises:
             ClusterError: The topic does not exist, or a transaction stays open in it.
@@ -195,7 +191,7 @@ class Mm2State:
         for record in records:
             lasts[record.partition] = max(record.offset, lasts.get(record.partition, -1))
             if not is_connect_key(record.key):
-                self._pass_over(f"{record.where}: its key is none of Kafka Connect: {record.key!r:.120}")
+                self._pass_over(f"{record.where}: its key is not a key of Kafka Connect: {record.key!r:.120}")
                 continue
             found = decode_source_offset(record.key, record.value, self._flow, where=record.where)
             if found is not None:
@@ -210,13 +206,13 @@ class Mm2State:
         return Committed(
             offsets,
             frozenset(contradictions),
-            # the record of a transaction is followed by its marker
+            # The record of a transaction is followed by its marker.
             bool(wanted) and all(ends[topic, number] > lasts[number] + 1 for number in wanted),
         )
 
     def tasks(self) -> int:
         """
-        How many tasks its last leader with exactly-once started; 0 without exactly-once.
+        Returns the task count of its last leader with exactly-once; 0 without exactly-once.
 
         Raises:
             StateError: The count is not readable.
@@ -234,13 +230,13 @@ class Mm2State:
 
     def fence(self, tasks: int) -> None:
         """
-        Abort what its tasks have open, and refuse what they try from now on: InitProducerId for every task's id.
+        Runs InitProducerId for every task's id: aborts its open transactions and fences its producers.
 
         Returns when all markers of aborted and committed transactions are written.
 
         Raises:
-            AuthorizationError: We may not use the ids.
-            MirrorError: The target refuses us.
+            AuthorizationError: The ids may not be used.
+            MirrorError: The target refuses the request.
         """
         fence(
             self._clusters["target"],
@@ -252,11 +248,13 @@ class Mm2State:
 
     def synced(self) -> dict[SourcePartition, tuple[OffsetSync, ...]]:
         """
-        The furthest offset syncs of every partition: one from either side, where MM2 may keep them.
+        Returns the furthest offset syncs of every partition: one from either side, where MM2 may keep them.
 
-        A sync is written when its record was acknowledged, so the mirror has come at least so far.  But where there is
-        a flow in the opposite direction, each of these topics may be that flow's instead, which names its syncs after
-        topics of its own: whose they are is for the caller to see.  What is not a sync is passed over by name.
+        A sync is written after its record was acknowledged, so the mirror has come at least that far.  With a flow in
+        the
+        opposite direction, each of these topics may belong to that flow, which names its syncs after topics of its own:
+        the
+        caller has to tell them apart.  Other records are skipped and listed.
 
         Raises:
             ClusterError: A cluster cannot be read.
@@ -284,7 +282,7 @@ class Mm2State:
         return syncs
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         for reader in self._readers.values():
             reader.close()
         for admin in self._admins.values():

@@ -123,7 +123,7 @@ def test_contradicting_offsets_are_refused_until_one_is_chosen() -> None:
         ("b-0", "does not mirror"),
         ("a-7", "no such partition"),
         ("late-0", "east.late on the target has no such"),
-        ("late-1", "goes on behind its own position"),
+        ("late-1", "resumes at its own position"),
     ],
 )
 def test_an_offset_for_what_cannot_be_taken_over_is_refused(chosen: str, said: str) -> None:
