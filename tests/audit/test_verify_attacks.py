@@ -69,7 +69,7 @@ POSITIONS: dict[str, tuple[Callable[[Position], Position], str]] = {
     "other-partition": (lambda p: replace(p, target_partition=1), "partition 1 of the target"),
     "other-topic": (
         lambda p: replace(p, target_topic=f"east.{LINK}.identical-lost"),
-        "was created anew since the position was committed",
+        "was recreated since the position was committed",
     ),
     "other-source": (lambda p: replace(p, topic_id="AAAAAAAAAAAAAAAAAAAAAA"), "source topic"),
 }

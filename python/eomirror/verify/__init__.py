@@ -1,1 +1,1 @@
-"""Proof that a link does what it promises, read from the clusters' logs."""
+"""Verifies a link's copies from the clusters' logs."""

@@ -1,8 +1,4 @@
-"""
-What was counted of a partition while it is compared, so that a comparison can be shown, kept, and gone on with.
-
-Pure.
-"""
+"""Counts of a partition's comparison, which can be shown, saved, and resumed. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +10,10 @@ __all__ = ["KINDS", "Found", "Tally"]
 #: Kinds of differences, worst first.
 KINDS = ("missing", "duplicate", "reordered", "altered", "foreign")
 
-#: So many holes of a log are kept.
+#: Holes of a log that are kept at most.
 MOST_HOLES = 100
 
-#: A difference: its kind, and the offsets on source and target of the records that show it.
+#: A difference: its kind, and the source and target offsets of its records.
 Found = tuple[str, int | None, int | None]
 
 
@@ -28,12 +24,12 @@ class Tally:
 
     Attributes:
         matched: Records (or, by key, keys) that agree.
-        differences: By kind.
-        source: What was read: records, bytes, aborted, control, left_out, position.
-        target: Likewise.
+        differences: Count by kind.
+        source: Counts of the source: records, bytes, aborted, control, left_out, position.
+        target: The same of the target.
         found: The first differences.
-        at: Source and target offset from which another comparison can go on; None while there is no such place.
-        whole: Whether all that was asked for is compared.
+        at: Source and target offset from which another comparison can resume; None while there is none.
+        whole: True if the whole requested range is compared.
         holes: Ranges of source offsets that no batch of the log has, unless a batch shows that it was compacted.
     """
 
@@ -47,14 +43,14 @@ class Tally:
     holes: tuple[tuple[int, int], ...] = ()
 
     def plus(self, later: Tally, *, show: int) -> Tally:
-        """What was counted here and then there; of the differences no more than ``show`` are kept."""
+        """Returns the sum of these counts and later ones; keeps at most ``show`` differences."""
         return Tally(
             matched=self.matched + later.matched,
             differences=_sum(self.differences, later.differences),
             source=_sum(self.source, later.source) | {"position": later.source.get("position", 0)},
             target=_sum(self.target, later.target) | {"position": later.target.get("position", 0)},
             found=(*self.found, *later.found)[:show],
-            # a side of which nothing was taken yet has not moved
+            # A side without any record read has not advanced.
             at=later.at if self.at is None or later.at is None else _furthest(self.at, later.at),
             whole=later.whole,
             holes=tuple(dict.fromkeys((*self.holes, *later.holes)))[:MOST_HOLES],
@@ -64,7 +60,7 @@ class Tally:
     def of(
         cls, counts: dict[str, Any], found: list[Found], at: tuple[int, int] | None, *, whole: bool
     ) -> Tally:
-        """From what `PartitionComparison` tells."""
+        """Makes the counts from `PartitionComparison`."""
         return cls(
             matched=counts["matched"],
             differences=counts["differences"],

@@ -1,4 +1,4 @@
-"""Where the logs of a comparison end now, for a reader that gets no further or wants to know what came meanwhile."""
+"""Reads the log ends of a comparison, to detect a stalled reader or records that arrived since."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ __all__ = ["LogEnd", "stalled"]
 
 class LogEnd:
     """
-    Asks both clusters; connects when it is asked first.
+    Reads log ends of both clusters; connects on first use.
 
     Args:
-        source: Source cluster.
-        target: Target cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
+        client_id: Client id that brokers see.
     """
 
     def __init__(self, source: Cluster, target: Cluster, *, client_id: str, clock: Clock) -> None:
@@ -34,10 +31,10 @@ class LogEnd:
 
     def stable(self, one: Scope) -> tuple[int, int]:
         """
-        Last stable offsets of a partition and its copy.
+        Returns the last stable offsets of a partition and its copy.
 
         Raises:
-            MirrorError: A cluster cannot be reached or refuses us, or a topic is gone.
+            MirrorError: A cluster cannot be reached or refuses the request, or a topic was deleted.
         """
         if not self._admins:
             self._admins = tuple(
@@ -54,16 +51,16 @@ class LogEnd:
 
     def check(self, one: Scope, reached: tuple[int, int], wanted: tuple[bool, bool]) -> None:
         """
-        Say why a comparison gets no further; nothing while a cluster cannot be reached, which is waited for.
+        Raises the reason that a comparison does not advance; returns while a cluster is unreachable, which may recover.
 
         Args:
-            one: What is compared.
-            reached: Offsets of source and target up to which it was read.
-            wanted: Whether more of source and target is waited for.
+            one: Scope of the comparison.
+            reached: Offsets of source and target up to which it has read.
+            wanted: True for each of source and target that has more to read.
 
         Raises:
-            TopicError: A log ends before what was there when the comparison began, or its brokers give nothing of it.
-            MirrorError: A cluster refuses us.
+            TopicError: A log ends before its end at the beginning of the comparison, or its brokers return no records.
+            MirrorError: A cluster refuses the request.
         """
         try:
             ends = self.stable(one)
@@ -75,11 +72,11 @@ class LogEnd:
                 raise TopicError(
                     why,
                     topic=part.topic,
-                    fix="verify again; if it comes back, look at what happens to the topic",
+                    fix="verify again; if it recurs, find out what changes the topic",
                 )
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Closes the open clients."""
         for admin in self._admins:
             admin.close()
         self._admins = ()
@@ -87,12 +84,12 @@ class LogEnd:
 
 def stalled(part: Range, reached: int, end: int) -> str:
     """
-    Why a log is not read any further; empty if it is read to where it shall be.
+    Returns the reason that a log is not read further; empty if it is read to its wanted end.
 
     Args:
-        part: What shall be read.
-        reached: Up to where it was.
-        end: Its last stable offset now.
+        part: The wanted range.
+        reached: Offset up to which it was read.
+        end: Its last stable offset.
     """
     where = f"{part.topic}-{part.partition}"
     if reached >= part.tail:
@@ -102,4 +99,4 @@ def stalled(part: Range, reached: int, end: int) -> str:
             f"{where} ends at {end} now, before {part.tail}, where it ended when the comparison began: it was created "
             "anew, truncated or restored from an older log meanwhile"
         )
-    return f"{where} was read to {reached}, and its brokers give nothing of what lies before {end}"
+    return f"{where} was read to {reached}, and its brokers return no records before {end}"

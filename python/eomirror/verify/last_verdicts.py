@@ -1,8 +1,4 @@
-"""
-What holds of the partitions of a link that is followed, round after round, also where a round was stopped.
-
-Pure.
-"""
+"""Keeps the latest verdicts of a followed link's partitions over all rounds, stopped ones included. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +12,17 @@ __all__ = ["Standing"]
 
 class Standing:
     """
-    Remembers the last whole verdict of each partition.
+    Tracks the last whole verdict of each partition.
 
-    A signal ends a round wherever it is.  What earlier rounds found out about the partitions that it did not come to
-    still holds: their differences above all.
+    A signal ends a round at any partition.  The verdicts of earlier rounds about the partitions that it did not reach
+    remain valid, above all their differences.
     """
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, int, str, int], PartitionVerdict] = {}
 
     def of(self, now: PartitionVerdict) -> PartitionVerdict:
-        """What is to be said, given what this round has found out."""
+        """Returns the verdict to report, given the verdict of this round."""
         one = now.scope
         where = (one.source.topic, one.source.partition, one.target.topic, one.target.partition)
         if now.whole:

@@ -1,4 +1,4 @@
-"""Who a link's origins are: clusters that it does not connect, and whose records it forwards."""
+"""Finds a link's origins: clusters that it does not connect, but whose records it forwards."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["with_origins"]
 
 
 class Identified(Protocol):
-    """Gives the id of a cluster: `eomirror.kafka.admin.identify`."""
+    """Returns the id of a cluster: `eomirror.kafka.admin.identify`."""
 
     def __call__(self, cluster: Cluster, *, client_id: str) -> str:
-        """The id, asked under a client id."""
+        """Returns the id, requested under a client id."""
 
 
 def with_origins(link: Link, clusters: Mapping[str, Cluster], identified: Identified = identify) -> Link:
     """
-    The link, with the ids of the clusters whose records it forwards: by them its loop guard tells records apart.
+    Returns the link with the ids of its origins, by which its loop guard distinguishes records.
 
     Args:
-        link: As configured.
+        link: The configured link.
         clusters: All clusters of the configuration, by alias.
-        identified: Gives the id of a cluster, asked under a client id.
+        identified: Returns the id of a cluster, requested under a client id.
 
     Raises:
-        ClusterError: One of these clusters cannot be reached or refuses us.
+        ClusterError: One of these clusters cannot be reached or refuses the request.
     """
     ids = dict(link.cluster_ids)
     for alias in link.origins or ():

@@ -28,20 +28,20 @@ __all__ = ["MOST_KEYS", "Comparer", "Progress", "plane_refusal"]
 _CONNECT_SECONDS = 30.0
 _STEP_SECONDS = 0.1
 _MESSAGES = 5000
-# so long neither side gives anything before somebody looks where the logs end
+# Seconds without records of either side, after which the log ends are checked.
 _PATIENCE_SECONDS = 60.0
 
-#: Keys of a compacted partition that are kept at a time, about 100 bytes each; more are compared in shares.
+#: Keys of a compacted partition in memory at a time, about 100 bytes each; more are compared in shares.
 MOST_KEYS = 1_000_000
 
-#: Told while a partition is compared: its scope, and what was counted so far.
+#: Called during a comparison with its scope and the counts so far.
 Progress = Callable[[Scope, Tally], None]
 
 _HISTORY = 65_536
 
 
 def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
-    """Why the native plane cannot read these clusters; empty if it can."""
+    """Returns the reason that the native plane cannot read these clusters; empty if it can."""
     role = LinkNames(link.state_name).client_id("verify")
     return "; ".join(
         f"{cluster.alias}: {name}: {why}"
@@ -53,12 +53,11 @@ def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
 @dataclass(slots=True)
 class _Kept:
     """
-    A comparison, which may go on with what is mirrored meanwhile.
+    A comparison that can resume with records that are mirrored later.
 
     Attributes:
-        of: What it is about: ids of both topics, name of the copy, whether timestamps are compared.
-        comparison: Itself.
-        before: What was counted of earlier topics of these names.
+        of: Its subject: ids of both topics, name of the copy, True if timestamps are compared.
+        before: Counts of earlier topics of these names.
         found: The first differences.
     """
 
@@ -68,7 +67,7 @@ class _Kept:
     found: list[Found] = field(default_factory=list)
 
     def tally(self, show: int, *, whole: bool) -> Tally:
-        """All that was counted."""
+        """Returns all counts."""
         tally = Tally.of(self.comparison.counts(), self.found, self.comparison.resume_at(), whole=whole)
         return tally if self.before is None else self.before.plus(tally, show=show)
 
@@ -78,17 +77,13 @@ class Comparer:
     Compares partitions of one link, one after the other.
 
     Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
         ids: Ids of both clusters.
-        show: For how many differences of a partition the records are fetched.
+        show: Number of differences of a partition whose records are fetched.
         most_keys: Keys of a compacted partition that are kept in memory.
-        native: Whether the native plane reads; see `plane_refusal`.
-        clock: Where time comes from.
+        native: True if the native plane reads; see `plane_refusal`.
 
     Raises:
-        MirrorError: A cluster cannot be reached or refuses us.
+        MirrorError: A cluster cannot be reached or refuses the request.
     """
 
     def __init__(
@@ -131,18 +126,19 @@ class Comparer:
         ids: tuple[str, str] = ("", ""),
     ) -> Tally:
         """
-        Compare one partition.
+        Compares one partition.
 
         Args:
-            one: What of it; one with a problem has nothing to compare.
+            one: Its scope; one with a problem has nothing to compare.
             progress: Called at most every 0.1 s.
-            stopped: Whether to stop, asked as often; the rest is not compared then.
-            keep: Go on with what `keep` > 0 compared of this partition before, which knows that many records, so that a
-                duplicate of one of them is recognised; 0 begins anew.
-            ids: Ids of source and target topic: what was kept of other topics of these names is only counted on.
+            stopped: Returns True to stop, called as often; the rest is not compared then.
+            keep: With `keep` > 0, resume the previous comparison of this partition, which remembers that many records,
+                so
+                that a duplicate of one of them is recognised; 0 starts over.
+            ids: Ids of source and target topic: previous counts of other topics of these names are only added.
 
         Raises:
-            MirrorError: It could not be read.
+            MirrorError: The partition could not be read.
         """
         if one.problem:
             return Tally()
@@ -153,14 +149,14 @@ class Comparer:
         return kept.tally(self._show, whole=whole)
 
     def _going_on(self, one: Scope, keep: int, ids: tuple[str, str]) -> _Kept:
-        """What was compared of this partition before, told what is there now; or a new comparison."""
+        """Returns the previous comparison of this partition, extended to the present ends; or a new comparison."""
         where, of = (one.source.topic, one.source.partition), (*ids, one.target.topic, one.timestamps)
         kept = self._kept.get(where)
         if kept is not None and kept.of == of:
             starts = (one.source.start, one.target.start)
             kept.comparison.extend(one.source.end, one.target.end, _letters(one), starts)
             return kept
-        # of other topics; the same ones are read again from their beginning
+        # A comparison of other topics; the same topics are read again from their beginning.
         others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
         before = kept.tally(self._show, whole=True) if kept is not None and others else None
         self._kept[where] = _Kept(of, self._comparison(one, history=keep), before)
@@ -168,10 +164,10 @@ class Comparer:
 
     def verdict(self, one: Scope, tally: Tally) -> PartitionVerdict:
         """
-        What was found, with the records that differ.
+        Returns the verdict, with the records that differ.
 
         Raises:
-            MirrorError: They could not be read.
+            MirrorError: The records could not be read.
         """
         return PartitionVerdict(
             scope=one,
@@ -181,7 +177,7 @@ class Comparer:
             target=tally.target,
             shown=tuple(self._shown(one, *each) for each in tally.found[: self._show]),
             whole=tally.whole,
-            # where either side is compacted, holes mean nothing
+            # If either side is compacted, holes are normal.
             holes=() if one.by_key else tally.holes,
         )
 
@@ -193,7 +189,7 @@ class Comparer:
             found: list[Found] = []
             whole = self._read_keys(one, comparison, found, progress, stopped)
             if whole and comparison.counts()["differences"]["altered"]:
-                # an older record of the key was read, and the last one removed before the reader came to it
+                # An older record of the key was read, and compaction removed the last one before the reader reached it.
                 found.clear()
                 comparison.read_again()
                 whole = self._read_keys(one, comparison, found, progress, stopped)
@@ -205,7 +201,7 @@ class Comparer:
                 break
         tally = results[0]
         for each in results[1:]:
-            # every share reads everything again
+            # Every share reads everything again.
             tally = tally.plus(replace(each, source={}, target={}), show=self._show)
         return replace(
             tally,
@@ -222,17 +218,17 @@ class Comparer:
         progress: Progress | None,
         stopped: Callable[[], bool],
     ) -> bool:
-        """Compare the last records of keys; whether it was not stopped before."""
+        """Compares the last records of keys; returns False if it was stopped."""
         whole = self._finish(one, comparison, found, progress, stopped)
         if whole and any(comparison.counts()["differences"].values()):
-            # compaction goes on: what it removed while this was read, it removed for a record behind the tails
+            # Compaction continues: each record that it removed during the read has a later record behind the tails.
             comparison.read_on(*self._ends.stable(one))
             found.clear()
             whole = self._finish(one, comparison, found, progress, stopped)
         return whole
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._readers = None
         for client in self._clients:
             client.close()
@@ -264,7 +260,7 @@ class Comparer:
         progress: Progress | None,
         stopped: Callable[[], bool],
     ) -> bool:
-        """Compare to the end; whether it was not stopped before."""
+        """Compares to the end; returns False if it was stopped."""
         if self._readers is None:
             counts = comparison.counts()
             for client, part, side in zip(
@@ -300,7 +296,7 @@ class Comparer:
             if comparison.wants(side):
                 messages, reached = client.read(_MESSAGES, _STEP_SECONDS)
                 done = comparison.feed(side, messages, reached)
-        # both sides may be empty, and then nobody has asked yet
+        # Both sides may be empty, and the comparison has not been asked yet.
         return done or comparison.feed("source", [], None)
 
     def _shown(self, one: Scope, kind: str, source_offset: int | None, target_offset: int | None) -> Shown:
@@ -341,7 +337,7 @@ _LONGEST = 200
 
 
 def _readable(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A record for people and JSON: bytes as text where they are, shortened."""
+    """Returns a record for people and JSON: bytes as text if possible, shortened."""
     if record is None:
         return None
     return {

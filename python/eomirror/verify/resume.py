@@ -1,9 +1,9 @@
 """
-Where a comparison goes on that was interrupted: a file that names what it compared and up to where.
+Saves the state of a comparison to a file, from which an interrupted comparison resumes.
 
-The file is replaced whole, every few seconds and at the end, so that it is complete whenever the program dies.  It
-counts everything since the first run that wrote it: differences that were found stay found.  A run that came to its
-end leaves the file behind too; the next one goes on with what was mirrored since.
+The file is replaced atomically, every few seconds and at the end, so that it is complete whenever the program dies.  It
+counts everything since the first run that wrote it: found differences stay found.  A run that reached its
+end leaves the file behind too; the next one resumes with the records that were mirrored since.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ _SAVE_SECONDS = 5.0
 
 class ResumeFile:
     """
-    The file.
+    The resume file.
 
     Args:
-        path: Where; need not exist.
-        asked: What the command compares, beside its configuration: a file of other questions is refused.
-        clock: Where time comes from.
+        path: Its path; need not exist.
+        asked: Scope of the command beside its configuration: a file with another scope is refused.
 
     Raises:
-        UsageError: It cannot be read, or is no such file, or answers another question.
+        UsageError: It cannot be read, is not a resume file, or has another scope.
     """
 
     def __init__(self, path: Path, asked: Mapping[str, Any], *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -69,10 +68,9 @@ class ResumeFile:
 
     def link(self, name: str, ids: tuple[str, str]) -> LinkResume:
         """
-        The part of one link.
+        Returns the part of one link.
 
         Args:
-            name: Its name.
             ids: Ids of its source and target cluster.
 
         Raises:
@@ -88,7 +86,7 @@ class ResumeFile:
 
     def save(self, *, now: bool = True) -> None:
         """
-        Write what is known; unless ``now``, at most every 5 s.
+        Writes the file; unless ``now``, at most every 5 s.
 
         Raises:
             UsageError: It cannot be written.
@@ -112,7 +110,7 @@ class ResumeFile:
         )
 
     def refuse(self, why: str) -> UsageError:
-        """The error for what does not fit."""
+        """Returns the error for a file that does not fit."""
         return self._refused(why)
 
 
@@ -126,14 +124,14 @@ class LinkResume:
 
     def before(self, one: Scope, ids: tuple[str, str]) -> Tally | None:
         """
-        What was counted of a partition; None if nothing was.
+        Returns the counts of a partition; None if there are none.
 
         Args:
-            one: What is to be compared of it now.
+            one: Scope of its next comparison.
             ids: Ids of source and target topic.
 
         Raises:
-            UsageError: It is about other topics, or further than the mirror is.
+            UsageError: They are about other topics, or are ahead of the mirror.
         """
         held = self._partitions.get(_key(one))
         if held is None:
@@ -145,7 +143,7 @@ class LinkResume:
             raise self._file.refuse(f"does not say what was compared of {_key(one)}") from error
         if about != (ids[0], one.target.topic, ids[1]):
             raise self._file.refuse(
-                f"is about a topic {one.source.topic} or its copy that was created anew since"
+                f"is about a topic {one.source.topic} or its copy that was recreated since"
             )
         if tally.at is None or tally.at[0] > one.source.end:
             raise self._file.refuse(
@@ -155,7 +153,7 @@ class LinkResume:
 
     def note(self, one: Scope, ids: tuple[str, str], tally: Tally) -> None:
         """
-        Keep what was counted of a partition, if a comparison can go on there; writes the file now and then.
+        Records the counts of a partition if a comparison can resume there; writes the file now and then.
 
         Raises:
             UsageError: It cannot be written.
@@ -172,10 +170,10 @@ class LinkResume:
 
 def _replace(path: Path, content: bytes) -> None:
     """
-    Replace a file whole.
+    Replaces a file atomically.
 
-    The new content is written to a file beside it that did not exist before, and that only its owner can read: in a
-    folder where others can write, too, a link that they put there is never followed.
+    The new content is written to a new file beside it that only its owner can read: in a folder where others can write
+    too, a symbolic link that they placed there is never followed.
     """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     beside = Path(name)

@@ -1,4 +1,4 @@
-"""What the offset map says of where logs that begin later than their copies, or the other way round, were cut."""
+"""Finds common offsets in the offset map if retention has cut one log of a pair further than the other."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 __all__ = ["MapCuts"]
 
-# ranges of all partitions together: 24 MB
+# Ranges of all partitions together: 24 MB.
 _KEPT_RANGES = 1_000_000
 _LEAST_RANGES, _MOST_RANGES = 64, 65_536
 
 
 class MapCuts:
     """
-    Takes the records of the offset map one after the other, and keeps what decides.
+    Collects the decisive ranges from the records of the offset map.
 
     A later chunk overrules an earlier one where they disagree: the mirror was moved back, or its target was replaced.
-    What is kept does not grow with the map: the first range of each partition, and so many before the beginnings of
-    both logs that one is left when the last of them are overruled.
+    The kept state does not grow with the map: the first range of each partition, and a number of ranges before the
+    beginnings of both logs, large enough that one is left when the last of them are overruled.
 
     Args:
         wanted: By source partition: its position, and the first source offset and target offset that can be compared.
 
     Attributes:
-        replaced: Source partitions of which there are chunks of an earlier topic of this name.
+        replaced: Source partitions with chunks of an earlier topic of this name.
     """
 
     def __init__(self, wanted: Mapping[SourcePartition, tuple[Position, int, int]]) -> None:
@@ -46,10 +46,10 @@ class MapCuts:
 
     def take(self, record: LogRecord) -> None:
         """
-        Take the next record of the map's topic.
+        Adds the next record of the map's topic.
 
         Raises:
-            StateError: It is not readable, or of a version that this release does not know; names the record.
+            StateError: It is not readable, or has an unknown version; names the record.
         """
         source, topic_id, _ = read_offset_map_key(record.key, where=record.where)
         if record.value is None or source not in self._wanted:
@@ -64,7 +64,7 @@ class MapCuts:
             found.keep_near(first_source, first_target, self._most)
 
     def ranges(self) -> dict[SourcePartition, tuple[tuple[int, int, int], ...]]:
-        """Of each partition at most three ranges: see `needed_ranges`."""
+        """Returns at most three ranges of each partition: see `needed_ranges`."""
         return {
             source: needed_ranges(self._maps[source].listed(), *ends)
             for source, (_, *ends) in self._wanted.items()

@@ -1,4 +1,4 @@
-"""Carries out `eomirror verify` in one process: surveys a link, and compares its partitions one after the other."""
+"""Runs `eomirror verify` in one process: finds the scopes of a link and compares its partitions one by one."""
 
 from __future__ import annotations
 
@@ -26,44 +26,40 @@ Compare = Callable[[Sequence["Scope"]], list[PartitionVerdict]]
 
 
 class Elsewhere(Protocol):
-    """Who compares scopes in place of this process, such as `eomirror.spark.verify.SparkComparison`."""
+    """Compares scopes outside this process, such as `eomirror.spark.verify.SparkComparison`."""
 
     def __call__(self, scopes: Sequence[Scope]) -> list[PartitionVerdict]:
-        """The verdicts, in the order of their scopes."""
+        """Returns the verdicts, in the order of their scopes."""
 
     @property
     def description(self) -> str:
-        """Where, for people."""
+        """The place of the comparison, for people."""
 
 
 Spread = Callable[[Sequence["Scope"]], Elsewhere | None]
 
-# of all followed partitions together, about 100 MB; a duplicate of an older record is called foreign
+# Of all followed partitions together, about 100 MB; a duplicate of an older record counts as foreign.
 _KEPT_RECORDS = 1 << 20
 _LEAST_KEPT, _MOST_KEPT = 1024, 65_536
 
 
 class Verifier:
     """
-    Compares what a link has mirrored with its source.
+    Compares a link's copies with their source.
 
     Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
-        show: For how many differences of a partition the records are fetched.
+        show: Number of differences of a partition whose records are fetched.
         most_keys: Keys of a compacted partition that are kept in memory.
-        native: Whether the native plane may read; it does where it can.
-        clock: Where time comes from.
+        native: True if the native plane may read; it does if it can.
 
     Attributes:
         ids: Ids of source and target cluster.
-        resume: What was compared before, and where to keep what is compared now; None at first.
-        looked_seconds: How long it took, when it last ran, to see what there is to compare; the offset map is read
-            from its beginning where logs begin later than at 0.
+        resume: Saved state of the comparison; None at first.
+        looked_seconds: Duration of the last look for scopes; the offset map is read from its beginning if logs begin
+            later than at 0.
 
     Raises:
-        MirrorError: A cluster cannot be reached or refuses us.
+        MirrorError: A cluster cannot be reached or refuses the request.
     """
 
     def __init__(
@@ -82,7 +78,7 @@ class Verifier:
         self.resume: LinkResume | None = None
         self.looked_seconds = 0.0
         self._clock = clock
-        self._reason = plane_refusal(link, source, target) if native else "librdkafka was asked for"
+        self._reason = plane_refusal(link, source, target) if native else "librdkafka was requested"
         self._survey = Survey(link, source, target, clock=clock)
         self.ids = self._survey.cluster_ids()
         self._begun: set[tuple[SourcePartition, tuple[str, str]]] = set()
@@ -100,17 +96,17 @@ class Verifier:
 
     @property
     def plane(self) -> str:
-        """Who reads: ``native`` or ``client``."""
+        """The plane that reads: ``native`` or ``client``."""
         return "client" if self._reason else "native"
 
     @property
     def reason(self) -> str:
-        """Why the native plane does not read; empty if it does."""
+        """Reason that the native plane does not read; empty if it does."""
         return self._reason
 
     def look(self, bound: Bound, *, thorough: bool = False) -> Surveyed:
         """
-        Say what there is to compare.
+        Returns the scopes to compare.
 
         Raises:
             DifferenceError: The link never ran.
@@ -127,23 +123,23 @@ class Verifier:
         spread: Spread | None = None,
     ) -> LinkVerdict:
         """
-        Compare what is committed now.
+        Compares all committed records.
 
         Args:
-            bound: Of which offsets; None for all.
-            progress: Called while a partition is compared, at most every 0.1 s.
-            stopped: Whether to stop, asked as often; what is not compared is marked in the verdict.
-            follows: Go on where the last such run ended, and count on.
-            spread: Gives somebody else who compares these scopes, or None where this process shall; asked once.
+            bound: Offsets to compare; None for all.
+            progress: Called during the comparison of a partition, at most every 0.1 s.
+            stopped: Returns True to stop, called as often; the verdict marks the rest.
+            follows: Resume at the end of the last such run, and add to its counts.
+            spread: Returns another comparer for these scopes, or None to compare in this process; called once.
 
         Raises:
             DifferenceError: The link never ran.
-            UsageError: What was kept of an earlier run does not fit.
+            UsageError: The saved state of an earlier run does not fit.
             MirrorError: A partition could not be read.
         """
         bound = bound or Bound()
         began = self._clock.monotonic()
-        # counts that are kept cannot be taken back, so what they begin with is to be known before
+        # Saved counts cannot be taken back, so their beginning has to be known first.
         found = self.look(bound, thorough=self.resume is not None or (follows and not self._begun))
         if follows and not self._begun.issuperset(found.topic_ids.items()):
             if self._begun:
@@ -162,8 +158,8 @@ class Verifier:
             return [self._compare(one, found, progress, stopped, keep) for one in scopes]
 
         verdicts = compare(found.scopes)
-        # a copy that begins with an earlier topic of the source's name looks as if strangers had written it; only
-        # the offset map can tell, and reading it is for those who need it
+        # A copy that begins with an earlier topic of the source's name seems to have foreign records.  Only the offset
+        # map tells them apart, and it is read only if that is needed.
         if (
             any(verdict.differences.get("foreign") for verdict in verdicts)
             and self.resume is None
@@ -182,7 +178,7 @@ class Verifier:
         )
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._comparer.close()
         self._survey.close()
 
@@ -238,7 +234,7 @@ class Verifier:
 
 
 def _rest(one: Scope, before: Tally) -> Scope:
-    """What is left to compare behind what was, unless retention has come further on either side."""
+    """Returns the scope that is left after the counted part, unless retention has advanced further on either side."""
     if before.at is None:
         return one
     source, target = before.at

@@ -1,8 +1,8 @@
 """
-Finds out what of a link can be compared: asks both clusters for facts, which `eomirror.verify.verdict` judges.
+Finds the comparable ranges of a link: reads facts of both clusters, which `eomirror.verify.verdict` judges.
 
-The order of the questions decides.  The target's ends come first and its positions after them, so that every record
-before those ends has its position among those that are read, unless nobody's position speaks of it.
+The order of the requests matters.  The target's ends come first and its positions after them, so that every record
+before those ends is covered by a position that was read, unless no position covers it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "Survey", "Surveyed"]
 
-# markers are written after the commit was answered, to each partition at its own time
+# Markers are written after the commit was answered, to each partition at its own time.
 _MARKER_SECONDS = 5.0
 
 Partition = tuple[str, int]
@@ -41,7 +41,7 @@ Partition = tuple[str, int]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """
-    What is asked for of a link.
+    Requested range of a link.
 
     Attributes:
         topics: Only source topics that this regular expression matches whole; None for all.
@@ -49,7 +49,7 @@ class Bound:
         since_ms: First record whose timestamp is at least this, ms since 1970, by the brokers' index; None for all.
 
     Raises:
-        UsageError: The topics are no regular expression.
+        UsageError: ``topics`` is not a regular expression.
     """
 
     topics: str | None = None
@@ -67,18 +67,18 @@ class Bound:
 
     @property
     def whole(self) -> bool:
-        """Whether all offsets are asked for."""
+        """True if all offsets are requested."""
         return self.from_offset is None and self.since_ms is None
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
     """
-    What there is to compare.
+    Comparable scopes of a link.
 
     Attributes:
-        scopes: One for each source partition that has a position, and one for each partition of their targets that
-            holds something and of which no position speaks.
+        scopes: One for each source partition that has a position, and one for each non-empty partition of their targets
+            that no position covers.
         waiting: Source topics, or partitions of them, that the link matches and has no position of.
         topic_ids: Ids of source and target topic, by source partition.
     """
@@ -90,16 +90,10 @@ class Surveyed:
 
 class Survey:
     """
-    Asks what can be compared of one link.
-
-    Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
-        clock: Where time comes from.
+    Finds the comparable scopes of one link.
 
     Raises:
-        MirrorError: A cluster cannot be reached or refuses us.
+        MirrorError: A cluster cannot be reached or refuses the request.
     """
 
     def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -109,8 +103,8 @@ class Survey:
         role = self._names.client_id("verify")
         self._source = ClusterAdmin(source, client_id=role, clock=clock)
         self._target = ClusterAdmin(target, client_id=role, clock=clock)
-        self._states = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
-        # dead letters, and where their topic ended before they were read
+        self._states = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        # Dead letters, and the end of their topic before they were read.
         self._known_letters: tuple[
             tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]
         ] = (("", {}), [])
@@ -121,11 +115,11 @@ class Survey:
 
     def look(self, bound: Bound, *, thorough: bool = False) -> Surveyed:
         """
-        Say what there is to compare now.
+        Returns the scopes to compare.
 
         Args:
-            bound: What is asked for.
-            thorough: Read the offset map also where all logs begin at 0: it knows whether the copy begins with an
+            bound: The requested range.
+            thorough: Read the offset map even if all logs begin at 0: it shows if the copy begins with an
                 earlier topic of the source's name.
 
         Raises:
@@ -165,7 +159,7 @@ class Survey:
         )
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._states.close()
         self._source.close()
         self._target.close()
@@ -174,7 +168,7 @@ class Survey:
         try:
             return self._link.target_topic(topic)
         except TopicError:
-            # nothing of it can have been mirrored
+            # The topic cannot have been mirrored.
             return ""
 
     def _unclaimed(
@@ -185,9 +179,9 @@ class Survey:
         stable: Mapping[Partition, int],
     ) -> list[Scope]:
         """
-        Partitions of the target that hold something of which no position speaks: as copies of nothing.
+        Returns non-empty target partitions that no position covers, as copies without a source.
 
-        Where the target's applications write to the same topics, that is for them to know.
+        Topics that the target's applications write to are left out.
         """
         if self._link.guard:
             return []
@@ -270,11 +264,11 @@ class Survey:
     def _bounds(
         self, topics: Mapping[str, TopicFacts | None], ends: Mapping[Partition, int], bound: Bound
     ) -> dict[Partition, int]:
-        """First source offsets that are asked for."""
+        """Returns the first requested source offsets."""
         if bound.since_ms is None:
             return dict.fromkeys(ends, bound.from_offset or 0)
         found = self._ends(self._source, topics, at=bound.since_ms)
-        # nothing that young is there: all of it is before the bound
+        # No record is that young: all of them are before the bound.
         return {
             where: max(ends[where] if at < 0 else at, bound.from_offset or 0) for where, at in found.items()
         }
@@ -282,7 +276,7 @@ class Survey:
     def _settled(
         self, positions: Sequence[Position], targets: Mapping[str, TopicFacts | None]
     ) -> dict[Partition, int]:
-        """The target's last stable offsets, with time for the markers of what positions speak of."""
+        """Returns the target's last stable offsets; waits for the markers of the positions' transactions."""
         deadline = Deadline(_MARKER_SECONDS, self._clock)
         while True:
             stable = self._ends(self._target, targets)
@@ -293,7 +287,7 @@ class Survey:
     def _settings(
         self, sources: Mapping[str, TopicFacts | None], targets: Mapping[str, TopicFacts | None]
     ) -> Callable[[Position], tuple[bool, bool]]:
-        """For a position: whether one of its topics is compacted, and whether its target keeps timestamps."""
+        """Returns a function of a position: (one of its topics is compacted, its target keeps timestamps)."""
         found = [
             admin.topic_configs(names)
             if (names := [name for name, facts in topics.items() if facts is not None])
@@ -318,7 +312,7 @@ class Survey:
         self, wanted: Mapping[SourcePartition, tuple[Position, int, int]]
     ) -> tuple[dict[SourcePartition, tuple[tuple[int, int, int], ...]], set[SourcePartition]]:
         """
-        What the offset map says of the topics that are meant now, and who has chunks of an earlier topic.
+        Returns the offset map's ranges of present topics, and partitions with chunks of an earlier topic.
 
         Args:
             wanted: Position, first source offset and first target offset that can be compared.
@@ -331,7 +325,7 @@ class Survey:
         return cuts.ranges(), cuts.replaced
 
     def _adopted(self) -> dict[SourcePartition, tuple[int, int]]:
-        """From which offsets on copies are the link's that another replicator had begun."""
+        """Returns the offsets from which copies are the link's that another replicator had begun."""
         topic = self._names.control_topic
         if self._target.describe_topics([topic])[topic] is None:
             return {}
@@ -343,14 +337,14 @@ class Survey:
         }
 
     def _letters(self, positions: Sequence[Position]) -> dict[SourcePartition, list[tuple[int, str]]]:
-        """Dead letters of the topics that are meant now."""
+        """Returns the dead letters of present topics."""
         topic = self._names.dead_letter_topic
         facts = self._target.describe_topics([topic])[topic] if positions else None
         if facts is None:
             return {}
         names = [(topic, number) for number in range(facts.partitions)]
         ends = self._target.offsets(names, at="latest", read_committed=False)
-        # they hold whole records: whoever follows a link does not read them anew every second
+        # They hold whole records: a followed link does not read them again every second.
         if self._known_letters[0] != (facts.topic_id, ends):
             self._known_letters = (facts.topic_id, ends), self._read_letters(topic)
         ids = {each.source: each.topic_id for each in positions}
@@ -364,7 +358,7 @@ class Survey:
         letters: list[tuple[SourcePartition, int, str, str]] = []
 
         def take(record: LogRecord) -> None:
-            # of the record that the letter holds, only the digest is kept
+            # Only the digest of the dead letter's record is kept.
             if record.value is not None:
                 letters.append(read_letter(record.key, record.value, where=record.where))
 
@@ -384,7 +378,7 @@ class Survey:
 
 
 def behind(positions: Sequence[Position], stable: Mapping[Partition, int]) -> list[Position]:
-    """Positions whose last record lies at or behind the last stable offset of its partition: no marker is there yet."""
+    """Returns positions whose last record is at or behind the last stable offset: its marker is missing yet."""
     return [
         each
         for each in positions
@@ -398,7 +392,7 @@ def _waiting(
     topics: Mapping[str, TopicFacts | None],
     positions: Mapping[SourcePartition, Position],
 ) -> list[str]:
-    """Topics without any position, and partitions without one of topics that have some."""
+    """Returns topics without any position, and partitions without one of topics that have some."""
     begun = {source.topic for source in positions}
     waiting = [topic for topic in matched if topic not in begun]
     for topic in matched:

@@ -1,11 +1,10 @@
 """
-The log audit of one link: is every transaction on its target whole?
+Audits the log of one link: is every transaction on its target whole?
 
 Reads the target uncommitted, with markers, and shows transaction by transaction that mirrored records, their
 positions and their offset map were decided together (O3), that the positions of each source partition form one
-chain (O4), and that nothing is left open (O6).  What it can prove and what not is told at the head of
-``rust/core/src/verify/audit.rs``, where the decisions are made; this module finds the topics, takes their ends in the
-right order, and waits.
+chain (O4), and that no transaction is left open (O6).  The head of ``rust/core/src/verify/audit.rs``, which decides,
+lists what the audit can prove; this module finds the topics, reads their ends in the right order, and waits.
 """
 
 from __future__ import annotations
@@ -41,16 +40,13 @@ Partition = tuple[str, int]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionName:
     """
-    What the positions of a transaction call it.
+    Name of a transaction, from its positions.
 
     Attributes:
         run: Run of the mirror.
-        lane: Lane number.
         epoch: Number of the Spark task of the lane in this run.
         attempt: Attempt within the epoch.
         txn: Number within the attempt.
-        producer_id: Of its producer.
-        producer_epoch: Likewise.
     """
 
     run: str
@@ -65,18 +61,18 @@ class TransactionName:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFinding:
     """
-    One thing that is wrong.
+    One fault.
 
     Attributes:
         fault: UncoveredData, TornTransaction, BrokenChain, WrongTargetOffset, PositionWithoutData,
             OpenTransaction, MapMismatch or Unreadable.
         topic: Topic on the target.
         partition: Partition there.
-        offset: Of the record that shows it.
-        producer_id: Whose transaction; -1 when only the broker's watermarks show it.
-        producer_epoch: Likewise.
-        transaction: Its name, where a position is involved.
-        detail: In words.
+        offset: Offset of the record that shows it.
+        producer_id: Producer of the transaction; -1 if only the broker's watermarks show it.
+        producer_epoch: Epoch of the producer; -1 likewise.
+        transaction: Its name, if a position is involved.
+        detail: Description for people.
     """
 
     fault: str
@@ -94,7 +90,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedSince:
-    """A source partition whose older positions were removed by compaction: complete from a transaction on."""
+    """A source partition whose older positions compaction has removed: audited from a transaction on."""
 
     topic: str
     partition: int
@@ -105,11 +101,10 @@ class AuditedSince:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionAudit:
     """
-    What an audit saw.
+    Result of an audit.
 
     Attributes:
-        link: Name of the link.
-        at_rest: Whether everything was judged; else the last transaction of each producer was not.
+        at_rest: True if everything was judged; else the last transaction of each producer was not.
         transactions: Whole transactions with records.
         records: Records that they cover.
         positions: Committed positions.
@@ -121,7 +116,7 @@ class TransactionAudit:
         foreign_producers: Producer ids of these.
         unproven_records: Records whose positions compaction may have removed.
         unproven_positions: Positions whose records or chunks compaction or retention may have removed.
-        under_way: Parts of transactions that were not ended yet, in a running link.
+        under_way: Parts of transactions that had not ended yet, in a running link.
         counts: Number of findings by fault.
         findings: The first 1000 of them.
         since: Source partitions that are not audited from their beginning.
@@ -155,17 +150,17 @@ class TransactionAudit:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there is no finding."""
         return not self.counts
 
     @property
     def complete(self) -> bool:
-        """Whether everything that the link ever did was audited."""
+        """True if the link's whole history was audited."""
         missing = self.unproven_records or self.unproven_positions or self.under_way
         return not (self.since or self.unread or missing)
 
     def to_json(self) -> dict[str, Any]:
-        """The audit as JSON knows it, with the verdicts."""
+        """Returns the audit as JSON, with the verdicts."""
         return {"clean": self.clean, "complete": self.complete, **asdict(self)}
 
 
@@ -180,8 +175,8 @@ class _Topics:
     ids: Mapping[str, str]
 
     def by_role(self) -> Sequence[tuple[str, Sequence[Partition]]]:
-        # a transaction's data is judged by its position, and that by its chunk: a cut through a running link must
-        # not show the former without the latter
+        # A transaction's data is judged by its position, and that by its chunk: a cut through a running link must not
+        # show the former without the latter.
         return [("data", self.data), ("positions", self.positions), ("offset-map", self.offset_map)]
 
     def every(self) -> Sequence[Partition]:
@@ -199,25 +194,23 @@ def audit_link(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> TransactionAudit:
     """
-    Audit the transactions of a link.
+    Audits the transactions of a link.
 
     Args:
-        link: The link.
-        target: Its target cluster.
-        at_rest: Whether nobody writes to the link's topics.  Then what is open is a finding; otherwise the last
+        at_rest: True if no producer writes to the link's topics.  Then an open transaction is a finding; otherwise the
+            last
             transaction of each producer is not judged.
-        seconds: How long it may take.
-        settle: How long to wait for open transactions to end, at rest: markers are written after the commit was
+        seconds: Timeout.
+        settle: Seconds to wait for open transactions to end, at rest: markers are written after the commit was
             answered, and the transaction of a killed producer ends with its timeout.
-        clock: Where time comes from.
-        on_progress: Called about ten times a second with the bytes read and with how many parts of transactions
-            wait for their counterparts.
+        on_progress: Called about ten times a second with the bytes read and the number of transaction parts
+            that wait for their counterparts.
 
     Raises:
         DifferenceError: The link never ran.
         MirrorError: The native client cannot log in to this cluster, or a log cannot be read.
-        ClusterError: The target refuses us or cannot be reached.
-        UnreachableError: The time was not enough.
+        ClusterError: The target refuses the request or cannot be reached.
+        UnreachableError: The timeout has passed.
     """
     deadline = Deadline(seconds, clock)
     client_id = LinkNames(link.state_name).client_id("audit")
@@ -225,7 +218,7 @@ def audit_link(
     try:
         topics = _topics(link, target, admin, client_id=client_id, clock=clock)
         if at_rest and _settle(admin, topics.every(), settle, clock):
-            # what was open hid what was committed behind it, and perhaps the first position of a topic
+            # The open transactions hid committed records behind them, and perhaps the first position of a topic.
             topics = _topics(link, target, admin, client_id=client_id, clock=clock)
         properties, tokens = with_tokens(as_text(consumer_properties(target, client_id=client_id)))
         audit = LogAudit(properties, _CONNECT_SECONDS, tokens)
@@ -243,7 +236,7 @@ def audit_link(
             if deadline.passed:
                 raise UnreachableError(
                     f"the audit of {link.name} took longer than {seconds:g} s",
-                    fix="give it more time; what it read so far is not kept",
+                    fix="give it more time; its progress is not kept",
                 )
         bytes_read, _ = audit.progress()
         told = audit.finish(at_rest)
@@ -288,9 +281,9 @@ def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str,
 
 def _named(values: Iterable[bytes | None]) -> tuple[set[str], set[int]]:
     """
-    Target topics and producer ids that positions and claims name.
+    Returns target topics and producer ids that positions and claims name.
 
-    A record that cannot be read is for the audit to report.
+    A record that cannot be read is left to the audit, which reports it.
     """
     topics, producers = set(), set()
     for value in values:
@@ -304,7 +297,7 @@ def _named(values: Iterable[bytes | None]) -> tuple[set[str], set[int]]:
 
 
 def _settle(admin: ClusterAdmin, partitions: Sequence[Partition], seconds: float, clock: Clock) -> bool:
-    """Wait for open transactions to end; whether there were any."""
+    """Waits for open transactions to end; returns True if there were any."""
     deadline = Deadline(seconds, clock)
     waited = False
     while _held_back(admin, partitions):
@@ -316,8 +309,8 @@ def _settle(admin: ClusterAdmin, partitions: Sequence[Partition], seconds: float
 
 
 def _held_back(admin: ClusterAdmin, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[int, int]]:
-    """Partitions whose last stable offset lies before the high watermark, with both."""
-    # the high watermark first: a transaction that ends in between is none that is open
+    """Returns the partitions whose last stable offset is before the high watermark, with both."""
+    # The high watermark first: a transaction that ends in between does not count as open.
     high = admin.offsets(partitions, at="latest", read_committed=False)
     stable = admin.offsets(partitions, at="latest", read_committed=True)
     return {where: (stable[where], high[where]) for where in partitions if stable[where] < high[where]}

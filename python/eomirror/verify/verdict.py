@@ -1,13 +1,13 @@
 """
-What `eomirror verify` compares and what it concludes: pure, facts in and a scope or a verdict out.
+Decides which ranges `eomirror verify` compares, and the verdicts of comparisons. Pure.
 
 A position says that the source up to an offset became the target up to another one, in one transaction.  So the
-two ranges that end there must hold the same records.  What lies behind the position is lag, not a defect.  Where
-they begin follows from the log starts: what retention has deleted on either side cannot be compared, and the
-offset map tells which source offset the first comparable target offset came from.
+two ranges that end there must hold the same records.  Records behind the position are lag, not a defect.  The
+beginnings follow from the log starts: records that retention has deleted on either side cannot be compared, and the
+offset map gives the source offset of the first comparable target offset.
 
-Compacted topics are compared by the last record of every key: order and superseded records are not.  Timestamps
-are left out where the target's broker sets them (``message.timestamp.type=LogAppendTime`` there); append times of
+Compacted topics are compared by the last record of every key; order and superseded records are ignored.  Timestamps
+are ignored if the target's broker sets them (``message.timestamp.type=LogAppendTime`` there); append times of
 the source are ordinary timestamps of the copy.
 """
 
@@ -36,30 +36,29 @@ __all__ = [
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
     """
-    What is known of a source partition and its copy.
+    Facts of a source partition and its copy.
 
     Attributes:
-        position: As committed.
-        source_id: Id that the source topic has now; None when it is gone.
-        target_id: Likewise of the target topic.
+        position: The committed position.
+        source_id: Present id of the source topic; None if it was deleted.
+        target_id: Present id of the target topic; None if it was deleted.
         source_start: Log start of the source partition.
         source_stable: Its last stable offset.
         target_start: Log start of the target partition.
-        target_stable: Its last stable offset, asked before the positions were read: records before it that no
-            position speaks of are not the link's.
-        mapped: Ranges of the offset map (source, target, count), growing: the first one, and the last ones before
-            the beginnings of what is compared (`needed_ranges`); empty where it was not read.
-        from_start: Whether the link mirrors from the beginning of the partition.
-        compacted: Whether one of the topics is compacted.
-        timestamps: Whether the target keeps the timestamps it is given.
-        target_stable_now: The target's last stable offset, asked after the positions were read; None where nobody
-            asked.
-        expected_topic: Target topic that the configuration gives; empty where nobody asked.
-        bound: First source offset that is to be compared; 0 for all.
-        replaced: Whether the target has records of an earlier source topic of this name.
+        target_stable: Its last stable offset, read before the positions: records before it that no
+            position covers are not the link's.
+        mapped: Ranges of the offset map (source, target, count), ascending: the first one, and the last ones before
+            the beginnings of the compared ranges (`needed_ranges`); empty if it was not read.
+        from_start: True if the link mirrors from the beginning of the partition.
+        compacted: True if one of the topics is compacted.
+        timestamps: True if the target keeps the timestamps of records.
+        target_stable_now: The target's last stable offset, read after the positions; None if it was not read.
+        expected_topic: Target topic that the configuration gives; empty to skip the check.
+        bound: First source offset to compare; 0 for all.
+        replaced: True if the target has records of an earlier source topic of this name.
         letters: Dead letters: offset of the source, digest of the record.
-        adopted: Source and target offset from which on the copy is the link's, where another replicator had mirrored
-            before; None where it is all the link's.
+        adopted: Source and target offset from which the copy is the link's, if another replicator had mirrored
+            before; None if all of it is the link's.
     """
 
     position: Position
@@ -87,11 +86,9 @@ class Range:
     Offsets of one partition.
 
     Attributes:
-        topic: Its topic.
-        partition: Its number.
         start: First offset.
-        end: One past the last that is compared.
-        tail: One past the last that is read, to excuse what compaction did.
+        end: One past the last compared offset.
+        tail: One past the last offset to read, to excuse effects of compaction.
     """
 
     topic: str
@@ -104,18 +101,18 @@ class Range:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """
-    What is compared of one partition.
+    Comparable range of one partition.
 
     Attributes:
-        source: On the source.
-        target: On the target.
+        source: Range on the source.
+        target: Range on the target.
         lag: Source offsets behind the position, markers included: not mirrored yet.
-        not_comparable: Offsets of source and target before which nothing is compared, because of retention,
-            ``start``, or because less was asked for.
-        by_key: The last record of every key is compared.
-        timestamps: Timestamps are compared.
+        not_comparable: Offsets of source and target before the compared ranges, because of retention,
+            ``start``, or a smaller request.
+        by_key: True if the last record of every key is compared.
+        timestamps: True if timestamps are compared.
         letters: Dead letters in the compared range, which excuse the source's records: offset, digest.
-        problem: Why nothing can be compared; empty if something can.
+        problem: Reason that no record can be compared; empty if some can.
     """
 
     source: Range
@@ -132,12 +129,12 @@ def needed_ranges(
     ranges: Iterable[tuple[int, int, int]], source: int, target: int
 ) -> tuple[tuple[int, int, int], ...]:
     """
-    The ranges of an offset map that decide where a comparison begins: at most three of them, however many there are.
+    Selects the at most three ranges of an offset map that decide the beginning of a comparison.
 
     Args:
         ranges: Source offset, target offset, count; in any order.
         source: First source offset that can be compared.
-        target: First target offset that can.
+        target: First target offset that can be compared.
     """
     first = before_source = before_target = None
     for each in ranges:
@@ -151,7 +148,7 @@ def needed_ranges(
 
 
 def scope(facts: PartitionFacts) -> Scope:
-    """Say what can be compared."""
+    """Returns the comparable range."""
     position = facts.position
     source_end = position.offset
     target_end = max(
@@ -184,22 +181,22 @@ def scope(facts: PartitionFacts) -> Scope:
 
 
 def _mismatch(facts: PartitionFacts) -> str:
-    """Why the position does not speak of what is there now; empty if it does."""
+    """Returns the reason that the position does not match the present topics; empty if it does."""
     position = facts.position
     copied = 0 if position.target_offset is None else position.target_offset + 1
     if facts.source_id != position.topic_id:
-        now = "is gone" if facts.source_id is None else "was created anew"
+        now = "is gone" if facts.source_id is None else "was recreated"
         return f"source topic {position.topic} {now} since the position was committed"
     if facts.target_id != position.target_topic_id:
-        now = "is gone" if facts.target_id is None else "was created anew"
+        now = "is gone" if facts.target_id is None else "was recreated"
         return f"target topic {position.target_topic} {now} since the position was committed"
     if facts.expected_topic not in ("", position.target_topic):
         return (
-            f"the position speaks of target topic {position.target_topic}, but the link's naming gives "
+            f"the position names target topic {position.target_topic}, but the link's naming gives "
             f"{facts.expected_topic}"
         )
     if position.target_partition != position.partition:
-        return f"the position speaks of partition {position.target_partition} of the target, which is another one"
+        return f"the position names partition {position.target_partition} of the target, which is another one"
     if facts.source_stable < position.offset:
         return (
             f"the source ends at {facts.source_stable}, before the position {position.offset}: it was truncated, or "
@@ -208,40 +205,40 @@ def _mismatch(facts: PartitionFacts) -> str:
     if facts.target_stable_now is not None and facts.target_stable_now < copied:
         return (
             f"the target ends at {facts.target_stable_now}, before the end of the copy {copied}: it was truncated, "
-            "restored from an older log, or somebody's transaction is left open there"
+            "restored from an older log, or a transaction hangs there"
         )
     return ""
 
 
 def _starts(facts: PartitionFacts) -> tuple[int, int, str]:
-    """First offsets of source and target behind which both must hold the same records, and why there are none."""
+    """Returns the first offsets of source and target after which both must hold the same records, or the problem."""
     position = facts.position
     wanted = max(facts.source_start, facts.bound)
     adopted = facts.adopted if not facts.replaced and (wanted, facts.target_start) != (0, 0) else None
     whole = facts.from_start and not facts.replaced and adopted is None
     if facts.mapped or (adopted is not None and position.total_records == 0):
-        # records before a cut are before it on both sides, so that is true of the furthest of several cuts, too
+        # Records before a cut are before it on both sides, so that holds for the furthest of several cuts, too.
         first = (0, 0) if whole else facts.mapped[0][:2] if adopted is None else _first_known(facts, adopted)
         cuts = (first, _cut_at_source(facts.mapped, wanted), _cut_at_target(facts.mapped, facts.target_start))
         return max(cut[0] for cut in cuts), max(cut[1] for cut in cuts), ""
     if not facts.bound and whole and facts.target_start == 0:
         if facts.source_start > 0 and position.records != position.total_records:
-            why = "the source's log begins later than its copy, and the offset map tells no common offset"
+            why = "the source's log begins later than its copy, and the offset map has no common offset"
             return 0, 0, why
         return facts.source_start, 0, ""
     if position.target_offset is None or facts.target_start > position.target_offset:
-        # nothing was mirrored, or all of it is gone
+        # No record was mirrored, or all of them were deleted.
         return position.offset, facts.target_stable, ""
-    return 0, 0, "one log begins later than the other, and the offset map tells no common offset"
+    return 0, 0, "one log begins later than the other, and the offset map has no common offset"
 
 
 def _first_known(facts: PartitionFacts, adopted: tuple[int, int]) -> tuple[int, int]:
     """
-    The first cut that is known of a copy that another replicator has begun.
+    Returns the first known cut of a copy that another replicator has begun.
 
-    The map knows at most the last records that it has mirrored.  A log that begins among the others begins at a record
-    of which nobody can say where it is on the other side.  A link may be handed back and adopted again, so that records
-    which are not in the map lie between others that are.
+    The map has at most the last records of that replicator.  A log that begins among the others begins at a record
+    whose offset on the other side is unknown.  A link may be handed back and adopted again, so that records
+    which are not in the map are between others that are.
     """
     for side, start in enumerate((max(facts.source_start, facts.bound), facts.target_start)):
         ends = [each[side] + each[2] for each in facts.mapped if each[side] < start]
@@ -251,7 +248,7 @@ def _first_known(facts: PartitionFacts, adopted: tuple[int, int]) -> tuple[int, 
 
 
 def _cut_at_source(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int]:
-    """The cut at a source offset: behind the last mapped record before it."""
+    """Returns the cut at a source offset: behind the last mapped record before it."""
     before = [each for each in mapped if each[0] < wanted]
     if not before:
         return wanted, 0
@@ -260,7 +257,7 @@ def _cut_at_source(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple
 
 
 def _cut_at_target(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int]:
-    """The cut at a target offset, likewise."""
+    """Returns the cut at a target offset: behind the last mapped record before it."""
     before = [each for each in mapped if each[1] < wanted]
     if not before:
         return 0, wanted
@@ -275,11 +272,11 @@ class Shown:
 
     Attributes:
         kind: ``missing``, ``duplicate``, ``reordered``, ``altered`` or ``foreign``.
-        source_offset: Where the source's record is, if there is one.
-        target_offset: Where the target's record is, if there is one.
-        parts: Which parts of an altered record differ.
-        source: The source's record: key, value, headers, timestamp; None where it was not fetched.
-        target: Likewise.
+        source_offset: Offset of the source's record, if there is one.
+        target_offset: Offset of the target's record, if there is one.
+        parts: Differing parts of an altered record.
+        source: The source's record: key, value, headers, timestamp; None if it was not fetched.
+        target: The target's record; None if it was not fetched.
     """
 
     kind: str
@@ -293,19 +290,19 @@ class Shown:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionVerdict:
     """
-    What was found out about one partition.
+    Verdict about one partition.
 
     Attributes:
-        scope: What was compared.
+        scope: The compared range.
         matched: Records (or, by key, keys) that agree.
-        differences: By kind.
-        source: Counts of what was read: records, bytes, aborted, control, left_out, position.
-        target: Likewise.
+        differences: Count by kind.
+        source: Counts of the source: records, bytes, aborted, control, left_out, position.
+        target: The same of the target.
         shown: The first differences.
-        whole: Whether all of the scope was compared; not where somebody stopped it.
+        whole: True if all of the scope was compared; False if the comparison was stopped.
         holes: Ranges of source offsets that no batch has, though the topic is not compacted: the source has lost a part
-            of its log.  The copy may equal what is left; the verdict is about the copy, so it does not change.  Empty
-            where the client plane reads, which does not see them.
+            of its log.  The copy may equal the rest; the verdict is about the copy, so it does not change.  Empty
+            with the client plane, which does not see them.
     """
 
     scope: Scope
@@ -319,27 +316,26 @@ class PartitionVerdict:
 
     @property
     def differs(self) -> bool:
-        """Whether the copy is not the original, or cannot be told to be."""
+        """True if the copy differs from the original, or cannot be compared."""
         return bool(self.scope.problem) or any(self.differences.values())
 
     @property
     def word(self) -> str:
-        """The verdict: ``differs``, ``equal``, or ``not compared`` where nothing differs in what was compared of it."""
+        """The verdict: ``differs``, ``equal``, or ``not compared`` if the compared part has no difference."""
         return _word(differs=self.differs, whole=self.whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkVerdict:
     """
-    What was found out about a link.
+    Verdict about a link.
 
     Attributes:
-        link: Its name.
-        plane: ``native`` or ``client``: who read.
-        reason: Why not the native plane, if so.
+        plane: The plane that read: ``native`` or ``client``.
+        reason: Reason against the native plane, if any.
         partitions: One for each that has a position.
         waiting: Source topics, or partitions of topics, that the link matches and has no position of.
-        spark: Where Spark compared it; empty where this process did alone.
+        spark: Description of the Spark that compared it; empty if this process did.
     """
 
     link: str
@@ -351,21 +347,21 @@ class LinkVerdict:
 
     @property
     def whole(self) -> bool:
-        """Whether all that was asked for was compared."""
+        """True if the whole requested range was compared."""
         return all(partition.whole for partition in self.partitions)
 
     @property
     def differs(self) -> bool:
-        """Whether any partition does."""
+        """True if any partition differs."""
         return any(partition.differs for partition in self.partitions)
 
     @property
     def word(self) -> str:
-        """The verdict, likewise."""
+        """The verdict, in the words of `PartitionVerdict.word`."""
         return _word(differs=self.differs, whole=self.whole)
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Returns the fields for ``-o json``."""
         body = asdict(self)
         body["verdict"] = self.word
         for told, partition in zip(body["partitions"], self.partitions, strict=True):
@@ -379,5 +375,5 @@ def _word(*, differs: bool, whole: bool) -> str:
 
 
 def altered_parts(source: dict[str, Any], target: dict[str, Any]) -> tuple[str, ...]:
-    """Which parts of two records differ."""
+    """Returns the differing parts of two records."""
     return tuple(part for part in ("key", "value", "headers", "timestamp") if source[part] != target[part])

@@ -107,9 +107,9 @@ def test_a_file_about_other_clusters_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "topics", "words"),
     [
-        (ONE, ("topic-id", "new"), "created anew"),
-        (ONE, ("new", "copy-id"), "created anew"),
-        (replace(ONE, target=Range("x.t", 0, 0, 9, 9)), TOPICS, "created anew"),
+        (ONE, ("topic-id", "new"), "recreated"),
+        (ONE, ("new", "copy-id"), "recreated"),
+        (replace(ONE, target=Range("x.t", 0, 0, 9, 9)), TOPICS, "recreated"),
         (replace(ONE, source=Range("t", 0, 0, 49, 49)), TOPICS, "further in t-0 than the mirror"),
     ],
 )

@@ -137,15 +137,15 @@ def test_nothing_is_compared_where_all_of_the_copy_is_gone() -> None:
 def test_logs_without_a_common_offset_are_no_equals() -> None:
     """Without a map nobody can tell which records must be on both sides."""
     for changes in ({"source_start": 5}, {"target_start": 5}, {"from_start": False}):
-        assert "the offset map tells no common offset" in scope(facts(mapped=(), **changes)).problem
+        assert "the offset map has no common offset" in scope(facts(mapped=(), **changes)).problem
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"source_id": None}, "source topic t is gone"),
-        ({"source_id": "other"}, "source topic t was created anew"),
-        ({"target_id": "other"}, "target topic s.t was created anew"),
+        ({"source_id": "other"}, "source topic t was recreated"),
+        ({"target_id": "other"}, "target topic s.t was recreated"),
         ({"expected_topic": "elsewhere"}, "the link's naming gives elsewhere"),
         ({"position": position(target_partition=1)}, "partition 1 of the target"),
         ({"source_stable": 29}, "the source ends at 29, before the position 30"),
