@@ -201,7 +201,7 @@ def test_holes_tombstones_and_empty_partitions_are_no_gaps(compacted: Compacted)
 
 
 @pytest.fixture
-def overslept(compacted: Compacted) -> Compacted:
+def missed_tombstones(compacted: Compacted) -> Compacted:
     """A mirror that was down while keys were deleted, and until their tombstones were gone as well."""
     compacted.delete_retention_ms = 300
     compacted.create()
@@ -227,18 +227,18 @@ def overslept(compacted: Compacted) -> Compacted:
 
 
 @pytest.mark.fault("F36")
-def test_a_mirror_that_overslept_tombstones_goes_on_and_says_so(overslept: Compacted, tmp_path: Path) -> None:
+def test_a_mirror_that_overslept_tombstones_goes_on_and_says_so(missed_tombstones: Compacted, tmp_path: Path) -> None:
     """F36, EO-6: what is left arrives, in order; the topic is named, for its copy may keep deleted keys."""
     mirrors = [
-        CommandMirror(overslept.settings, tmp_path / name, "--until", "caught-up") for name in ("one", "two")
+        CommandMirror(missed_tombstones.settings, tmp_path / name, "--until", "caught-up") for name in ("one", "two")
     ]
     for mirror in mirrors:
         mirror.start()
         assert mirror.await_exit(120.0) == 0, mirror.tree.last_lines()
-    overslept.judge()
+    missed_tombstones.judge()
 
-    source, target = _state(overslept.source(KEYS)), _state(overslept.target(KEYS))
+    source, target = _state(missed_tombstones.source(KEYS)), _state(missed_tombstones.target(KEYS))
     assert {key: target.get(key) for key in source} == source
     # the second comes back in time
     assert [mirror.said("deletions_may_be_lost") for mirror in mirrors] == [1, 0]
-    assert mirrors[0].said(overslept.name)
+    assert mirrors[0].said(missed_tombstones.name)

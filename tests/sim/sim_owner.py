@@ -18,7 +18,7 @@ from sim_state import SimState, assigned, meta
 from eomirror.errors import LaneError, MirrorError, TransactionFailedError
 from eomirror.link.ownership import (
     AfterFencing,
-    Looked,
+    ClaimDecision,
     after_fencing,
     check_positions,
     is_complete,
@@ -137,10 +137,10 @@ class SimOwner:
     def _acquire(self) -> Iterator[str]:
         world, state = self._world, self._state
         claim = self._view(wait_for_open=False).claim
-        looked = judge_claim(
+        decision = judge_claim(
             claim, claim, run=self.run, watched=1e9, take_over=self.take_over, is_dead=lambda _: False
         )
-        assert looked is Looked.TAKE
+        assert decision is ClaimDecision.TAKE
         self.take_over = False
         yield "watched"
         self._initialize()

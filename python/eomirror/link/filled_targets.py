@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.lane.spec import AssignedPartition
-    from eomirror.link.reverse_link import Opposite
+    from eomirror.link.reverse_link import ReverseLink
     from eomirror.types import SourcePartition
 
 __all__ = ["Copy", "Held", "filled", "filled_error", "link_of", "running_twin", "sharers", "twins"]
@@ -68,7 +68,7 @@ class Copy:
     start: int
     end: int
     held: Held
-    twin: Opposite | None = None
+    twin: ReverseLink | None = None
     shared: frozenset[str] = frozenset()
     writers: frozenset[str] = frozenset()
 
@@ -91,8 +91,8 @@ _PARTS = 3
 
 
 def twins(
-    items: Iterable[AssignedPartition], others: Iterable[Opposite], *, source_cluster_id: str
-) -> dict[SourcePartition, tuple[Opposite, ...]]:
+    items: Iterable[AssignedPartition], others: Iterable[ReverseLink], *, source_cluster_id: str
+) -> dict[SourcePartition, tuple[ReverseLink, ...]]:
     """
     Returns other links that write the same copies from the same source partitions.
 
@@ -101,7 +101,7 @@ def twins(
         others: Partitions that other links write on its target.
         source_cluster_id: Id of its source.
     """
-    found: dict[SourcePartition, tuple[Opposite, ...]] = {}
+    found: dict[SourcePartition, tuple[ReverseLink, ...]] = {}
     written = _by_copy(others)
     for item in items:
         same = tuple(
@@ -115,7 +115,7 @@ def twins(
 
 
 def sharers(
-    items: Iterable[AssignedPartition], others: Iterable[Opposite], *, source_cluster_id: str
+    items: Iterable[AssignedPartition], others: Iterable[ReverseLink], *, source_cluster_id: str
 ) -> dict[SourcePartition, frozenset[str]]:
     """
     Returns other links that write the same copies from other sources.
@@ -140,15 +140,15 @@ def _copy_of(item: AssignedPartition) -> tuple[str, str, int]:
     return item.target_topic, item.target_topic_id, item.source.partition
 
 
-def _by_copy(others: Iterable[Opposite]) -> Mapping[tuple[str, str, int], list[Opposite]]:
-    written: dict[tuple[str, str, int], list[Opposite]] = {}
+def _by_copy(others: Iterable[ReverseLink]) -> Mapping[tuple[str, str, int], list[ReverseLink]]:
+    written: dict[tuple[str, str, int], list[ReverseLink]] = {}
     for each in others:
         at = each.position
         written.setdefault((at.target_topic, at.target_topic_id, at.target_partition), []).append(each)
     return written
 
 
-def running_twin(link: str, found: Mapping[SourcePartition, Sequence[Opposite]]) -> StateError | None:
+def running_twin(link: str, found: Mapping[SourcePartition, Sequence[ReverseLink]]) -> StateError | None:
     """
     Returns the error that keeps the link from running beside a twin; None if no twin runs.
 

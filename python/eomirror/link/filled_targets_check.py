@@ -19,7 +19,7 @@ from eomirror.link.filled_targets import (
 )
 from eomirror.link.first_positions import without_filled
 from eomirror.link.other_links import OtherLinks
-from eomirror.link.target_sample import CopyReader
+from eomirror.link.target_sample import TargetSample
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
-    from eomirror.link.reverse_link import Opposite
+    from eomirror.link.reverse_link import ReverseLink
     from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
 
@@ -68,7 +68,7 @@ class FilledCopies:
         self._others = OtherLinks(
             link.name, target, admin, client_id=client_id, clock=clock, event="other_link_unknown"
         )
-        self._reader = CopyReader(target, client_id=client_id, clock=clock)
+        self._reader = TargetSample(target, client_id=client_id, clock=clock)
 
     @property
     def into_filled(self) -> bool:
@@ -210,13 +210,13 @@ class FilledCopies:
         if self._hanging_client is None or not partitions:
             return {}
         try:
-            told = self._hanging_client.writers(partitions)
+            ids = self._hanging_client.writers(partitions)
         except MirrorError as error:
             log.info("writers_unknown", link=self._link.name, reason=error.message)
             return {}
         return {
             where: frozenset(filter(None, map(link_of, transactional_ids)))
-            for where, transactional_ids in told.items()
+            for where, transactional_ids in ids.items()
         }
 
 
@@ -224,5 +224,5 @@ def _where(item: AssignedPartition) -> _Where:
     return item.target_topic, item.source.partition
 
 
-def _furthest(same: Sequence[Opposite]) -> Opposite | None:
+def _furthest(same: Sequence[ReverseLink]) -> ReverseLink | None:
     return max(same, key=lambda each: each.position.offset, default=None)

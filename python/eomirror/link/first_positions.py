@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.filled_targets_check import FilledCopies
-    from eomirror.link.reverse_links import OppositeLinks
+    from eomirror.link.reverse_links import ReverseLinks
     from eomirror.records.control import Adopted, Generation
     from eomirror.records.names import LinkNames
     from eomirror.types import SourcePartition
@@ -77,7 +77,7 @@ class FirstPositions:
         identity: ProducerIdentity,
         now_ms: int,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
-        opposite: OppositeLinks | None = None,
+        opposite: ReverseLinks | None = None,
         copies: FilledCopies | None = None,
     ) -> None:
         self._link = link

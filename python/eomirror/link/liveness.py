@@ -24,7 +24,7 @@ from eomirror.link.ownership import WATCH_SHARE
 if TYPE_CHECKING:
     from eomirror.records.control import Claim
 
-__all__ = ["Sight", "look_at_claim"]
+__all__ = ["Liveness", "judge_liveness"]
 
 # A claim that is more renewals overdue than this is not fresh.
 _SILENT_INTERVALS = 3
@@ -33,7 +33,7 @@ _EARLY_INTERVALS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Liveness:
     """
     Liveness of an owner.
 
@@ -47,7 +47,7 @@ class Sight:
     offset_ms: int = 0
 
 
-def look_at_claim(
+def judge_liveness(
     first: Claim | None,
     latest: Claim | None,
     *,
@@ -55,7 +55,7 @@ def look_at_claim(
     now_ms: int,
     offset_ms: int = 0,
     dead: bool = False,
-) -> Sight:
+) -> Liveness:
     """
     Returns the liveness of a link's owner.
 
@@ -68,12 +68,12 @@ def look_at_claim(
         dead: True if the claim's process is known to be dead.
     """
     if latest is None or latest.released:
-        return Sight("stopped")
+        return Liveness("stopped")
     if dead:
-        return Sight("silent")
+        return Liveness("silent")
     age = now_ms + offset_ms - latest.timestamp
     if -_EARLY_INTERVALS * latest.interval_ms <= age <= _SILENT_INTERVALS * latest.interval_ms:
-        return Sight("running", offset_ms)
+        return Liveness("running", offset_ms)
     if first is None or (first.run, first.sequence) != (latest.run, latest.sequence):
-        return Sight("running", latest.timestamp - now_ms)
-    return Sight("silent" if watched >= WATCH_SHARE * latest.interval_ms / 1000 else "")
+        return Liveness("running", latest.timestamp - now_ms)
+    return Liveness("silent" if watched >= WATCH_SHARE * latest.interval_ms / 1000 else "")

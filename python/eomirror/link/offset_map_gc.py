@@ -60,7 +60,7 @@ class OffsetMapSweep:
         self._thread: threading.Thread | None = None
         self._found: tuple[tuple[int, bytes], ...] = ()
         # Deleted by this lane, and perhaps not compacted away yet.
-        self._told: frozenset[tuple[int, bytes]] = frozenset()
+        self._deleted: frozenset[tuple[int, bytes]] = frozenset()
 
     def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
         """
@@ -82,8 +82,8 @@ class OffsetMapSweep:
             return ()
         self._thread = None
         found, self._found = self._found, ()
-        told, self._told = self._told, frozenset(found)
-        return tuple(each for each in found if each not in told)
+        deleted, self._deleted = self._deleted, frozenset(found)
+        return tuple(each for each in found if each not in deleted)
 
     def look(self, positions: Mapping[SourcePartition, Position]) -> tuple[tuple[int, bytes], ...]:
         """

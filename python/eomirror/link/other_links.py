@@ -9,7 +9,7 @@ import structlog
 from eomirror.errors import MirrorError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.claim import is_dead
-from eomirror.link.reverse_link import LIVING_MS, Opposite, runs
+from eomirror.link.reverse_link import LIVING_MS, ReverseLink, runs
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.names import INTERNAL_TOPICS, LinkNames
 from eomirror.topology.filters import topic_filter
@@ -57,7 +57,7 @@ class OtherLinks:
         self._event = event
         self._reader: CompactedTopicReader | None = None
 
-    def written(self, *, but: str = "", running_only: bool = False) -> Iterator[Opposite]:
+    def written(self, *, but: str = "", running_only: bool = False) -> Iterator[ReverseLink]:
         """
         Yields each partition that a link writes, with the link's position.
 
@@ -111,7 +111,7 @@ class OtherLinks:
             self._reader.close()
             self._reader = None
 
-    def _of(self, link: str, *, running_only: bool) -> list[Opposite]:
+    def _of(self, link: str, *, running_only: bool) -> list[ReverseLink]:
         names = LinkNames(link)
         if self._reader is None:
             self._reader = CompactedTopicReader(
@@ -127,6 +127,6 @@ class OtherLinks:
         adopted = {each.source: each.target_offset for each in control.adopted}
         mirrored = control.generation.assignment.partitions if living and control.generation else {}
         return [
-            Opposite(link, position, adopted.get(source), source in mirrored)
+            ReverseLink(link, position, adopted.get(source), source in mirrored)
             for source, position in valid_positions(records).items()
         ]

@@ -46,7 +46,7 @@ from eomirror.link.hanging_state_topics import end_left_open
 from eomirror.link.ownership import (
     CLAIM_INTERVAL_SECONDS,
     AfterFencing,
-    Looked,
+    ClaimDecision,
     after_fencing,
     check_positions,
     judge_claim,
@@ -57,7 +57,7 @@ from eomirror.link.ownership import (
     unpublished,
 )
 from eomirror.link.reverse_link import still_marking, unmoved
-from eomirror.link.reverse_links import OppositeLinks
+from eomirror.link.reverse_links import ReverseLinks
 from eomirror.link.state import LinkState
 from eomirror.link.tombstone_check import warn_of_lost_deletions
 from eomirror.link.write_failure import given_up, refuse_unwritable
@@ -125,14 +125,14 @@ class LinkOwner:
         self._take_back = take_back
         self._adopt = dict(adopt or {})
         self._predecessors = dict(predecessors or {})
-        self._tell = on_event or (lambda _: None)
+        self._on_event = on_event or (lambda _: None)
         self._names = LinkNames(link.state_name)
         self._lock = threading.RLock()
         client_id = self._names.client_id("control")
         self._source_admin = ClusterAdmin(source, client_id=client_id)
         self._target_admin = ClusterAdmin(target, client_id=client_id)
         self._state = LinkState(link, target, self._target_admin, client_id=client_id, clock=clock)
-        self._opposite = OppositeLinks(link, source, self._source_admin, client_id=client_id, clock=clock)
+        self._opposite = ReverseLinks(link, source, self._source_admin, client_id=client_id, clock=clock)
         self._hanging_client = (
             None if hanging_client is None
             else hanging_client(link, target, self._target_admin, client_id=client_id, clock=clock)
@@ -194,7 +194,7 @@ class LinkOwner:
                     # Another mirror initialized between two of our steps; give way to it.
                     fenced = True
                     log.info("owner_fenced_while_taking", link=self._link.name, error=str(error))
-                    self._tell("another mirror is taking the link; looking again")
+                    self._on_event("another mirror is taking the link; looking again")
                 except SupersededError:
                     raise
                 except LaneError as error:
@@ -213,7 +213,7 @@ class LinkOwner:
         crash_point("owner.initialized")
         view = self._read_control()
         # Claims that became visible between the last look and our InitProducerId.
-        if self._judge(met, view.claim, watched=float("inf")) is Looked.LEAVE:
+        if self._judge(met, view.claim, watched=float("inf")) is ClaimDecision.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
         self._refuse_handed_over(view)
         crash_point("owner.control_read")
@@ -226,10 +226,10 @@ class LinkOwner:
             map_has_records=view.generation is None and self._state.map_has_records(),
         )
         self._link = still_marking(self._link, positions.values())
-        self._meet(partitions)
+        self._refuse_conflicts(partitions)
         self._opposite.refuse_copies(unmoved(positions, self._adopt))
         crash_point("owner.positions_checked")
-        self._tell("publishing the lane layout")
+        self._on_event("publishing the lane layout")
         first_run = view.generation is None
         known = frozenset() if view.generation is None else view.generation.assignment.known
         if torn := unpublished(view, positions).keys() & {item.source for item in partitions}:
@@ -263,7 +263,7 @@ class LinkOwner:
         self._generation = generation
         self.published = True
         crash_point("owner.published")
-        self._tell("fencing lanes of older generations")
+        self._on_event("fencing lanes of older generations")
         self._fence(generation.highest_lane)
         self._resolve_hanging(generation.highest_lane)
         crash_point("owner.fenced_all")
@@ -271,10 +271,10 @@ class LinkOwner:
             # With the positions, not with the generation: between the two the old positions are valid.
             overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
         if overruled:
-            self._tell("adopting positions")
+            self._on_event("adopting positions")
             self._control.publish(overruled)
         self._adopt.clear()
-        self._meet(partitions)
+        self._refuse_conflicts(partitions)
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
         )
@@ -283,7 +283,7 @@ class LinkOwner:
             provenance_header=self._link.provenance_header, stopped=view.stopped,
         )  # fmt: skip
 
-    def _meet(self, partitions: Sequence[AssignedPartition]) -> None:
+    def _refuse_conflicts(self, partitions: Sequence[AssignedPartition]) -> None:
         """Refuses to run beside another running link that closes a cycle with this one or writes the same copies."""
         source_id, target_id = self._cluster_ids
         self._opposite.look(partitions, target_cluster_id=target_id)
@@ -298,12 +298,12 @@ class LinkOwner:
         while True:
             self._refuse_stopped()
             latest = self._state.control(wait_for_open=False).claim
-            looked = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
-            if looked is Looked.TAKE:
+            decision = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
+            if decision is ClaimDecision.TAKE:
                 return
-            if looked is Looked.LEAVE:
+            if decision is ClaimDecision.LEAVE:
                 raise superseded_by(self._link.name, latest, None)
-            self._tell(f"watching the claim of run {latest.run if latest else '?'}")
+            self._on_event(f"watching the claim of run {latest.run if latest else '?'}")
             self._clock.sleep(_LOOK_SECONDS)
 
     def _initialize(self) -> None:
@@ -319,8 +319,8 @@ class LinkOwner:
         return self._state.control()
 
     def _publish(self, generation: Generation, first: Sequence[MetadataRecord]) -> None:
-        said = MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value())
-        self._control.publish([said, self._claim(released=False), *first])
+        layout = MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value())
+        self._control.publish([layout, self._claim(released=False), *first])
 
     def _fence(self, highest_lane: int) -> None:
         """Fences every lane id that was ever used; a lane that starts later fences its own id again."""
@@ -422,11 +422,11 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         with self._lock:
-            told = HandedOver(
+            record = HandedOver(
                 replicator=replicator, place=place, run=self._run, timestamp=self._clock.wall_ms()
             )
-            said = MetadataRecord(self._names.control_topic, 0, told.key(), told.value())
-            self._guarded(lambda: self._control.commit([*records, said, self._claim(released=True)]))
+            handed_over = MetadataRecord(self._names.control_topic, 0, record.key(), record.value())
+            self._guarded(lambda: self._control.commit([*records, handed_over, self._claim(released=True)]))
 
     def close(self) -> None:
         """Closes all clients."""

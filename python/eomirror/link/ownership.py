@@ -36,7 +36,7 @@ __all__ = [
     "CLAIM_INTERVAL_SECONDS",
     "WATCH_SHARE",
     "AfterFencing",
-    "Looked",
+    "ClaimDecision",
     "after_fencing",
     "check_positions",
     "is_complete",
@@ -55,7 +55,7 @@ CLAIM_INTERVAL_SECONDS = 5.0
 WATCH_SHARE = 1.4
 
 
-class Looked(enum.Enum):
+class ClaimDecision(enum.Enum):
     """Decision about a claim: TAKE the link, WATCH the claim, or LEAVE to its living owner."""
 
     TAKE = "take"
@@ -72,7 +72,7 @@ def judge_claim(
     take_over: bool,
     is_dead: Callable[[Claim], bool],
     fenced: bool = False,
-) -> Looked:
+) -> ClaimDecision:
     """
     Decides about a claim that has been watched for ``watched`` seconds.
 
@@ -88,19 +88,19 @@ def judge_claim(
     moved = _renewal(first) != _renewal(latest)
     if fenced and not moved and watched < WATCH_SHARE * CLAIM_INTERVAL_SECONDS:
         # The claim of the mirror that fenced us is on its way.
-        return Looked.WATCH
+        return ClaimDecision.WATCH
     if latest is None or latest.released or latest.run == run:
-        return Looked.TAKE
+        return ClaimDecision.TAKE
     if is_dead(latest):
         # Even if the claim advanced: its last renewal may become visible after its owner is gone.
-        return Looked.TAKE
+        return ClaimDecision.TAKE
     if take_over and first is not None and first.run == latest.run:
-        return Looked.TAKE
+        return ClaimDecision.TAKE
     if moved:
-        return Looked.LEAVE
+        return ClaimDecision.LEAVE
     if watched >= WATCH_SHARE * latest.interval_ms / 1000:
-        return Looked.TAKE
-    return Looked.WATCH
+        return ClaimDecision.TAKE
+    return ClaimDecision.WATCH
 
 
 def _renewal(claim: Claim | None) -> tuple[str, int] | None:
@@ -206,13 +206,13 @@ def refuse_handed_over(link: str, view: ControlView) -> None:
     Raises:
         StateError: The link was handed over, and not taken back since.
     """
-    told = view.handed_over
-    if told is None:
+    handed_over = view.handed_over
+    if handed_over is None:
         return
-    since = datetime.fromtimestamp(told.timestamp / 1000, UTC)
+    since = datetime.fromtimestamp(handed_over.timestamp / 1000, UTC)
     raise StateError(
         f"link {link} was handed back to MirrorMaker 2 at {since:%Y-%m-%d %H:%M:%S} UTC (source offsets in "
-        f"{told.place}): both would write every record",
+        f"{handed_over.place}): both would write every record",
         fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "
         "`eomirror adopt CONFIG`",
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LIVING_MS",
-    "Opposite",
+    "ReverseLink",
     "copies_back",
     "meetings",
     "round_trip",
@@ -47,7 +47,7 @@ LIVING_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Opposite:
+class ReverseLink:
     """
     A partition that another link writes, and ours reads.
 
@@ -82,8 +82,8 @@ def runs(claim: Claim | None, *, dead: bool, now_ms: int) -> bool:
 
 
 def meetings(
-    items: Iterable[AssignedPartition], opposites: Iterable[Opposite], *, target_cluster_id: str
-) -> dict[SourcePartition, tuple[Opposite, ...]]:
+    items: Iterable[AssignedPartition], opposites: Iterable[ReverseLink], *, target_cluster_id: str
+) -> dict[SourcePartition, tuple[ReverseLink, ...]]:
     """
     Returns our partitions that another link writes from the very topic that we would write them to.
 
@@ -93,7 +93,7 @@ def meetings(
         target_cluster_id: Id of the cluster that our link writes to.
     """
     # Names besides ids: brokers without topic ids report the same id for all topics.
-    written: dict[tuple[str, str, str, str, int], list[Opposite]] = defaultdict(list)
+    written: dict[tuple[str, str, str, str, int], list[ReverseLink]] = defaultdict(list)
     for each in opposites:
         at = each.position
         if at.source_cluster_id == target_cluster_id:
@@ -131,7 +131,7 @@ def still_marking(link: Link, positions: Iterable[Position]) -> Link:
 
 
 def round_trip(
-    link: str, met: Mapping[SourcePartition, Sequence[Opposite]], *, guard: bool
+    link: str, met: Mapping[SourcePartition, Sequence[ReverseLink]], *, guard: bool
 ) -> TopicError | None:
     """
     Returns the error for records that would cycle for ever; None if they would not.
@@ -155,7 +155,7 @@ def round_trip(
 def copies_back(
     link: str,
     starts: Mapping[SourcePartition, int],
-    met: Mapping[SourcePartition, Sequence[Opposite]],
+    met: Mapping[SourcePartition, Sequence[ReverseLink]],
     *,
     guard: bool,
 ) -> TopicError | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.link.other_links import OtherLinks
-from eomirror.link.reverse_link import Opposite, copies_back, meetings, round_trip
+from eomirror.link.reverse_link import ReverseLink, copies_back, meetings, round_trip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
-__all__ = ["OppositeLinks"]
+__all__ = ["ReverseLinks"]
 
 log = structlog.get_logger(__name__)
 
 
-class OppositeLinks:
+class ReverseLinks:
     """
     Other links that write the topics that one link reads.
 
@@ -41,7 +41,7 @@ class OppositeLinks:
         self._others = OtherLinks(
             link.name, source, admin, client_id=client_id, clock=clock, event="opposite_link_unknown"
         )
-        self._met: dict[SourcePartition, tuple[Opposite, ...]] = {}
+        self._met: dict[SourcePartition, tuple[ReverseLink, ...]] = {}
 
     def look(self, items: Sequence[AssignedPartition], *, target_cluster_id: str) -> None:
         """

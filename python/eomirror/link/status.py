@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.errors import MirrorError
-    from eomirror.link.liveness import Sight
+    from eomirror.link.liveness import Liveness
     from eomirror.records.control import ControlView, Stopped
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import AttemptClaim, Position
@@ -237,7 +237,7 @@ def link_status(
     observed: Mapping[SourcePartition, Observed],
     oldest: Mapping[SourcePartition, int],
     now_ms: int,
-    sight: Sight,
+    liveness: Liveness,
     accept_gaps: bool = False,
     left_out: Mapping[SourcePartition, MirrorError | None] | None = None,
     problem: str = "",
@@ -252,7 +252,7 @@ def link_status(
         observed: Both sides of each partition, as far as the clusters answered.
         oldest: Timestamp in ms of the first record behind each position that lags, as far as known.
         now_ms: Our wall clock.
-        sight: Liveness of the owner.
+        liveness: Liveness of the owner.
         accept_gaps: ``on_gap: accept``.
         left_out: Parked partitions that the link should mirror, and the reason that it cannot, as far as visible.
         problem: Reason that the source could not be read.
@@ -260,8 +260,8 @@ def link_status(
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
-    owner_ms = now_ms + sight.offset_ms
-    in_step = abs(sight.offset_ms) <= _IN_STEP_MS
+    owner_ms = now_ms + liveness.offset_ms
+    in_step = abs(liveness.offset_ms) <= _IN_STEP_MS
     rates = _rates(history, owner_ms)
     generation = control.generation
     shown = {
@@ -288,9 +288,9 @@ def link_status(
     mirrored = [item for item in partitions if not item.parked or item.problem]
     return LinkStatus(
         link=link,
-        state="handed back" if control.handed_over is not None else sight.state,
+        state="handed back" if control.handed_over is not None else liveness.state,
         owner=_owner(control, owner_ms),
-        clock_offset_seconds=sight.offset_ms / 1000,
+        clock_offset_seconds=liveness.offset_ms / 1000,
         generation=generation.generation,
         lanes={
             attempt.lane: {

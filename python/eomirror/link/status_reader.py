@@ -18,7 +18,7 @@ from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
 from eomirror.link.claim import is_dead
 from eomirror.link.hanging_transactions import with_hanging
-from eomirror.link.liveness import Sight, look_at_claim
+from eomirror.link.liveness import Liveness, judge_liveness
 from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.mm2 import Checkpoint, Mm2Names, decode_checkpoint
@@ -132,7 +132,7 @@ class StatusReader:
         mirrored = [position for source, position in positions.items() if source in assigned]
         # Concurrently: an unreachable source and a silent owner take seconds each.
         sides = _Beside(lambda: self._both_sides(mirrored, positions.keys() - assigned.keys()))
-        control, sight = self._look(first)
+        control, liveness = self._look(first)
         observed, left_out, oldest, problem = sides.result()
         found = link_status(
             self._link.name,
@@ -143,7 +143,7 @@ class StatusReader:
             observed=observed,
             oldest=oldest,
             now_ms=now_ms,
-            sight=sight,
+            liveness=liveness,
             accept_gaps=self._link.on_gap == "accept",
             left_out=left_out,
             problem="" if problem is None else problem.message,
@@ -159,7 +159,7 @@ class StatusReader:
                 positions=mirrored,
                 history=history,
                 highest_lane=control.generation.highest_lane,
-                now_ms=self._clock.wall_ms() + sight.offset_ms,
+                now_ms=self._clock.wall_ms() + liveness.offset_ms,
             )
             found = with_hanging(found, hung)
         targets = {position.target_topic for position in mirrored}
@@ -204,13 +204,13 @@ class StatusReader:
         }
         return observed, left_out, self._oldest(behind), None
 
-    def _look(self, first: ControlView) -> tuple[ControlView, Sight]:
+    def _look(self, first: ControlView) -> tuple[ControlView, Liveness]:
         """Returns the control topic and the liveness of the owner."""
         began = self._clock.monotonic()
         control = first
         while True:
             claim = control.claim
-            sight = look_at_claim(
+            liveness = judge_liveness(
                 first.claim,
                 claim,
                 watched=self._clock.monotonic() - began,
@@ -218,9 +218,9 @@ class StatusReader:
                 offset_ms=self._offset_ms,
                 dead=claim is not None and is_dead(claim),
             )
-            if sight.state:
-                self._offset_ms = sight.offset_ms
-                return control, sight
+            if liveness.state:
+                self._offset_ms = liveness.offset_ms
+                return control, liveness
             self._clock.sleep(_LOOK_SECONDS)
             control = self._control()
 

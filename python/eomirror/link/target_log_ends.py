@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["CopyEnds"]
+__all__ = ["TargetLogEnds"]
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ _UNKNOWN = -1
 _Where = tuple[str, int]
 
 
-class CopyEnds:
+class TargetLogEnds:
     """
     Compares the ends of a lane's copies with its positions; see `eomirror.lane.ports.CopyWatch`.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster
 
-__all__ = ["CopyReader"]
+__all__ = ["TargetSample"]
 
 # A copy with records of applications is read in full, and the start must not take for ever.
 _SECONDS = 30.0
@@ -31,7 +31,7 @@ _GONE = frozenset({Action.SOURCE_GAP, Action.SOURCE_TRUNCATED, Action.TOPIC_GONE
 _Where = tuple[str, int]
 
 
-class CopyReader:
+class TargetSample:
     """
     Reads committed records of copies; connects on first use.
 

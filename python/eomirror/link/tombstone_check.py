@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import MirrorError
-from eomirror.link.tombstones import Overslept, overslept
+from eomirror.link.tombstones import MissedTombstones, missed_tombstones
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -60,7 +60,7 @@ def warn_of_lost_deletions(
         )
 
 
-def _look(source: ClusterAdmin, positions: Collection[Position], now_ms: int) -> list[Overslept]:
+def _look(source: ClusterAdmin, positions: Collection[Position], now_ms: int) -> list[MissedTombstones]:
     old = {position.source: position for position in positions if now_ms - position.timestamp > _LEAST_AGE_MS}
     names = [(item.topic, item.partition) for item in old]
     found = source.offsets(names, at="latest", read_committed=True)
@@ -75,4 +75,4 @@ def _look(source: ClusterAdmin, positions: Collection[Position], now_ms: int) ->
         of_topic = [name for name in names if name[0] == topic]
         first = source.offsets(of_topic, at=now_ms - milliseconds, read_committed=False)
         young |= {item: first[item.topic, item.partition] for item in old if item.topic == topic}
-    return overslept(old.values(), kept_ms=kept, ends=ends, young_from=young, now_ms=now_ms)
+    return missed_tombstones(old.values(), kept_ms=kept, ends=ends, young_from=young, now_ms=now_ms)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Overslept", "overslept"]
+__all__ = ["MissedTombstones", "missed_tombstones"]
 
 
 @dataclass(frozen=True, slots=True)
-class Overslept:
+class MissedTombstones:
     """
     A topic that may have dropped tombstones since its position was written.
 
@@ -36,14 +36,14 @@ class Overslept:
     kept_seconds: float
 
 
-def overslept(
+def missed_tombstones(
     positions: Iterable[Position],
     *,
     kept_ms: Mapping[str, int],
     ends: Mapping[SourcePartition, int],
     young_from: Mapping[SourcePartition, int],
     now_ms: int,
-) -> list[Overslept]:
+) -> list[MissedTombstones]:
     """
     Returns the topics whose tombstones may have been dropped.
 
@@ -56,7 +56,7 @@ def overslept(
         young_from: Offset of the first record younger than its topic's delete.retention.ms; -1 if there is none.
         now_ms: Wall clock.
     """
-    found: dict[str, Overslept] = {}
+    found: dict[str, MissedTombstones] = {}
     for position in positions:
         kept = kept_ms.get(position.topic)
         age = now_ms - position.timestamp
@@ -66,5 +66,5 @@ def overslept(
             continue
         before = found.get(position.topic)
         seconds = max(age / 1000, before.seconds if before is not None else 0.0)
-        found[position.topic] = Overslept(position.topic, seconds, kept / 1000)
+        found[position.topic] = MissedTombstones(position.topic, seconds, kept / 1000)
     return [found[topic] for topic in sorted(found)]

@@ -33,12 +33,12 @@ def refuse_unwritable(link: Link, admin: ClusterAdmin) -> None:
     names = LinkNames(link.state_name)
     topics = (names.control_topic, names.positions_topic)
     try:
-        told = admin.topic_rights(topics)
+        rights = admin.topic_rights(topics)
     except MirrorError:
         # The cluster does not answer: the original failure is reported.
         return
     for topic in topics:
-        if topic in told and "WRITE" not in told[topic]:
+        if topic in rights and "WRITE" not in rights[topic]:
             right = Right("Write", "topic", topic)
             who = f"User:{admin.principal}" if admin.principal else "the mirror's principal"
             raise AuthorizationError(

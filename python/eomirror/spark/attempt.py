@@ -94,7 +94,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     from eomirror.link.hanging_state_topics import target_hanging_client
     from eomirror.link.lane_state import LaneState, LaneTopics
     from eomirror.link.offset_map_gc import OffsetMapSweep
-    from eomirror.link.target_log_ends import CopyEnds
+    from eomirror.link.target_log_ends import TargetLogEnds
     from eomirror.plane.select import choose_plane
 
     topics = LaneTopics(spec)
@@ -106,7 +106,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     role = LinkNames(spec.link.state_name).client_id(f"lane-{spec.lane}")
     sweep = OffsetMapSweep(spec.link, spec.source, spec.target, client_id=role, clock=clock)
     clients.add(sweep.close)
-    copies = CopyEnds(spec.target, client_id=role, clock=clock)
+    copies = TargetLogEnds(spec.target, client_id=role, clock=clock)
     clients.add(copies.close)
     syncs = None
     if spec.link.offset_syncs == "source":

@@ -54,12 +54,12 @@ def check_target_rights(
         for change in changes
         if isinstance(change, AddPartitions | AlterConfig)
     ]
-    told = target.topic_rights(sorted(existing | {name for name, _ in altering}))
-    for name in sorted(existing & told.keys()):
-        need(link, target, told[name], Right("Write", "topic", name), "write it")
+    rights = target.topic_rights(sorted(existing | {name for name, _ in altering}))
+    for name in sorted(existing & rights.keys()):
+        need(link, target, rights[name], Right("Write", "topic", name), "write it")
     for name, operation in altering:
-        if name in told:
-            need(link, target, told[name], Right(operation, "topic", name), "keep it in sync")
+        if name in rights:
+            need(link, target, rights[name], Right(operation, "topic", name), "keep it in sync")
 
 
 def need(

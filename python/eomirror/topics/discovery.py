@@ -416,8 +416,8 @@ class Discovery:
     def _learn_defaults(self, configs: Mapping[str, ConfigValue]) -> None:
         """Learns the target's topic defaults from any existing topic."""
         known = self._target_defaults or {}
-        told = {key: entry.value if entry.is_default else known.get(key) for key, entry in configs.items()}
-        self._target_defaults = {**known, **told}
+        found = {key: entry.value if entry.is_default else known.get(key) for key, entry in configs.items()}
+        self._target_defaults = {**known, **found}
 
     def _learn_from_a_stranger(self) -> None:
         # Kafka's internal topics come last: they have many settings of their own, which do not show defaults.

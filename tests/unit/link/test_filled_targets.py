@@ -18,7 +18,7 @@ from eomirror.link.filled_targets import (
     sharers,
     twins,
 )
-from eomirror.link.reverse_link import Opposite
+from eomirror.link.reverse_link import ReverseLink
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
@@ -55,9 +55,9 @@ def position(**changes: Any) -> Position:
         ({"writers": frozenset({"a.b"})}, True, True),
         ({"shared": frozenset({"c.b"}), "writers": frozenset({"a.b", "c.b"})}, False, True),
         ({"shared": frozenset({"c.b"}), "writers": frozenset({"c.b"})}, False, False),
-        ({"twin": Opposite("x", position()), "shared": frozenset({"c.b"})}, True, True),
+        ({"twin": ReverseLink("x", position()), "shared": frozenset({"c.b"})}, True, True),
         # one that has mirrored nothing has written nothing
-        ({"twin": Opposite("x", position(target_offset=None))}, True, False),
+        ({"twin": ReverseLink("x", position(target_offset=None))}, True, False),
     ],
 )
 def test_a_copy_is_filled_by_what_would_come_twice(
@@ -70,12 +70,12 @@ def test_a_copy_is_filled_by_what_would_come_twice(
 def test_twins_copy_the_same_partition_and_sharers_another() -> None:
     """By ids: a copy of that name that was deleted since, or another source's topic of that name, is another one."""
     others = [
-        Opposite("twin", position()),
-        Opposite("older", position(target_topic_id="gone")),
-        Opposite("elsewhere", position(target_topic="other")),
-        Opposite("shares", position(source_cluster_id="T")),
-        Opposite("joins", position(topic="clicks")),
-        Opposite("next", position(target_partition=1, partition=1)),
+        ReverseLink("twin", position()),
+        ReverseLink("older", position(target_topic_id="gone")),
+        ReverseLink("elsewhere", position(target_topic="other")),
+        ReverseLink("shares", position(source_cluster_id="T")),
+        ReverseLink("joins", position(topic="clicks")),
+        ReverseLink("next", position(target_partition=1, partition=1)),
     ]
 
     assert {
@@ -87,7 +87,7 @@ def test_twins_copy_the_same_partition_and_sharers_another() -> None:
 
 def test_only_a_running_twin_keeps_a_link_from_running() -> None:
     """What ended may be followed by another; what runs may not be joined."""
-    idle, running = Opposite("x", position()), Opposite("y", position(), running=True)
+    idle, running = ReverseLink("x", position()), ReverseLink("y", position(), running=True)
 
     assert running_twin("l", {ITEM.source: (idle,)}) is None
     error = running_twin("l", {ITEM.source: (idle, running)})
@@ -97,7 +97,7 @@ def test_only_a_running_twin_keeps_a_link_from_running() -> None:
 
 def test_the_error_names_the_count_the_writer_and_the_ways_on() -> None:
     """What a person needs to decide stands in the message, and what to type in the fix."""
-    more = replace(COPY, twin=Opposite("x", position()))
+    more = replace(COPY, twin=ReverseLink("x", position()))
     error = filled_error("l", "a.b", [more, COPY], first_run=True)
     assert "copy east.orders-0 holds up to 500 records; so do the copies of 1 more partition" in error.message
     assert "link x has written them from the same source partition, and stands at 7" in error.message

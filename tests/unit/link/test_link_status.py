@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eomirror.errors import UnreachableError
-from eomirror.link.liveness import Sight
+from eomirror.link.liveness import Liveness
 from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line
 from eomirror.records.control import ControlView, Generation, Stopped
 from eomirror.records.mm2 import Checkpoint
@@ -63,7 +63,7 @@ def picture(
         observed=dict(observed),
         oldest={ORDERS: 4_000},
         now_ms=now_ms,
-        sight=Sight("running", offset_ms),
+        liveness=Liveness("running", offset_ms),
         left_out=left_out,
     )
 

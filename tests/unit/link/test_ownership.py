@@ -10,7 +10,7 @@ import pytest
 from eomirror.errors import StateError, SupersededError
 from eomirror.link.ownership import (
     AfterFencing,
-    Looked,
+    ClaimDecision,
     after_fencing,
     check_positions,
     is_complete,
@@ -39,7 +39,7 @@ def claim(run: str = "theirs", sequence: int = 5, **changes: Any) -> Claim:
     return claims.claim(run, sequence, **{"host": "h1", "pid": 42, "boot": "b", "started": "1", **changes})
 
 
-def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> Looked:
+def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> ClaimDecision:
     values: dict[str, Any] = {
         "run": "ours", "watched": 0.0, "take_over": False, "is_dead": lambda _: False, **changes,
     }  # fmt: skip
@@ -49,41 +49,43 @@ def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> Looked:
 @pytest.mark.parametrize(
     ("first", "latest", "changes", "looked"),
     [
-        (None, None, {}, Looked.TAKE),
-        (claim(), claim(), {}, Looked.WATCH),
-        (claim(), claim(), {"watched": 6.9}, Looked.WATCH),
-        (claim(), claim(), {"watched": 7.1}, Looked.TAKE),
-        (claim(), claim(sequence=6), {}, Looked.LEAVE),
-        (claim(), claim(sequence=6), {"watched": 60.0}, Looked.LEAVE),
-        (claim(), claim(run="third"), {}, Looked.LEAVE),
-        (claim(), claim(sequence=6, released=True), {}, Looked.TAKE),
-        (claim(released=True), claim(released=True), {}, Looked.TAKE),
-        (claim(), claim(sequence=6), {"take_over": True}, Looked.TAKE),
+        (None, None, {}, ClaimDecision.TAKE),
+        (claim(), claim(), {}, ClaimDecision.WATCH),
+        (claim(), claim(), {"watched": 6.9}, ClaimDecision.WATCH),
+        (claim(), claim(), {"watched": 7.1}, ClaimDecision.TAKE),
+        (claim(), claim(sequence=6), {}, ClaimDecision.LEAVE),
+        (claim(), claim(sequence=6), {"watched": 60.0}, ClaimDecision.LEAVE),
+        (claim(), claim(run="third"), {}, ClaimDecision.LEAVE),
+        (claim(), claim(sequence=6, released=True), {}, ClaimDecision.TAKE),
+        (claim(released=True), claim(released=True), {}, ClaimDecision.TAKE),
+        (claim(), claim(sequence=6), {"take_over": True}, ClaimDecision.TAKE),
         # --take-over is meant for the owner that was there, and not for another newcomer that was quicker
-        (claim(), claim(run="third"), {"take_over": True}, Looked.LEAVE),
-        (None, claim(run="third"), {"take_over": True}, Looked.LEAVE),
-        (claim(), claim(run="third", released=True), {"take_over": True}, Looked.TAKE),
-        (claim(), claim(run="third"), {"take_over": True, "is_dead": lambda _: True}, Looked.TAKE),
+        (claim(), claim(run="third"), {"take_over": True}, ClaimDecision.LEAVE),
+        (None, claim(run="third"), {"take_over": True}, ClaimDecision.LEAVE),
+        (claim(), claim(run="third", released=True), {"take_over": True}, ClaimDecision.TAKE),
+        (claim(), claim(run="third"), {"take_over": True, "is_dead": lambda _: True}, ClaimDecision.TAKE),
         # fenced on the way: whoever did it publishes within moments, or is gone
-        (claim(), claim(), {"take_over": True, "fenced": True}, Looked.WATCH),
-        (claim(), claim(), {"take_over": True, "fenced": True, "watched": 7.1}, Looked.TAKE),
-        (claim(), claim(run="third"), {"take_over": True, "fenced": True}, Looked.LEAVE),
+        (claim(), claim(), {"take_over": True, "fenced": True}, ClaimDecision.WATCH),
+        (claim(), claim(), {"take_over": True, "fenced": True, "watched": 7.1}, ClaimDecision.TAKE),
+        (claim(), claim(run="third"), {"take_over": True, "fenced": True}, ClaimDecision.LEAVE),
         # it was the owner, which rebuilt its producer
-        (claim(), claim(sequence=6), {"take_over": True, "fenced": True}, Looked.TAKE),
-        (claim(), claim(sequence=6), {"fenced": True}, Looked.LEAVE),
-        (None, None, {"fenced": True}, Looked.WATCH),
-        (None, None, {"fenced": True, "watched": 7.1}, Looked.TAKE),
-        (None, claim(run="third"), {"fenced": True}, Looked.LEAVE),
-        (claim(released=True), claim(released=True), {"fenced": True}, Looked.WATCH),
+        (claim(), claim(sequence=6), {"take_over": True, "fenced": True}, ClaimDecision.TAKE),
+        (claim(), claim(sequence=6), {"fenced": True}, ClaimDecision.LEAVE),
+        (None, None, {"fenced": True}, ClaimDecision.WATCH),
+        (None, None, {"fenced": True, "watched": 7.1}, ClaimDecision.TAKE),
+        (None, claim(run="third"), {"fenced": True}, ClaimDecision.LEAVE),
+        (claim(released=True), claim(released=True), {"fenced": True}, ClaimDecision.WATCH),
         # we had published when it happened
-        (claim(), claim(run="ours"), {"fenced": True}, Looked.TAKE),
-        (claim(), claim(), {"is_dead": lambda _: True}, Looked.TAKE),
+        (claim(), claim(run="ours"), {"fenced": True}, ClaimDecision.TAKE),
+        (claim(), claim(), {"is_dead": lambda _: True}, ClaimDecision.TAKE),
         # its last renewal became visible after it was killed
-        (claim(), claim(sequence=6), {"is_dead": lambda _: True}, Looked.TAKE),
-        (claim(run="ours"), claim(run="ours", sequence=9), {}, Looked.TAKE),
+        (claim(), claim(sequence=6), {"is_dead": lambda _: True}, ClaimDecision.TAKE),
+        (claim(run="ours"), claim(run="ours", sequence=9), {}, ClaimDecision.TAKE),
     ],
 )
-def test_claims(first: Claim | None, latest: Claim | None, changes: dict[str, Any], looked: Looked) -> None:
+def test_claims(
+    first: Claim | None, latest: Claim | None, changes: dict[str, Any], looked: ClaimDecision
+) -> None:
     """EO-10: leave to the living, take from the dead, watch when in doubt."""
     assert judge(first, latest, **changes) is looked
 

@@ -10,7 +10,7 @@ import pytest
 from eomirror.config import Link
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.reverse_link import (
-    Opposite,
+    ReverseLink,
     copies_back,
     meetings,
     round_trip,
@@ -38,12 +38,12 @@ def position(**changes: Any) -> Position:
     return Position(**values)
 
 
-def met(*opposites: Opposite) -> dict[SourcePartition, tuple[Opposite, ...]]:
+def met(*opposites: ReverseLink) -> dict[SourcePartition, tuple[ReverseLink, ...]]:
     return meetings([OURS], opposites, target_cluster_id="east")
 
 
-BARE = Opposite("east.west", position())
-MARKED = Opposite("east.west", position(header=True))
+BARE = ReverseLink("east.west", position())
+MARKED = ReverseLink("east.west", position(header=True))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ MARKED = Opposite("east.west", position(header=True))
 def test_links_meet_where_each_reads_what_the_other_writes(elsewhere: dict[str, Any]) -> None:
     """Anything else is another topic, or another cluster's."""
     assert met(BARE) == {T0: (BARE,)}
-    assert met(Opposite("east.west", position(**elsewhere))) == {}
+    assert met(ReverseLink("east.west", position(**elsewhere))) == {}
 
 
 def test_two_links_that_run_and_know_nothing_of_each_other_are_refused() -> None:
@@ -87,11 +87,11 @@ def test_two_links_that_run_and_know_nothing_of_each_other_are_refused() -> None
         (MARKED, 0, False, True),
         (replace(MARKED, adopted=6), 6, True, True),
         (replace(MARKED, adopted=3), 4, True, False),
-        (Opposite("east.west", position(target_offset=None)), 0, False, False),
+        (ReverseLink("east.west", position(target_offset=None)), 0, False, False),
     ],
 )
 def test_copies_that_nothing_marks_are_not_written_back(
-    opposite: Opposite, start: int, guard: bool, refused: bool
+    opposite: ReverseLink, start: int, guard: bool, refused: bool
 ) -> None:
     """A link that begins before the last of them would take them for records of the source's applications."""
     error = copies_back("west->east", {T0: start}, met(opposite), guard=guard)

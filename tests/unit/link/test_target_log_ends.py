@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.config import Cluster
 from eomirror.errors import TopicError, UnreachableError
-from eomirror.link.target_log_ends import CopyEnds
+from eomirror.link.target_log_ends import TargetLogEnds
 from eomirror.records.position import Position
 from support.clocks import PlayedClock
 from support.records import wait_for
@@ -61,11 +61,11 @@ def position(topic: str, last: int | None) -> Position:
     )  # fmt: skip
 
 
-def watching(admins: Admins, monkeypatch: pytest.MonkeyPatch) -> tuple[CopyEnds, PlayedClock]:
+def watching(admins: Admins, monkeypatch: pytest.MonkeyPatch) -> tuple[TargetLogEnds, PlayedClock]:
     """A watch over these clients."""
     clock = PlayedClock()
     monkeypatch.setattr("eomirror.link.target_log_ends.ClusterAdmin", admins)
-    return CopyEnds(NOWHERE, client_id="c", clock=clock), clock
+    return TargetLogEnds(NOWHERE, client_id="c", clock=clock), clock
 
 
 def test_a_copy_that_ends_before_its_last_record_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eomirror.link.tombstones import Overslept, overslept
+from eomirror.link.tombstones import MissedTombstones, missed_tombstones
 from eomirror.records.position import Position
 
 HOUR = 3_600_000
@@ -35,8 +35,8 @@ SOURCE = POSITION.source
 
 def look(
     position: Position = POSITION, *, kept: int = 24, end: int = 900, young: int = 700
-) -> list[Overslept]:
-    return overslept(
+) -> list[MissedTombstones]:
+    return missed_tombstones(
         [position],
         kept_ms={"accounts": kept * HOUR},
         ends={SOURCE: end},
@@ -47,7 +47,7 @@ def look(
 
 def test_a_position_older_than_tombstones_live_is_told() -> None:
     """Between the position and the first young record there was something, or is."""
-    assert look() == [Overslept("accounts", 30 * 3600.0, 24 * 3600.0)]
+    assert look() == [MissedTombstones("accounts", 30 * 3600.0, 24 * 3600.0)]
     # nothing on the log is young
     assert look(young=-1) == look()
 
@@ -72,7 +72,7 @@ def test_a_topic_that_is_not_compacted_and_several_partitions() -> None:
     """Only compacted topics, each once, with the age of its oldest position."""
     other = replace(POSITION, topic="orders")
     older = replace(POSITION, partition=1, timestamp=NOW - 40 * HOUR)
-    found = overslept(
+    found = missed_tombstones(
         [POSITION, other, older],
         kept_ms={"accounts": 24 * HOUR},
         ends={item.source: 900 for item in (POSITION, other, older)},
@@ -80,4 +80,4 @@ def test_a_topic_that_is_not_compacted_and_several_partitions() -> None:
         now_ms=NOW,
     )
 
-    assert found == [Overslept("accounts", 40 * 3600.0, 24 * 3600.0)]
+    assert found == [MissedTombstones("accounts", 40 * 3600.0, 24 * 3600.0)]
