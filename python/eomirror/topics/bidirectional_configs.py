@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from eomirror.topics.diff import Change, TopicPair
     from eomirror.topology.filters import TopicFilter
 
-__all__ = ["BothWays"]
+__all__ = ["BidirectionalConfigs"]
 
 _ALWAYS = frozenset({*TIMESTAMPS, "max.message.bytes"})
 
 
-class BothWays:
+class BidirectionalConfigs:
     """
     One link's knowledge of the settings on both sides at its last look.
 

@@ -30,13 +30,13 @@ from eomirror.lane.spec import AssignedPartition
 from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
-from eomirror.topics.bidirectional_configs import BothWays
+from eomirror.topics.bidirectional_configs import BidirectionalConfigs
 from eomirror.topics.diff import TopicPair, topic_changes
-from eomirror.topics.heartbeats import refuse_beats, say_beats
+from eomirror.topics.heartbeats import log_heartbeat_copies, refuse_heartbeat_copies
 from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.topics.plan import Plan
-from eomirror.topics.skipped import Complaints
-from eomirror.topics.state_topics_check import OwnTopics
+from eomirror.topics.skipped import SkippedTopics
+from eomirror.topics.state_topics_check import StateTopicsCheck
 from eomirror.topology.naming import collisions, illegal_name
 from eomirror.types import SourcePartition
 
@@ -80,9 +80,9 @@ class Discovery:
         # Names that the last look found.
         self._found: frozenset[str] = frozenset()
         self._configs_compared = float("-inf")
-        self._complaints = Complaints(link.name)
-        self._own = OwnTopics(link, self._target, learn=self._learn_defaults, clock=clock)
-        self._both_ways = BothWays(link.loops.onward, goes_first=link.source < link.target)
+        self._skipped = SkippedTopics(link.name)
+        self._own = StateTopicsCheck(link, self._target, learn=self._learn_defaults, clock=clock)
+        self._both_ways = BidirectionalConfigs(link.loops.onward, goes_first=link.source < link.target)
 
     @property
     def cluster_ids(self) -> tuple[str, str]:
@@ -190,7 +190,7 @@ class Discovery:
         """
         self._own.check()
         names = self._source.topic_names()
-        say_beats(self._link, names, self._complaints)
+        log_heartbeat_copies(self._link, names, self._skipped)
         targets = self._tolerant_names(self._matched(names))
         described = self._source.describe_topics(list(targets))
         sources = {topic: facts for topic, facts in described.items() if facts is not None}
@@ -211,7 +211,7 @@ class Discovery:
 
     def left_out(self) -> dict[str, MirrorError]:
         """Source topics that the last look could not prepare, with the error; no lane has them."""
-        standing = self._complaints.standing.items()
+        standing = self._skipped.errors.items()
         return {
             topic: error for topic, error in standing if topic in self._found and topic not in self._ready
         }
@@ -252,8 +252,8 @@ class Discovery:
         self._brokers = target.brokers
         names = self._source.topic_names()
         matched = self._matched(names)
-        self._complaints.tell_passed(self._link.filter, names)
-        refuse_beats(self._link, self._source, names, self._complaints)
+        self._skipped.log_copies(self._link.filter, names)
+        refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
         self._check_literals(names, matched)
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)
@@ -318,14 +318,14 @@ class Discovery:
             try:
                 targets[topic] = self._link.target_topic(topic)
             except TopicError as error:
-                self._complaints.say(topic, error)
+                self._skipped.record(topic, error)
         for collision in collisions(matched, self._link.target_naming):
             # The topic that was mirrored first stays; the new one waits for a person.
             staying = self._staying(collision.sources, targets)
             for topic in collision.sources:
                 if topic not in staying and targets.pop(topic, None) is not None:
                     others = ", ".join(name for name in collision.sources if name != topic)
-                    self._complaints.say(
+                    self._skipped.record(
                         topic,
                         TopicError(
                             f"topic {topic} and {others} cannot live side by side on {self._link.target}",
@@ -335,7 +335,7 @@ class Discovery:
         for topic, name in list(targets.items()):
             if self._ids[0] == self._ids[1] and self._goes_round(topic, name):
                 del targets[topic]
-                self._complaints.say(
+                self._skipped.record(
                     topic,
                     TopicError(
                         f"topic {topic} would be mirrored again and again: source and target are the same cluster",
@@ -453,7 +453,7 @@ class Discovery:
             if copy is not None:
                 self._ready[topic] = (pair.source, copy)
             self._both_ways.note(pair, changes[topic])
-        self._complaints.settled(pairs.keys())
+        self._skipped.clear(pairs.keys())
 
     def _refresh_topics(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> None:
         try:
@@ -461,7 +461,7 @@ class Discovery:
             self._apply(pairs, {topic: self._changes(pair) for topic, pair in pairs.items()})
         except MirrorError as error:
             if len(sources) == 1:
-                self._complaints.say(next(iter(sources)), error)
+                self._skipped.record(next(iter(sources)), error)
                 return
             # Either a cluster is unreachable, which this request reports once, or one topic makes the request fail for
             # all.

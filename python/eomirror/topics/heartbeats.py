@@ -17,24 +17,26 @@ if TYPE_CHECKING:
 
     from eomirror.config import Link
     from eomirror.kafka.admin import ClusterAdmin
-    from eomirror.topics.skipped import Complaints
+    from eomirror.topics.skipped import SkippedTopics
 
-__all__ = ["refuse_beats", "say_beats"]
+__all__ = ["log_heartbeat_copies", "refuse_heartbeat_copies"]
 
 
-def say_beats(link: Link, names: Iterable[str], complaints: Complaints) -> None:
+def log_heartbeat_copies(link: Link, names: Iterable[str], skipped: SkippedTopics) -> None:
     """
     Logs the topics that give way to the link's own heartbeats.
 
     Args:
         names: Topics of the source.
-        complaints: Logs each once.
+        skipped: Logs each once.
     """
     for topic in _beaten(link, names):
-        complaints.say(topic, _error(link, topic, "so it is not mirrored"))
+        skipped.record(topic, _error(link, topic, "so it is not mirrored"))
 
 
-def refuse_beats(link: Link, source: ClusterAdmin, names: Sequence[str], complaints: Complaints) -> None:
+def refuse_heartbeat_copies(
+    link: Link, source: ClusterAdmin, names: Sequence[str], skipped: SkippedTopics
+) -> None:
     """
     Logs the topics that give way, or refuses them if MirrorMaker 2 cannot have made them.
 
@@ -43,7 +45,7 @@ def refuse_beats(link: Link, source: ClusterAdmin, names: Sequence[str], complai
     Args:
         source: Admin client of the source.
         names: Topics of the source.
-        complaints: Logs each once.
+        skipped: Logs each once.
 
     Raises:
         TopicError: An application's topic has this name.
@@ -56,7 +58,7 @@ def refuse_beats(link: Link, source: ClusterAdmin, names: Sequence[str], complai
         policy = source.topic_configs([topic])[topic].get("cleanup.policy")
         if found.partitions != 1 or (policy is not None and "compact" not in (policy.value or "")):
             raise _error(link, topic, "and it does not look like MirrorMaker 2's heartbeats")
-    say_beats(link, names, complaints)
+    log_heartbeat_copies(link, names, skipped)
 
 
 def _beaten(link: Link, names: Iterable[str]) -> list[str]:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from eomirror.errors import MirrorError
     from eomirror.topology.filters import TopicFilter
 
-__all__ = ["Complaints"]
+__all__ = ["SkippedTopics"]
 
 log = structlog.get_logger(__name__)
 
 _SHOWN = 5
 
 
-class Complaints:
+class SkippedTopics:
     """
     Tracks the skipped topics of one link that have been logged.
 
@@ -31,16 +31,16 @@ class Complaints:
         self._link = link
         self._said: set[tuple[str, str]] = set()
         #: The last error of each skipped topic.
-        self.standing: dict[str, MirrorError] = {}
+        self.errors: dict[str, MirrorError] = {}
 
-    def say(self, topic: str, error: MirrorError) -> None:
+    def record(self, topic: str, error: MirrorError) -> None:
         """Logs the reason that a topic is left out, unless it was logged since the topic was last in order."""
-        self.standing[topic] = error
+        self.errors[topic] = error
         if (topic, error.message) not in self._said:
             self._said.add((topic, error.message))
             log.warning("topic_left_out", link=self._link, topic=topic, reason=error.message, fix=error.fix)
 
-    def tell_passed(self, patterns: TopicFilter, names: Iterable[str]) -> None:
+    def log_copies(self, patterns: TopicFilter, names: Iterable[str]) -> None:
         """
         Logs topics that are not mirrored only because their names show that they have been on source or target.
 
@@ -60,9 +60,9 @@ class Complaints:
                 reason=patterns.reason(passed[0]),
             )
 
-    def settled(self, topics: Collection[str]) -> None:
+    def clear(self, topics: Collection[str]) -> None:
         """Marks topics as in order: their next error is logged again."""
         if self._said:
             self._said = {said for said in self._said if said[0] not in topics}
-        for topic in self.standing.keys() & topics:
-            del self.standing[topic]
+        for topic in self.errors.keys() & topics:
+            del self.errors[topic]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.topics.diff import AddPartitions
     from eomirror.topics.state_topics import Drift
 
-__all__ = ["CHECK_SECONDS", "OwnTopics"]
+__all__ = ["CHECK_SECONDS", "StateTopicsCheck"]
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ CHECK_SECONDS = 60.0
 _COMPACT = "compact"
 
 
-class OwnTopics:
+class StateTopicsCheck:
     """
     Checks the state topics of one link.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
-from eomirror.topics.bidirectional_configs import BothWays
+from eomirror.topics.bidirectional_configs import BidirectionalConfigs
 from eomirror.topics.diff import AlterConfig, TopicPair, topic_changes
 from eomirror.topology.filters import TopicFilter
 
@@ -34,8 +34,8 @@ class World:
             for side in ("east", "west")
         }
         self.links = {
-            ("east", "west"): BothWays(BACK_AGAIN, goes_first=True),
-            ("west", "east"): BothWays(BACK_AGAIN, goes_first=False),
+            ("east", "west"): BidirectionalConfigs(BACK_AGAIN, goes_first=True),
+            ("west", "east"): BidirectionalConfigs(BACK_AGAIN, goes_first=False),
         }
 
     def looked(self, source: str, target: str) -> Callable[[], None]:
@@ -121,7 +121,7 @@ def test_a_limit_of_size_is_raised_whoever_looks_first() -> None:
 
 def test_what_a_new_copy_was_created_with_is_known() -> None:
     """A change of the source soon after is carried, although nobody has compared before."""
-    link = BothWays(BACK_AGAIN, goes_first=False)
+    link = BidirectionalConfigs(BACK_AGAIN, goes_first=False)
     facts = TopicFacts("t", "id", 1, 1)
 
     def pair(source: str, target: str | None) -> TopicPair:
@@ -140,7 +140,7 @@ def test_what_a_new_copy_was_created_with_is_known() -> None:
 
 def test_a_copy_that_nothing_brings_back_is_kept_in_step() -> None:
     """Of two links with other topics each way, each has its way: a retention that was cut by hand loses records."""
-    link = BothWays((TopicFilter(("u",)),), goes_first=False)
+    link = BidirectionalConfigs((TopicFilter(("u",)),), goes_first=False)
     facts = TopicFacts("t", "id", 1, 1)
     week, day = ({"retention.ms": ConfigValue(value, is_default=False)} for value in (WEEK, DAY))
     pair = TopicPair(facts, week, "t", facts, day)

@@ -12,7 +12,7 @@ from eomirror.errors import AuthorizationError, TopicError
 from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, TopicFacts
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.discovery import Discovery
-from eomirror.topics.state_topics_check import OwnTopics
+from eomirror.topics.state_topics_check import StateTopicsCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ def discovery(source: Admin, target: Admin) -> Discovery:
     made.close()
     made._source, made._target = source, target  # type: ignore[assignment]  as much of them as is asked
     source.cluster_id, target.cluster_id = made._ids = ("a", "b")
-    made._own = OwnTopics(LINK, target, learn=made._learn_defaults, clock=made._clock)  # type: ignore[arg-type]
+    made._own = StateTopicsCheck(LINK, target, learn=made._learn_defaults, clock=made._clock)  # type: ignore[arg-type]
     made._topics = TargetTopics(target, link="one")  # type: ignore[arg-type]
     made._source_topics = TargetTopics(source, link="one")  # type: ignore[arg-type]
     return made
