@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Config, Link
     from eomirror.spark.context import SparkEngine
-    from eomirror.verify.runner import Elsewhere, Spread, Verifier
+    from eomirror.verify.runner import RemoteComparison, Spread, Verifier
     from eomirror.verify.scope import Bound
     from eomirror.verify.verdict import LinkVerdict, Scope
 
@@ -318,7 +318,7 @@ class _Run:
         if self._file is not None:
             return None
 
-        def spread(scopes: Sequence[Scope]) -> Elsewhere | None:
+        def spread(scopes: Sequence[Scope]) -> RemoteComparison | None:
             if not self._spark.wanted(scopes):
                 return None
             from eomirror.spark.verify import SparkComparison

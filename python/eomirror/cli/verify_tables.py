@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from eomirror.verify.counts import Tally
+    from eomirror.verify.counts import PartitionCounts
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Scope
 
 __all__ = ["VerifyDisplay", "draw_verdicts"]
@@ -46,12 +46,12 @@ class VerifyDisplay:
         """Writes a line that stays on the screen; never cut, so that a log file can be searched."""
         print_message(text)
 
-    def update(self, one: Scope, tally: Tally) -> None:
-        """Shows the progress of the comparison of a partition."""
+    def update(self, one: Scope, counts: PartitionCounts) -> None:
+        """Show where the comparison of a partition stands."""
         if not self._due.passed:
             return
         self._due = Deadline(_REDRAWN_EVERY_SECONDS if self._frame.live else self._every, SYSTEM_CLOCK)
-        text = _line(one, tally)
+        text = _line(one, counts)
         if self._frame.live:
             self._frame.draw(Text(printable(text), no_wrap=True, overflow="ellipsis"))
         else:
@@ -69,13 +69,13 @@ class VerifyDisplay:
         self._frame.__exit__(kind, error, trace)
 
 
-def _line(one: Scope, tally: Tally) -> str:
-    at = tally.source.get("position", one.source.start)
+def _line(one: Scope, counts: PartitionCounts) -> str:
+    at = counts.source.get("position", one.source.start)
     offsets = one.source.end - one.source.start
     share = _PERCENT * (at - one.source.start) / offsets if offsets > 0 else _PERCENT
     text = f"{one.source.topic}-{one.source.partition}: at {at:,} of {one.source.end:,} ({share:.0f} %)"
-    differences = sum(tally.differences.values())
-    return f"{text}, {tally.matched:,} equal" + (f", {differences:,} differ" if differences else "")
+    differences = sum(counts.differences.values())
+    return f"{text}, {counts.matched:,} equal" + (f", {differences:,} differ" if differences else "")
 
 
 def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:

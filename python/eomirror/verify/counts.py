@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["KINDS", "Found", "Tally"]
+__all__ = ["KINDS", "Found", "PartitionCounts"]
 
 #: Kinds of differences, worst first.
 KINDS = ("missing", "duplicate", "reordered", "altered", "foreign")
@@ -18,7 +18,7 @@ Found = tuple[str, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class PartitionCounts:
     """
     Counts of one partition.
 
@@ -42,9 +42,9 @@ class Tally:
     whole: bool = True
     holes: tuple[tuple[int, int], ...] = ()
 
-    def plus(self, later: Tally, *, show: int) -> Tally:
+    def plus(self, later: PartitionCounts, *, show: int) -> PartitionCounts:
         """Returns the sum of these counts and later ones; keeps at most ``show`` differences."""
-        return Tally(
+        return PartitionCounts(
             matched=self.matched + later.matched,
             differences=_sum(self.differences, later.differences),
             source=_sum(self.source, later.source) | {"position": later.source.get("position", 0)},
@@ -59,7 +59,7 @@ class Tally:
     @classmethod
     def of(
         cls, counts: dict[str, Any], found: list[Found], at: tuple[int, int] | None, *, whole: bool
-    ) -> Tally:
+    ) -> PartitionCounts:
         """Makes the counts from `PartitionComparison`."""
         return cls(
             matched=counts["matched"],

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from eomirror.verify.verdict import PartitionVerdict
 
-__all__ = ["Standing"]
+__all__ = ["LastVerdicts"]
 
 
-class Standing:
+class LastVerdicts:
     """
     Tracks the last whole verdict of each partition.
 
@@ -21,7 +21,7 @@ class Standing:
     def __init__(self) -> None:
         self._last: dict[tuple[str, int, str, int], PartitionVerdict] = {}
 
-    def of(self, now: PartitionVerdict) -> PartitionVerdict:
+    def merge(self, now: PartitionVerdict) -> PartitionVerdict:
         """Returns the verdict to report, given the verdict of this round."""
         one = now.scope
         where = (one.source.topic, one.source.partition, one.target.topic, one.target.partition)

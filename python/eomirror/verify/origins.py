@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["with_origins"]
 
 
-class Identified(Protocol):
+class Identify(Protocol):
     """Returns the id of a cluster: `eomirror.kafka.admin.identify`."""
 
     def __call__(self, cluster: Cluster, *, client_id: str) -> str:
         """Returns the id, requested under a client id."""
 
 
-def with_origins(link: Link, clusters: Mapping[str, Cluster], identified: Identified = identify) -> Link:
+def with_origins(link: Link, clusters: Mapping[str, Cluster], identify_cluster: Identify = identify) -> Link:
     """
     Returns the link with the ids of its origins, by which its loop guard distinguishes records.
 
     Args:
         link: The configured link.
         clusters: All clusters of the configuration, by alias.
-        identified: Returns the id of a cluster, requested under a client id.
+        identify_cluster: Returns the id of a cluster, requested under a client id.
 
     Raises:
         ClusterError: One of these clusters cannot be reached or refuses the request.
@@ -40,5 +40,5 @@ def with_origins(link: Link, clusters: Mapping[str, Cluster], identified: Identi
     for alias in link.origins or ():
         if alias not in (*ids, link.source):
             client_id = LinkNames(link.state_name).client_id("verify")
-            ids[alias] = identified(clusters[alias], client_id=client_id)
+            ids[alias] = identify_cluster(clusters[alias], client_id=client_id)
     return replace(link, cluster_ids=FrozenMapping(ids))

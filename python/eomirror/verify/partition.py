@@ -16,7 +16,7 @@ from eomirror.config.clients import consumer_properties
 from eomirror.kafka.record_reader import CommittedPartition
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
-from eomirror.verify.counts import Found, Tally
+from eomirror.verify.counts import Found, PartitionCounts
 from eomirror.verify.end_offsets import LogEnd
 from eomirror.verify.verdict import PartitionVerdict, Range, Scope, Shown, altered_parts
 
@@ -35,7 +35,7 @@ _PATIENCE_SECONDS = 60.0
 MOST_KEYS = 1_000_000
 
 #: Called during a comparison with its scope and the counts so far.
-Progress = Callable[[Scope, Tally], None]
+Progress = Callable[[Scope, PartitionCounts], None]
 
 _HISTORY = 65_536
 
@@ -63,13 +63,15 @@ class _Kept:
 
     of: tuple[Any, ...]
     comparison: PartitionComparison
-    before: Tally | None
+    before: PartitionCounts | None
     found: list[Found] = field(default_factory=list)
 
-    def tally(self, show: int, *, whole: bool) -> Tally:
+    def counts(self, show: int, *, whole: bool) -> PartitionCounts:
         """Returns all counts."""
-        tally = Tally.of(self.comparison.counts(), self.found, self.comparison.resume_at(), whole=whole)
-        return tally if self.before is None else self.before.plus(tally, show=show)
+        counts = PartitionCounts.of(
+            self.comparison.counts(), self.found, self.comparison.resume_at(), whole=whole
+        )
+        return counts if self.before is None else self.before.plus(counts, show=show)
 
 
 class Comparer:
@@ -124,7 +126,7 @@ class Comparer:
         stopped: Callable[[], bool] = lambda: False,
         keep: int = 0,
         ids: tuple[str, str] = ("", ""),
-    ) -> Tally:
+    ) -> PartitionCounts:
         """
         Compares one partition.
 
@@ -141,12 +143,12 @@ class Comparer:
             MirrorError: The partition could not be read.
         """
         if one.problem:
-            return Tally()
+            return PartitionCounts()
         if one.by_key:
             return self._by_key(one, progress, stopped)
         kept = self._going_on(one, keep, ids) if keep else _Kept((), self._comparison(one), None)
         whole = self._finish(one, kept.comparison, kept.found, progress, stopped)
-        return kept.tally(self._show, whole=whole)
+        return kept.counts(self._show, whole=whole)
 
     def _going_on(self, one: Scope, keep: int, ids: tuple[str, str]) -> _Kept:
         """Returns the previous comparison of this partition, extended to the present ends; or a new comparison."""
@@ -158,11 +160,11 @@ class Comparer:
             return kept
         # A comparison of other topics; the same topics are read again from their beginning.
         others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
-        before = kept.tally(self._show, whole=True) if kept is not None and others else None
+        before = kept.counts(self._show, whole=True) if kept is not None and others else None
         self._kept[where] = _Kept(of, self._comparison(one, history=keep), before)
         return self._kept[where]
 
-    def verdict(self, one: Scope, tally: Tally) -> PartitionVerdict:
+    def verdict(self, one: Scope, counts: PartitionCounts) -> PartitionVerdict:
         """
         Returns the verdict, with the records that differ.
 
@@ -171,19 +173,19 @@ class Comparer:
         """
         return PartitionVerdict(
             scope=one,
-            matched=tally.matched,
-            differences=tally.differences,
-            source=tally.source,
-            target=tally.target,
-            shown=tuple(self._shown(one, *each) for each in tally.found[: self._show]),
-            whole=tally.whole,
+            matched=counts.matched,
+            differences=counts.differences,
+            source=counts.source,
+            target=counts.target,
+            shown=tuple(self._shown(one, *each) for each in counts.found[: self._show]),
+            whole=counts.whole,
             # If either side is compacted, holes are normal.
-            holes=() if one.by_key else tally.holes,
+            holes=() if one.by_key else counts.holes,
         )
 
-    def _by_key(self, one: Scope, progress: Progress | None, stopped: Callable[[], bool]) -> Tally:
+    def _by_key(self, one: Scope, progress: Progress | None, stopped: Callable[[], bool]) -> PartitionCounts:
         shares = 1
-        results: list[Tally] = []
+        results: list[PartitionCounts] = []
         while len(results) < shares:
             comparison = self._comparison(one, by_key=(self._most_keys, len(results), shares))
             found: list[Found] = []
@@ -196,18 +198,18 @@ class Comparer:
             if comparison.too_many_keys:
                 shares, results = shares * 4, []
                 continue
-            results.append(Tally.of(comparison.counts(), found, None, whole=whole))
+            results.append(PartitionCounts.of(comparison.counts(), found, None, whole=whole))
             if not whole:
                 break
-        tally = results[0]
+        counts = results[0]
         for each in results[1:]:
             # Every share reads everything again.
-            tally = tally.plus(replace(each, source={}, target={}), show=self._show)
+            counts = counts.plus(replace(each, source={}, target={}), show=self._show)
         return replace(
-            tally,
+            counts,
             source=results[0].source,
             target=results[0].target,
-            found=tuple(sorted(tally.found, key=lambda each: [-1 if n is None else n for n in each[1:]])),
+            found=tuple(sorted(counts.found, key=lambda each: [-1 if n is None else n for n in each[1:]])),
         )
 
     def _read_keys(
@@ -286,8 +288,8 @@ class Comparer:
                 self._ends.check(one, reached, wanted)
                 patience = Deadline(_PATIENCE_SECONDS, self._clock)
             if progress is not None:
-                tally = Tally.of(counts, found, comparison.resume_at(), whole=done)
-                progress(one, tally)
+                found_so_far = PartitionCounts.of(counts, found, comparison.resume_at(), whole=done)
+                progress(one, found_so_far)
         return done
 
     def _feed(self, comparison: PartitionComparison) -> bool:

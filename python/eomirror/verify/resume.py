@@ -18,7 +18,7 @@ import orjson
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import UsageError
-from eomirror.verify.counts import KINDS, Tally
+from eomirror.verify.counts import KINDS, PartitionCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +122,7 @@ class LinkResume:
         self._name = name
         self._partitions = partitions
 
-    def before(self, one: Scope, ids: tuple[str, str]) -> Tally | None:
+    def before(self, one: Scope, ids: tuple[str, str]) -> PartitionCounts | None:
         """
         Returns the counts of a partition; None if there are none.
 
@@ -138,32 +138,32 @@ class LinkResume:
             return None
         try:
             about = (held["topic_id"], held["target_topic"], held["target_topic_id"])
-            tally = _tally(held["tally"])
+            counts = _counts(held["tally"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._file.refuse(f"does not say what was compared of {_key(one)}") from error
         if about != (ids[0], one.target.topic, ids[1]):
             raise self._file.refuse(
                 f"is about a topic {one.source.topic} or its copy that was recreated since"
             )
-        if tally.at is None or tally.at[0] > one.source.end:
+        if counts.at is None or counts.at[0] > one.source.end:
             raise self._file.refuse(
                 f"is further in {_key(one)} than the mirror, whose position is {one.source.end}"
             )
-        return tally
+        return counts
 
-    def note(self, one: Scope, ids: tuple[str, str], tally: Tally) -> None:
+    def note(self, one: Scope, ids: tuple[str, str], counts: PartitionCounts) -> None:
         """
         Records the counts of a partition if a comparison can resume there; writes the file now and then.
 
         Raises:
             UsageError: It cannot be written.
         """
-        if tally.at is not None:
+        if counts.at is not None:
             self._partitions[_key(one)] = {
                 "topic_id": ids[0],
                 "target_topic": one.target.topic,
                 "target_topic_id": ids[1],
-                "tally": asdict(tally),
+                "tally": asdict(counts),
             }
         self._file.save(now=False)
 
@@ -190,10 +190,10 @@ def _key(one: Scope) -> str:
     return f"{one.source.topic}-{one.source.partition}"
 
 
-def _tally(held: dict[str, Any]) -> Tally:
+def _counts(held: dict[str, Any]) -> PartitionCounts:
     source, target = held["at"]
     differences = {kind: int(held["differences"][kind]) for kind in KINDS}
-    return Tally(
+    return PartitionCounts(
         matched=int(held["matched"]),
         differences=differences,
         source={str(name): int(count) for name, count in held["source"].items()},

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["MapCuts"]
+__all__ = ["RetentionBounds"]
 
 # Ranges of all partitions together: 24 MB.
 _KEPT_RANGES = 1_000_000
 _LEAST_RANGES, _MOST_RANGES = 64, 65_536
 
 
-class MapCuts:
+class RetentionBounds:
     """
     Collects the decisive ranges from the records of the offset map.
 

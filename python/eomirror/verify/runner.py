@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.types import SourcePartition
-from eomirror.verify.last_verdicts import Standing
+from eomirror.verify.last_verdicts import LastVerdicts
 from eomirror.verify.partition import MOST_KEYS, Comparer, plane_refusal
-from eomirror.verify.scope import Bound, Survey, Surveyed
+from eomirror.verify.scope import Bound, ComparableScopes, ScopeFinder
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
-    from eomirror.verify.counts import Tally
+    from eomirror.verify.counts import PartitionCounts
     from eomirror.verify.partition import Progress
     from eomirror.verify.resume import LinkResume
     from eomirror.verify.verdict import Scope
 
-__all__ = ["Elsewhere", "Spread", "Verifier"]
+__all__ = ["RemoteComparison", "Spread", "Verifier"]
 
 Compare = Callable[[Sequence["Scope"]], list[PartitionVerdict]]
 
 
-class Elsewhere(Protocol):
+class RemoteComparison(Protocol):
     """Compares scopes outside this process, such as `eomirror.spark.verify.SparkComparison`."""
 
     def __call__(self, scopes: Sequence[Scope]) -> list[PartitionVerdict]:
@@ -36,7 +36,7 @@ class Elsewhere(Protocol):
         """The place of the comparison, for people."""
 
 
-Spread = Callable[[Sequence["Scope"]], Elsewhere | None]
+Spread = Callable[[Sequence["Scope"]], RemoteComparison | None]
 
 # Of all followed partitions together, about 100 MB; a duplicate of an older record counts as foreign.
 _KEPT_RECORDS = 1 << 20
@@ -79,10 +79,10 @@ class Verifier:
         self.looked_seconds = 0.0
         self._clock = clock
         self._reason = plane_refusal(link, source, target) if native else "librdkafka was requested"
-        self._survey = Survey(link, source, target, clock=clock)
+        self._survey = ScopeFinder(link, source, target, clock=clock)
         self.ids = self._survey.cluster_ids()
         self._begun: set[tuple[SourcePartition, tuple[str, str]]] = set()
-        self._standing = Standing()
+        self._last = LastVerdicts()
         self._comparer = Comparer(
             link,
             source,
@@ -104,7 +104,7 @@ class Verifier:
         """Reason that the native plane does not read; empty if it does."""
         return self._reason
 
-    def look(self, bound: Bound, *, thorough: bool = False) -> Surveyed:
+    def look(self, bound: Bound, *, thorough: bool = False) -> ComparableScopes:
         """
         Returns the scopes to compare.
 
@@ -167,7 +167,7 @@ class Verifier:
         ):
             verdicts = self._look_again(bound, verdicts, compare)
         if follows:
-            verdicts = [self._standing.of(verdict) for verdict in verdicts]
+            verdicts = [self._last.merge(verdict) for verdict in verdicts]
         return LinkVerdict(
             link=self._link.name,
             plane=self.plane,
@@ -185,7 +185,7 @@ class Verifier:
     def _compare(
         self,
         one: Scope,
-        found: Surveyed,
+        found: ComparableScopes,
         progress: Progress | None,
         stopped: Callable[[], bool],
         keep: int,
@@ -195,25 +195,25 @@ class Verifier:
         source = SourcePartition(one.source.topic, one.source.partition)
         ids = found.topic_ids.get(source)
         if self.resume is None or one.problem or one.by_key or ids is None:
-            tally = self._comparer.compare(
+            counts = self._comparer.compare(
                 one, progress=progress, stopped=stopped, keep=keep, ids=ids or ("", "")
             )
-            return self._comparer.verdict(one, tally)
+            return self._comparer.verdict(one, counts)
         resume = self.resume
         before = resume.before(one, ids)
         rest = one if before is None else _rest(one, before)
 
-        def note(scope: Scope, tally: Tally) -> None:
-            so_far = tally if before is None else before.plus(tally, show=self._show)
+        def note(scope: Scope, counts: PartitionCounts) -> None:
+            so_far = counts if before is None else before.plus(counts, show=self._show)
             resume.note(one, ids, so_far)
             if progress is not None:
                 progress(scope, so_far)
 
-        tally = self._comparer.compare(rest, progress=note, stopped=stopped)
+        counts = self._comparer.compare(rest, progress=note, stopped=stopped)
         if before is not None:
-            tally = before.plus(tally, show=self._show)
-        resume.note(one, ids, tally)
-        return self._comparer.verdict(one, tally)
+            counts = before.plus(counts, show=self._show)
+        resume.note(one, ids, counts)
+        return self._comparer.verdict(one, counts)
 
     def _look_again(
         self, bound: Bound, verdicts: list[PartitionVerdict], compare: Compare
@@ -233,7 +233,7 @@ class Verifier:
         return [found.get(place, verdict) for place, verdict in enumerate(verdicts)]
 
 
-def _rest(one: Scope, before: Tally) -> Scope:
+def _rest(one: Scope, before: PartitionCounts) -> Scope:
     """Returns the scope that is left after the counted part, unless retention has advanced further on either side."""
     if before.at is None:
         return one

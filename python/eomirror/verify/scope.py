@@ -19,7 +19,7 @@ from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
-from eomirror.verify.retention import MapCuts
+from eomirror.verify.retention import RetentionBounds
 from eomirror.verify.verdict import PartitionFacts, Range, Scope, scope
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.records.position import Position
 
-__all__ = ["Bound", "Survey", "Surveyed"]
+__all__ = ["Bound", "ComparableScopes", "ScopeFinder"]
 
 # Markers are written after the commit was answered, to each partition at its own time.
 _MARKER_SECONDS = 5.0
@@ -72,7 +72,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class ComparableScopes:
     """
     Comparable scopes of a link.
 
@@ -88,7 +88,7 @@ class Surveyed:
     topic_ids: Mapping[SourcePartition, tuple[str, str]]
 
 
-class Survey:
+class ScopeFinder:
     """
     Finds the comparable scopes of one link.
 
@@ -113,7 +113,7 @@ class Survey:
         """Ids of source and target cluster."""
         return self._source.describe_cluster().cluster_id, self._target.describe_cluster().cluster_id
 
-    def look(self, bound: Bound, *, thorough: bool = False) -> Surveyed:
+    def look(self, bound: Bound, *, thorough: bool = False) -> ComparableScopes:
         """
         Returns the scopes to compare.
 
@@ -152,7 +152,7 @@ class Survey:
             scope(each) for each in self._facts(positions, sources, targets, stable, bound, thorough=thorough)
         ]
         scopes += self._unclaimed(positions, copies, targets, stable)
-        return Surveyed(
+        return ComparableScopes(
             scopes,
             _waiting(matched, sources, found),
             {source: (each.topic_id, each.target_topic_id) for source, each in found.items()},
@@ -320,7 +320,7 @@ class Survey:
         topic = self._names.offset_map_topic
         if self._target.describe_topics([topic])[topic] is None:
             return {}, set()
-        cuts = MapCuts(wanted)
+        cuts = RetentionBounds(wanted)
         self._states.each(topic, cuts.take)
         return cuts.ranges(), cuts.replaced
 

@@ -13,7 +13,7 @@ from eomirror.verify.partition import Comparer
 from eomirror.verify.verdict import Range, Scope
 
 if TYPE_CHECKING:
-    from eomirror.verify.counts import Tally
+    from eomirror.verify.counts import PartitionCounts
 
 MOST = 1000
 
@@ -106,7 +106,7 @@ class Log:
         """Nothing is open."""
 
 
-def compared(source: Log, target: Log, *, by_key: bool = True, **link: Any) -> Tally:
+def compared(source: Log, target: Log, *, by_key: bool = True, **link: Any) -> PartitionCounts:
     """What the comparer says of them."""
     comparer = object.__new__(Comparer)
     comparer._ids = ("S", "T")

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from eomirror.errors import UsageError
-from eomirror.verify.counts import KINDS, Tally
+from eomirror.verify.counts import KINDS, PartitionCounts
 from eomirror.verify.resume import LinkResume, ResumeFile
 from eomirror.verify.verdict import Range, Scope
 
@@ -22,7 +22,7 @@ ASKED = {"topic": None, "from_offset": None, "since": "2h"}
 CLUSTERS = ("east-id", "west-id")
 TOPICS = ("topic-id", "copy-id")
 ONE = Scope(source=Range("t", 0, 0, 100, 100), target=Range("e.t", 0, 0, 120, 120))
-HALF = Tally(
+HALF = PartitionCounts(
     matched=40,
     differences={**dict.fromkeys(KINDS, 0), "missing": 1},
     source={"records": 41, "position": 50},
@@ -148,9 +148,9 @@ def test_parts_add_up_and_never_go_back(tmp_path: Path) -> None:
     """A run that was interrupted before it took a record leaves the place as it was."""
     del tmp_path
     nothing: dict[str, Any] = {"source": {"position": 50}, "target": {"position": 60}}
-    again = HALF.plus(Tally(at=(0, 0), whole=False, **nothing), show=5)
+    again = HALF.plus(PartitionCounts(at=(0, 0), whole=False, **nothing), show=5)
     assert again == HALF
-    rest = Tally(matched=10, found=(("foreign", None, 70),), at=(100, 120), **nothing)
+    rest = PartitionCounts(matched=10, found=(("foreign", None, 70),), at=(100, 120), **nothing)
     whole = HALF.plus(rest, show=1)
     assert (whole.matched, whole.at, whole.whole) == (50, (100, 120), True)
     assert whole.found == HALF.found

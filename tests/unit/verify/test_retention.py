@@ -8,7 +8,7 @@ from eomirror.records.offset_map import merged_chunk_key, offset_map_key
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 from eomirror.verify import retention as map_cuts
-from eomirror.verify.retention import MapCuts
+from eomirror.verify.retention import RetentionBounds
 
 SOURCE = SourcePartition("t", 0)
 POSITION = Position(
@@ -35,7 +35,7 @@ def chunk(
 
 def cuts(source: int, target: int, *records: LogRecord) -> tuple[Range, ...]:
     """The ranges that decide for these log starts."""
-    found = MapCuts({SOURCE: (POSITION, source, target)})
+    found = RetentionBounds({SOURCE: (POSITION, source, target)})
     for record in records:
         found.take(record)
     return found.ranges()[SOURCE]
@@ -66,7 +66,7 @@ def test_a_merged_chunk_that_repeats_what_is_known_changes_nothing() -> None:
 
 def test_chunks_of_another_target_or_an_earlier_source_are_left_out() -> None:
     """The latter are told: the copy begins with them."""
-    found = MapCuts({SOURCE: (POSITION, 50, 0)})
+    found = RetentionBounds({SOURCE: (POSITION, 50, 0)})
     for record in (
         chunk([(0, 90, 5)], topic_id="old"),
         chunk([(40, 8, 5)], topic="e.other"),
@@ -80,7 +80,7 @@ def test_chunks_of_another_target_or_an_earlier_source_are_left_out() -> None:
 def test_what_is_kept_does_not_grow_with_the_map() -> None:
     """Far more ranges than are kept, and the same answer."""
     wanted = {SourcePartition("t", n): (POSITION, 0, 0) for n in range(map_cuts._KEPT_RANGES // 64)}
-    found = MapCuts({**wanted, SOURCE: (POSITION, 9_003, 4_003)})
+    found = RetentionBounds({**wanted, SOURCE: (POSITION, 9_003, 4_003)})
     for n in range(0, 10_000, 10):
         found.take(chunk([(n, n // 2, 4)]))
         assert found._maps[SOURCE].ranges() <= 4 * 64

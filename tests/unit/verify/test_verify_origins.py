@@ -19,13 +19,13 @@ def test_a_link_that_forwards_other_clusters_records_can_tell_them_apart() -> No
     )
     asked: list[tuple[str, str]] = []
 
-    def identified(cluster: object, *, client_id: str) -> str:
+    def identify_cluster(cluster: object, *, client_id: str) -> str:
         asked.append((cast("str", cluster), client_id))
         return f"id of {cluster}"
 
-    known = with_origins(link, clusters, identified)
+    known = with_origins(link, clusters, identify_cluster)
     assert known.origin_ids("b", "id-b") == ["id of cluster a", "id-b"]
     assert [cluster for cluster, _ in asked] == ["cluster a"]
     assert "verify" in asked[0][1]
-    assert with_origins(replace(link, loops=LoopRules()), clusters, identified).cluster_ids == {}
+    assert with_origins(replace(link, loops=LoopRules()), clusters, identify_cluster).cluster_ids == {}
     assert len(asked) == 1

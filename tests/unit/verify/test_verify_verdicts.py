@@ -10,7 +10,7 @@ from eomirror.cli.verify import _settled
 from eomirror.errors import UsageError
 from eomirror.records.position import Position
 from eomirror.verify.end_offsets import stalled
-from eomirror.verify.last_verdicts import Standing
+from eomirror.verify.last_verdicts import LastVerdicts
 from eomirror.verify.scope import Bound, behind
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope
 
@@ -49,16 +49,16 @@ def test_nothing_is_called_equal_that_was_not_compared(
 
 def test_a_stopped_round_takes_back_no_difference_that_an_earlier_one_found() -> None:
     """Of a partition that it did not come to, what the last whole round said holds."""
-    standing = Standing()
+    last = LastVerdicts()
     for each in (verdict(0, missing=2), verdict(1)):
-        assert standing.of(each) is each
-    assert standing.of(verdict(0, whole=False)).differences == {"missing": 2}
-    assert standing.of(verdict(1, whole=False)).whole
-    assert not standing.of(verdict(2, whole=False)).whole
+        assert last.merge(each) is each
+    assert last.merge(verdict(0, whole=False)).differences == {"missing": 2}
+    assert last.merge(verdict(1, whole=False)).whole
+    assert not last.merge(verdict(2, whole=False)).whole
     # it had come to this one, and found more
-    assert standing.of(verdict(1, whole=False, foreign=1)).differences == {"foreign": 1}
+    assert last.merge(verdict(1, whole=False, foreign=1)).differences == {"foreign": 1}
     # a later whole round has the last word
-    assert standing.of(verdict(0)).differences == {}
+    assert last.merge(verdict(0)).differences == {}
 
 
 def test_following_that_never_came_through_has_found_nothing_out() -> None:
