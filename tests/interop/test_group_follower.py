@@ -187,7 +187,7 @@ def test_a_group_that_is_gone_on_the_source_is_deleted_where_the_policy_says_so(
     }
 
     flow.mirrored()
-    (row,) = group_offsets(flow.config(), group=f"{flow.alias}.gone", gone=True)
+    (row,) = group_offsets(flow.config(), group=f"{flow.alias}.gone", include_deleted=True)
     assert (row.topic, row.offset, row.has_offset, row.state) == (flow.topic, 40, 40, "EMPTY")
     assert row.skipped == "deleted on the source; group_deletions is keep"
 
@@ -203,7 +203,7 @@ def test_a_group_that_is_gone_on_the_source_is_deleted_where_the_policy_says_so(
     assert list(deleting.snapshot().skipped) == [
         "it was deleted on the source and has been read on the target"
     ]
-    (row,) = group_offsets(flow.config(group_deletions="delete"), group=f"{flow.alias}.gone", gone=True)
+    (row,) = group_offsets(flow.config(group_deletions="delete"), group=f"{flow.alias}.gone", include_deleted=True)
     assert (row.has_offset, row.state) == (None, "DEAD")
     assert row.skipped == "deleted on the source; group_deletions is delete, and it is deleted there"
     # what is done is done
@@ -217,7 +217,7 @@ def test_offsets_are_written_again_well_before_they_expire(flow: Flow) -> None:
     follower = flow.follower()
     flow.stand("idle", 30, on="east")
     flow.round(follower)
-    follower.heard((GroupOffset(f"{flow.alias}.idle", flow.source, 30, 25),))
+    follower.record_answers((GroupOffset(f"{flow.alias}.idle", flow.source, 30, 25),))
     flow.round(follower)
     assert (follower.snapshot().moved, flow.standing("idle")) == (1, 25)
 
@@ -238,7 +238,7 @@ def test_a_consumer_that_begins_at_the_end_by_itself_skips_nothing_that_the_copy
     admin = AdminClient(flow.west)
     for future in admin.delete_records([TopicPartition(flow.copy, 0, 60)]).values():
         future.result(30)
-    follower.heard((GroupOffset(f"{flow.alias}.late", flow.source, 30, 30),))
+    follower.record_answers((GroupOffset(f"{flow.alias}.late", flow.source, 30, 30),))
     flow.round(follower)
 
     consumer = Consumer({**flow.west, "group.id": f"{flow.alias}.late", "auto.offset.reset": "latest"})
@@ -271,7 +271,7 @@ def test_offsets_without_a_group_keep_no_group_from_being_followed(flow: Flow) -
     commit_without_a_group(flow.east["bootstrap.servers"], flow.topic, 5)
     follower = flow.follower(groups=[".*"])
     flow.round(follower)
-    follower.heard((GroupOffset(f"{flow.alias}.old", flow.source, 30, 25),))
+    follower.record_answers((GroupOffset(f"{flow.alias}.old", flow.source, 30, 25),))
     flow.round(follower)
     assert flow.standing("old") == 25
     rows = group_offsets(flow.config(groups=[".*"]))

@@ -212,7 +212,7 @@ def test_checkpoints_are_true_wherever_a_group_stands(
         **flow.settings,
         "clusters": {**flow.settings["clusters"], flow.alias: {"bootstrap.servers": "127.0.0.1:1"}},
     }
-    moved = group_offsets(load_config(lost), groups=f"{PREFIX}.*", source_gone=True)
+    moved = group_offsets(load_config(lost), groups=f"{PREFIX}.*", source_unavailable=True)
     last = {f"{PREFIX}{number}": flow.last(f"{PREFIX}{number}") for number in range(5)}
     assert {one.group: (one.offset, one.to_offset, one.kind, one.metadata) for one in moved} == {
         group: (one.upstream, one.downstream, "exact", one.metadata) for group, one in last.items() if one

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.groups import GroupPartition, ImportedGroup, Translation
-    from eomirror.groups.from_checkpoints import Away
+    from eomirror.groups.from_checkpoints import FindUnreachable
 
 __all__ = ["offsets"]
 
@@ -114,7 +114,7 @@ def translate(
         partition=partition,
         offset=offset,
         reverse=reverse,
-        source_gone=source_gone,
+        source_unavailable=source_gone,
         link=link,
         # translating a single offset needs the target only
         away=_away(loaded, sources=group is not None and not (source_gone or reverse)),
@@ -164,10 +164,10 @@ def groups(
         groups=groups,
         link=link,
         reverse=reverse,
-        source_gone=source_gone,
+        source_unavailable=source_gone,
         away=_away(loaded, sources=not (source_gone or reverse)),
         times=True,
-        gone=True,
+        include_deleted=True,
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
     if wants_table(output):
@@ -212,7 +212,7 @@ def export_(
         groups=groups,
         link=link,
         reverse=reverse,
-        source_gone=source_gone,
+        source_unavailable=source_gone,
         away=_away(loaded, sources=not (source_gone or reverse)),
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
@@ -272,8 +272,8 @@ def import_(
     return 0 if all(each.written for each in done) else 3
 
 
-def _away(config: Config, *, sources: bool) -> Away:
-    """Returns a function that checks concurrently which clusters of links are reachable."""
+def _away(config: Config, *, sources: bool) -> FindUnreachable:
+    """Make what asks the clusters of links at the same time, before anything is asked of them one after the other."""
     from eomirror.errors import UnreachableError
     from eomirror.kafka.reachability import unreachable_clusters
 

@@ -88,12 +88,12 @@ class GroupThread:
     def heard(self, offsets: tuple[GroupOffset, ...]) -> None:
         """Passes a lane's answer about group offsets to the follower."""
         if self._follower is not None:
-            self._follower.heard(offsets)
+            self._follower.record_answers(offsets)
 
     def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
         """Tells the follower that the lane of these partitions has a new attempt."""
         if self._follower is not None:
-            self._follower.begun_anew(partitions)
+            self._follower.lane_restarted(partitions)
 
     def snapshot(self) -> GroupsSnapshot | None:
         """Returns the state of the followed groups; None if the link follows none."""

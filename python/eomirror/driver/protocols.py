@@ -120,11 +120,11 @@ class Follower(Protocol):
     def round(self, mirrored: Mirrored) -> float:
         """Reads the groups' offsets and sends them to the lanes; returns the seconds until the next round."""
 
-    def heard(self, items: tuple[GroupOffset, ...]) -> None:
-        """Records a lane's translated offsets."""
+    def record_answers(self, items: tuple[GroupOffset, ...]) -> None:
+        """What a lane answers."""
 
-    def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
-        """Records that the lane of these partitions has a new attempt."""
+    def lane_restarted(self, partitions: Collection[SourcePartition]) -> None:
+        """The lane of these partitions has a new attempt."""
 
     def snapshot(self) -> GroupsSnapshot:
         """Returns the state of the followed groups."""

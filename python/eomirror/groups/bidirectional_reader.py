@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eomirror.groups.translation import Translation
     from eomirror.records.position import Position
 
-__all__ = ["Meeting", "opposite_link"]
+__all__ = ["BidirectionalPair", "opposite_link"]
 
 Name = tuple[str, int]
 
@@ -37,7 +37,7 @@ def opposite_link(config: Config, link: Link) -> Link | None:
     return None
 
 
-class Meeting:
+class BidirectionalPair:
     """
     Two links between the same clusters, of which each writes the topics that the other reads.
 
@@ -73,23 +73,23 @@ class Meeting:
             StateError: A record in the links' topics is not readable.
             ClusterError: A cluster cannot be asked.
         """
-        meeting = [each for each in asked if self._meets(each)]
-        if not meeting:
+        shared = [each for each in asked if self._meets(each)]
+        if not shared:
             return [(each, 0) for each in asked]
         # First ends, then positions, then maps: a record that arrives in between is behind the end.
-        ends = self._copies.stable_ends(sorted({(each.to_topic, each.to_partition) for each in meeting}))
+        ends = self._copies.stable_ends(sorted({(each.to_topic, each.to_partition) for each in shared}))
         positions = {
             (source.topic, source.partition): each for source, each in self._copies.positions().items()
         }
         back = {
             (each.target_topic, each.target_partition): each for each in self._originals.positions().values()
         }
-        here_ends = self._originals.stable_ends(sorted({(each.topic, each.partition) for each in meeting}))
-        copies = self._bounds_of_copies(meeting, positions, ends)
-        originals = self._bounds_of_originals(meeting, back, here_ends)
+        here_ends = self._originals.stable_ends(sorted({(each.topic, each.partition) for each in shared}))
+        copies = self._bounds_of_copies(shared, positions, ends)
+        originals = self._bounds_of_originals(shared, back, here_ends)
         found = {
             id(each): self._settled(each, positions, ends, first, second)
-            for each, first, second in zip(meeting, copies, originals, strict=True)
+            for each, first, second in zip(shared, copies, originals, strict=True)
         }
         return [found.get(id(each), (each, 0)) for each in asked]
 
@@ -105,9 +105,9 @@ class Meeting:
         return back.mirrors(each.to_topic) and back.target_naming.target_topic(each.to_topic) == each.topic
 
     def _bounds_of_copies(
-        self, meeting: Sequence[Translation], positions: Mapping[Name, Position], ends: Mapping[Name, int]
+        self, shared: Sequence[Translation], positions: Mapping[Name, Position], ends: Mapping[Name, int]
     ) -> list[Bound | None]:
-        known = [each for each in meeting if (each.topic, each.partition) in positions]
+        known = [each for each in shared if (each.topic, each.partition) in positions]
         answers = self._answers(
             self._copies,
             [Question(positions[each.topic, each.partition], each.offset) for each in known],
@@ -122,12 +122,12 @@ class Meeting:
             )
             for each, (answer, first) in zip(known, answers, strict=True)
         }
-        return [found.get(id(each)) for each in meeting]
+        return [found.get(id(each)) for each in shared]
 
     def _bounds_of_originals(
-        self, meeting: Sequence[Translation], back: Mapping[Name, Position], ends: Mapping[Name, int]
+        self, shared: Sequence[Translation], back: Mapping[Name, Position], ends: Mapping[Name, int]
     ) -> list[Bound | None]:
-        known = [each for each in meeting if (each.topic, each.partition) in back]
+        known = [each for each in shared if (each.topic, each.partition) in back]
         answers = self._answers(
             self._originals,
             [
@@ -141,7 +141,7 @@ class Meeting:
             for each, (answer, first) in zip(known, answers, strict=True)
         }
         unseen = bound_of_originals(("nothing", -1), None, None, 0)
-        return [found.get(id(each), unseen) for each in meeting]
+        return [found.get(id(each), unseen) for each in shared]
 
     @staticmethod
     def _answers(

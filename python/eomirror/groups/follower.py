@@ -102,11 +102,11 @@ class GroupFollower:
         self._kept: dict[str, str] = {}
         self._removed_at = float("-inf")
 
-    def heard(self, items: tuple[GroupOffset, ...]) -> None:
+    def record_answers(self, items: tuple[GroupOffset, ...]) -> None:
         """Queues answers of a lane; thread-safe."""
         self._inbox.put(items)
 
-    def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
+    def lane_restarted(self, partitions: Collection[SourcePartition]) -> None:
         """Records that the lane of these partitions was restarted and remembers nothing; thread-safe."""
         self._inbox.put(frozenset(partitions))
 

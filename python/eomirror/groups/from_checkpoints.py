@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import Position
 
-__all__ = ["NO_OFFSET", "Away", "checkpointed", "none_away", "refuse_gone", "translations"]
+__all__ = [
+    "NO_OFFSET",
+    "FindUnreachable",
+    "checkpointed",
+    "none_unreachable",
+    "refuse_reverse_without_source",
+    "translations",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -38,26 +45,26 @@ _NONE = (
 )
 
 
-class Away(Protocol):
+class FindUnreachable(Protocol):
     """Finds the clusters that do not answer."""
 
     def __call__(self, links: Sequence[Link], /) -> Mapping[str, UnreachableError]:
         """Returns the errors of these links' sources that do not answer, by alias; raises if a target does not."""
 
 
-def none_away(_: Sequence[Link]) -> Mapping[str, UnreachableError]:
+def none_unreachable(_: Sequence[Link]) -> Mapping[str, UnreachableError]:
     """Returns an empty mapping, without asking."""
     return {}
 
 
-def refuse_gone(*, source_gone: bool, reverse: bool) -> None:
+def refuse_reverse_without_source(*, source_unavailable: bool, reverse: bool) -> None:
     """
     Refuses the way back without the source: the target's offsets are read, but the source is needed.
 
     Raises:
         UsageError: Both options were given.
     """
-    if source_gone and reverse:
+    if source_unavailable and reverse:
         raise UsageError(
             "the way back begins on the target, and needs the source",
             fix="leave out --source-gone or --reverse",

@@ -13,9 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import UnreachableError, UsageError
-from eomirror.groups.bidirectional_reader import Meeting, opposite_link
+from eomirror.groups.bidirectional_reader import BidirectionalPair, opposite_link
 from eomirror.groups.empty_partition import from_end_to_end
-from eomirror.groups.from_checkpoints import Away, checkpointed, none_away, refuse_gone
+from eomirror.groups.from_checkpoints import (
+    FindUnreachable,
+    checkpointed,
+    none_unreachable,
+    refuse_reverse_without_source,
+)
 from eomirror.groups.log_start import from_log_start
 from eomirror.groups.recreated_topic import replaced
 from eomirror.groups.translation import Translation, never_mirrored, refuse_nameless, translation, voided
@@ -96,10 +101,10 @@ def group_offsets(
     link: str | None = None,
     reverse: bool = False,
     times: bool = False,
-    gone: bool = False,
+    include_deleted: bool = False,
     now_ms: int = 0,
-    source_gone: bool = False,
-    away: Away = none_away,
+    source_unavailable: bool = False,
+    away: FindUnreachable = none_unreachable,
 ) -> list[GroupPartition]:
     """
     Returns offsets of groups, and their resume offsets on the other side.
@@ -114,10 +119,10 @@ def group_offsets(
         link: Name of a link; by default all are asked.
         reverse: From target to source, for the way back.
         times: Read records for ``delta_seconds`` and ``age_seconds``.
-        gone: Include groups that have checkpoints on the target and no offset on the source any more, with their last
-            offsets on both sides.  Not with ``reverse``.
+        include_deleted: Include groups that have checkpoints on the target and no offset on the source any more,
+            with their last offsets on both sides.  Not with ``reverse``.
         now_ms: Wall clock, for ``age_seconds``.
-        source_gone: Do not wait for the source, which takes half a minute if it does not answer.
+        source_unavailable: Do not wait for the source, which takes half a minute if it does not answer.
         away: Finds the clusters of links that do not answer; by default each is waited for in turn.
 
     Returns:
@@ -125,7 +130,7 @@ def group_offsets(
 
     Raises:
         UsageError: Both ``group`` and ``groups`` were given, the name is empty, or the expression is not valid; or
-            ``source_gone`` with ``reverse``.
+            ``source_unavailable`` with ``reverse``.
         UnreachableError: The source does not answer, and there are no checkpoints; or the target does not.
         StateError: A record in the link's topics is not readable.
         ClusterError: A cluster cannot be asked.
@@ -136,21 +141,21 @@ def group_offsets(
             "both one group and an expression for groups were given", fix="give --group or --groups"
         )
     refuse_nameless(group)
-    refuse_gone(source_gone=source_gone, reverse=reverse)
+    refuse_reverse_without_source(source_unavailable=source_unavailable, reverse=reverse)
     found: list[GroupPartition] = []
     links = [config.link(link)] if link is not None else list(config.links)
     unreachable = away(links)
     for each in links:
         look = _Look(config, each, reverse=reverse)
         try:
-            committed = look.committed(group, groups, source_gone=source_gone, away=unreachable)
+            committed = look.committed(group, groups, source_unavailable=source_unavailable, away=unreachable)
             if committed is None:
                 found += look.checkpointed(group, groups, times=times, now_ms=now_ms)
                 continue
             here = look.run(committed, times=times, now_ms=now_ms)
             found += here
-            if gone and not reverse:
-                found += look.gone({one.group for one in here}, group, groups)
+            if include_deleted and not reverse:
+                found += look.deleted({one.group for one in here}, group, groups)
         finally:
             look.close()
     return sorted(found, key=lambda item: (item.link, item.group, item.topic, item.partition))
@@ -171,18 +176,18 @@ class _Look:
         self._unreachable: UnreachableError | None = None
         opposite = opposite_link(config, link)
         # None if only one side writes: the link's own map is then sufficient.
-        self._meeting = None if opposite is None else Meeting(config, link, opposite, reverse=reverse)
+        self._pair = None if opposite is None else BidirectionalPair(config, link, opposite, reverse=reverse)
 
     def committed(
         self,
         group: str | None,
         groups: str | None,
         *,
-        source_gone: bool,
+        source_unavailable: bool,
         away: Mapping[str, UnreachableError],
     ) -> Mapping[str, Mapping[tuple[str, int], Committed]] | None:
         """Returns committed offsets on the side that groups move from; None if checkpoints have to be used."""
-        if source_gone:
+        if source_unavailable:
             return None
         if not self._reverse and self._link.source in away:
             self._unreachable = away[self._link.source]
@@ -216,7 +221,7 @@ class _Look:
             for one in self._beside(told, [0] * len(told), metadata, times=times, now_ms=now_ms)
         ]
 
-    def gone(self, here: Collection[str], group: str | None, groups: str | None) -> list[GroupPartition]:
+    def deleted(self, here: Collection[str], group: str | None, groups: str | None) -> list[GroupPartition]:
         """Returns groups with checkpoints and without any offset on the source."""
         matches = self._matcher(groups)
         last = {
@@ -290,8 +295,8 @@ class _Look:
         sound = [one for one in asked if positions[one[1]].source not in reasons]
         translated = self._translated(sound, positions) if sound else []
         again = [0] * len(translated)
-        if self._meeting is not None:
-            settled = self._meeting.settle(translated)
+        if self._pair is not None:
+            settled = self._pair.settle(translated)
             translated, again = [each for each, _ in settled], [count for _, count in settled]
         translated = from_log_start(translated, self._to, client_id=self._role)
         translated += voided(self._link, asked, positions, reasons, reverse=self._reverse)
@@ -351,8 +356,8 @@ class _Look:
         ]
 
     def close(self) -> None:
-        if self._meeting is not None:
-            self._meeting.close()
+        if self._pair is not None:
+            self._pair.close()
         self._reader.close()
         self._from_groups.close()
         self._to_groups.close()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import MirrorError, UsageError
-from eomirror.groups.from_checkpoints import Away, none_away
+from eomirror.groups.from_checkpoints import FindUnreachable, none_unreachable
 from eomirror.groups.group_translator import group_offsets
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.consumer_groups import Committed
@@ -76,8 +76,8 @@ def export_offsets(
     group: str | None = None,
     groups: str | None = None,
     reverse: bool = False,
-    source_gone: bool = False,
-    away: Away = none_away,
+    source_unavailable: bool = False,
+    away: FindUnreachable = none_unreachable,
     now_ms: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """
@@ -89,7 +89,7 @@ def export_offsets(
         group: Only this group.
         groups: Only groups that this regular expression matches whole.
         reverse: From target to source.
-        source_gone: Use the groups' checkpoints on the target, as for a source that does not answer.
+        source_unavailable: Use the groups' checkpoints on the target, as for a source that does not answer.
         away: Finds the clusters of links that do not answer; by default each is waited for in turn.
         now_ms: Wall clock, for ``made``.
 
@@ -112,7 +112,7 @@ def export_offsets(
         groups=groups,
         link=chosen.name,
         reverse=reverse,
-        source_gone=source_gone,
+        source_unavailable=source_unavailable,
         away=away,
     )
     left_out = {

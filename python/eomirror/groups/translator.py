@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.errors import UnreachableError, UsageError
-from eomirror.groups.bidirectional_reader import Meeting, opposite_link
+from eomirror.groups.bidirectional_reader import BidirectionalPair, opposite_link
 from eomirror.groups.empty_partition import from_end_to_end
-from eomirror.groups.from_checkpoints import Away, checkpointed, none_away, refuse_gone
+from eomirror.groups.from_checkpoints import (
+    FindUnreachable,
+    checkpointed,
+    none_unreachable,
+    refuse_reverse_without_source,
+)
 from eomirror.groups.log_start import from_log_start
 from eomirror.groups.recreated_topic import replaced
 from eomirror.groups.translation import Translation, never_mirrored, refuse_nameless, translation, voided
@@ -35,8 +40,8 @@ def translate(
     offset: int | None = None,
     reverse: bool = False,
     link: str | None = None,
-    source_gone: bool = False,
-    away: Away = none_away,
+    source_unavailable: bool = False,
+    away: FindUnreachable = none_unreachable,
 ) -> list[Translation]:
     """
     Translates offsets to the other side of a link.
@@ -53,7 +58,7 @@ def translate(
         offset: Next offset to read there.
         reverse: From target to source.
         link: Name of the link; by default all links that know the topic or the group's topics are queried.
-        source_gone: For a group: use its checkpoints on the target, as for a source that does not answer.
+        source_unavailable: For a group: use its checkpoints on the target, as for a source that does not answer.
         away: Finds the clusters of links that do not answer; by default each is waited for in turn.
 
     Returns:
@@ -71,18 +76,24 @@ def translate(
             fix="give --group, or all of --topic, --partition and --offset",
         )
     refuse_nameless(group)
-    refuse_gone(source_gone=source_gone, reverse=reverse)
+    refuse_reverse_without_source(source_unavailable=source_unavailable, reverse=reverse)
     if offset is not None and offset < 0:
         raise UsageError(f"{offset} is not an offset", fix="give an offset of 0 or more")
     found = []
     links = [config.link(link)] if link is not None else list(config.links)
-    gone = away(links)
+    unreachable = away(links)
     for each in links:
         reader = OffsetMapReader(each, config.clusters[each.target])
         try:
             if group is not None:
                 found += _of_group(
-                    config, each, reader, group, reverse=reverse, source_gone=source_gone, away=gone
+                    config,
+                    each,
+                    reader,
+                    group,
+                    reverse=reverse,
+                    source_unavailable=source_unavailable,
+                    away=unreachable,
                 )
             elif topic is not None and partition is not None and offset is not None:
                 found += _of_offset(config, each, reader, (topic, partition), offset, reverse=reverse)
@@ -104,13 +115,13 @@ def _of_group(
     group: str,
     *,
     reverse: bool,
-    source_gone: bool,
+    source_unavailable: bool,
     away: Mapping[str, UnreachableError],
 ) -> list[Translation]:
     client_id = LinkNames(link.state_name).client_id("offsets")
     error = None if reverse else away.get(link.source)
     committed: Mapping[tuple[str, int], Committed] | None = None
-    if not source_gone and error is None:
+    if not source_unavailable and error is None:
         groups = ClusterGroups(config.clusters[link.target if reverse else link.source], client_id=client_id)
         try:
             committed = groups.committed([group])[group]
@@ -136,11 +147,11 @@ def _of_group(
     opposite = opposite_link(config, link)
     if opposite is not None and found:
         # One map knows nothing of records that were written on the other side, and a group would skip them.
-        meeting = Meeting(config, link, opposite, reverse=reverse)
+        pair = BidirectionalPair(config, link, opposite, reverse=reverse)
         try:
-            found = [each for each, _ in meeting.settle(found)]
+            found = [each for each, _ in pair.settle(found)]
         finally:
-            meeting.close()
+            pair.close()
     if not reverse:
         found = from_log_start(found, config.clusters[link.target], client_id=client_id)
     return found + void

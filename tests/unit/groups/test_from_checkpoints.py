@@ -125,22 +125,22 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize("source_gone", [False, True])
+@pytest.mark.parametrize("source_unavailable", [False, True])
 @pytest.mark.parametrize(
     "chosen", [{"group": "billing"}, {"groups": "bill.*"}, {}], ids=["one", "some", "all"]
 )
 def test_a_source_that_does_not_answer_is_not_needed(
-    asked: list[str], chosen: dict[str, str], source_gone: bool
+    asked: list[str], chosen: dict[str, str], source_unavailable: bool
 ) -> None:
     """The groups that are asked for go on by their checkpoints, and that is said."""
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
-    found = group_offsets(config, **chosen, source_gone=source_gone)  # type: ignore[arg-type]
+    found = group_offsets(config, **chosen, source_unavailable=source_unavailable)  # type: ignore[arg-type]
     assert [(one.group, one.partition, one.to_offset, one.metadata) for one in found] == [
         ("billing", 0, 60, "beside"),
         ("billing", 2, 0, ""),
     ]
     assert all(one.from_checkpoint for one in found)
-    assert ("east" in asked) is not source_gone
+    assert ("east" in asked) is not source_unavailable
 
 
 def test_one_group_is_translated_without_its_source(asked: list[str]) -> None:
@@ -159,7 +159,7 @@ def test_without_checkpoints_the_source_is_missed(asked: list[str], monkeypatch:
         group_offsets(config, group="unheard")
     assert "earliest" in missed.value.fix
     both = load_config({"clusters": CLUSTERS, "links": [{**THERE, "naming": "identity"}, BACK]})
-    monkeypatch.setattr(groups, "Meeting", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(groups, "BidirectionalPair", lambda *_, **__: SimpleNamespace(close=lambda: None))
     with pytest.raises(UnreachableError, match="no checkpoints"):
         group_offsets(both, group="billing", link="east->west")
     assert asked
@@ -169,7 +169,7 @@ def test_the_way_back_needs_its_source(asked: list[str]) -> None:
     """Groups of the target go there; the two together mean nothing."""
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
     with pytest.raises(UsageError, match="way back"):
-        group_offsets(config, group="billing", reverse=True, source_gone=True)
+        group_offsets(config, group="billing", reverse=True, source_unavailable=True)
     with pytest.raises(UsageError, match="way back"):
-        translate(config, group="billing", reverse=True, source_gone=True)
+        translate(config, group="billing", reverse=True, source_unavailable=True)
     assert not asked

@@ -156,7 +156,7 @@ class Flow:
         """A group of the source is there, and the lane has committed a checkpoint for it."""
         self.source.offsets.setdefault(group, {})[on.topic, on.partition] = Committed(offset)
         self.round()
-        self.follower.heard((GroupOffset(group, on, offset, offset + 1000),))
+        self.follower.record_answers((GroupOffset(group, on, offset, offset + 1000),))
 
     def round(self, *, stopped: Sequence[str] = ()) -> None:
         self.follower.round(Mirrored(LANES, stopped))

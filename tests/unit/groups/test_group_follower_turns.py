@@ -34,7 +34,7 @@ def commit(flow: Flow, groups: list[str], offset: int) -> None:
     for group in groups:
         flow.source.offsets[group] = {(ORDERS.topic, ORDERS.partition): Committed(offset)}
     flow.round()
-    flow.follower.heard(tuple(GroupOffset(group, ORDERS, offset, offset + 1000) for group in groups))
+    flow.follower.record_answers(tuple(GroupOffset(group, ORDERS, offset, offset + 1000) for group in groups))
 
 
 def test_a_group_that_commits_all_the_time_does_not_keep_others_from_being_moved(
@@ -62,7 +62,7 @@ def test_a_group_that_commits_all_the_time_is_found_further_back_than_its_lane_r
         flow.source.offsets["a"] = {(ORDERS.topic, ORDERS.partition): Committed(offset)}
         flow.round()
         # it writes a checkpoint of what was looked up, and knows nothing by itself
-        flow.follower.heard(tuple(told))
+        flow.follower.record_answers(tuple(told))
         told.clear()
         flow.clock.now += 1
 
@@ -79,14 +79,14 @@ def test_the_map_is_not_read_again_and_again_for_a_group_before_the_first_mirror
     flow.ends.before = True
     flow.source.offsets["old"] = {(ORDERS.topic, ORDERS.partition): Committed(5)}
     flow.round()
-    flow.follower.heard((GroupOffset("old", ORDERS, 5, None),))
+    flow.follower.record_answers((GroupOffset("old", ORDERS, 5, None),))
     for _ in range(100):
         flow.round()
         flow.clock.now += 1
     assert flow.ends.asked == 1
     assert flow.follower.snapshot().pending == {"it is before the first mirrored record, which is at 9": 1}
 
-    flow.follower.begun_anew([ORDERS])
+    flow.follower.lane_restarted([ORDERS])
     flow.round()
     assert flow.ends.asked == 2
 

@@ -82,7 +82,7 @@ class Groups:
         pass
 
 
-class Meeting:
+class BidirectionalPair:
     """Records of west lie before what east's group has read; it has not read them."""
 
     def __init__(self, *_: Any, reverse: bool) -> None:
@@ -105,7 +105,7 @@ def test_a_group_skips_nothing_that_was_written_on_the_other_side(
 ) -> None:
     """One link's map knows no record of the other side, so that its answer alone would lead past them."""
     monkeypatch.setattr(query, "OffsetMapReader", Reader)
-    monkeypatch.setattr(query, "Meeting", Meeting)
+    monkeypatch.setattr(query, "BidirectionalPair", BidirectionalPair)
     monkeypatch.setattr(query, "ClusterGroups", Groups)
     monkeypatch.setattr(query, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": links})
