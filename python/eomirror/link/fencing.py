@@ -1,4 +1,4 @@
-"""Fences transactional ids that others may still use: InitProducerId for each, several at a time (KIP-98)."""
+"""Fences transactional ids that other producers may still use, with parallel InitProducerId requests (KIP-98)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ def fence(
     on_fenced: Callable[[], None] = lambda: None,
 ) -> None:
     """
-    Abort what these ids have open, and refuse what their producers try from now on.
+    Aborts the open transactions of these ids and fences their producers.
 
     Returns when all markers of aborted and committed transactions are written.
 
     Args:
-        cluster: Where the transactions are.
-        ids: transactional.id -> client.id that brokers see meanwhile.
+        cluster: Cluster of the transactions.
+        ids: transactional.id -> client.id that brokers see.
         known_topic: A topic that exists there.
         transaction_timeout: Seconds.
-        clock: Where time comes from.
         on_fenced: Called after each one, from several threads.
 
     Raises:
-        AuthorizationError: We may not use an id.
-        MirrorError: The cluster refuses us.
+        AuthorizationError: An id may not be used.
+        MirrorError: The cluster refuses the request.
     """
 
     def fence_one(transactional_id: str) -> None:

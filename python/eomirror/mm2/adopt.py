@@ -146,7 +146,7 @@ def adopt_mm2(
         config.clusters[chosen.target],
         flow or Mm2Flow.dedicated(chosen.source, chosen.target),
         at or {},
-        tell=on_event or (lambda _: None),
+        on_event=on_event or (lambda _: None),
         clock=clock,
     )
     try:
@@ -164,14 +164,14 @@ class _Look:
         flow: Mm2Flow,
         at: Mapping[SourcePartition, int],
         *,
-        tell: Callable[[str], None],
+        on_event: Callable[[str], None],
         clock: Clock,
     ) -> None:
         self._link = link
         self._clusters = source, target
         self._flow = flow
         self._at = dict(at)
-        self._tell = tell
+        self._on_event = on_event
         self._clock = clock
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("adopt")
@@ -201,7 +201,7 @@ class _Look:
         before = self._refuse_running(own)
         tasks = self._state.tasks()
         if tasks and not dry_run:
-            self._tell(f"fencing {tasks} transactional ids of MirrorMaker 2")
+            self._on_event(f"fencing {tasks} transactional ids of MirrorMaker 2")
             self._state.fence(tasks)
             # Its open transactions were aborted, which added markers to the same logs.
             before = self._state.signs(own)
@@ -256,9 +256,9 @@ class _Look:
                 break
             if deadline.passed:
                 raise self._running(f"in its group {self._flow.group}: {', '.join(group.members)}")
-            self._tell(f"waiting for {', '.join(group.members)} to leave the group {self._flow.group}")
+            self._on_event(f"waiting for {', '.join(group.members)} to leave the group {self._flow.group}")
             self._clock.sleep(_LOOK_SECONDS)
-        self._tell(f"watching for {WATCH_SECONDS:g} s for writes of MirrorMaker 2")
+        self._on_event(f"watching for {WATCH_SECONDS:g} s for writes of MirrorMaker 2")
         before = self._state.signs(copies)
         watched = Deadline(WATCH_SECONDS, self._clock)
         while not watched.passed:
@@ -323,7 +323,7 @@ class _Look:
         synced = self._state.synced()
         found = []
         for number, source in enumerate(partitions):
-            self._tell(f"comparing {source}: {number + 1} of {len(partitions)}")
+            self._on_event(f"comparing {source}: {number + 1} of {len(partitions)}")
             target = targets[source.topic], source.partition
             offset = committed.offsets.get(source)
             stamp = kept[target[0]].get("message.timestamp.type")
@@ -443,7 +443,7 @@ class _Look:
             )
             for source, each in resumed.items()
         }
-        self._tell("creating the link's own topics")
+        self._on_event("creating the link's own topics")
         partitions = self._discovery.prepare()
         owner = LinkOwner(
             self._link,
@@ -454,7 +454,7 @@ class _Look:
             take_back=not positioned,
             adopt={source: _known(each.resume) for source, each in resumed.items()},
             predecessors=predecessors,
-            on_event=self._tell,
+            on_event=self._on_event,
             hanging_client=target_hanging_client,
         )
         try:

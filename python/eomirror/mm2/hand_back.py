@@ -184,9 +184,9 @@ def source_offsets(
 
 class _Return:
     def __init__(
-        self, config: Config, link: Link, flow: Mm2Flow, tell: Callable[[str], None], clock: Clock
+        self, config: Config, link: Link, flow: Mm2Flow, on_event: Callable[[str], None], clock: Clock
     ) -> None:
-        self._link, self._flow, self._tell, self._clock = link, flow, tell, clock
+        self._link, self._flow, self._on_event, self._clock = link, flow, on_event, clock
         self._clusters = config.clusters[link.source], config.clusters[link.target]
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("hand-back")
@@ -219,7 +219,7 @@ class _Return:
             *self._clusters,
             run=new_run_id(),
             clock=self._clock,
-            on_event=self._tell,
+            on_event=self._on_event,
             hanging_client=target_hanging_client,
         )
         try:
@@ -228,7 +228,7 @@ class _Return:
                 # From here no lane can commit.
                 going_on = self._going_on(self._positions())
                 had = self._had()
-                self._tell(f"writing {len(going_on)} source offsets to {self._flow.offsets_topic}")
+                self._on_event(f"writing {len(going_on)} source offsets to {self._flow.offsets_topic}")
                 owner.hand_over(
                     source_offsets(going_on, had, self._flow, partitions),
                     replicator="mm2",
@@ -257,7 +257,7 @@ class _Return:
             {source.topic for source, offset in found.items() if offset != positions[source].offset}
         )
         for topic in anew:
-            self._tell(f"source topic {topic} was recreated: MirrorMaker 2 begins at its beginning")
+            self._on_event(f"source topic {topic} was recreated: MirrorMaker 2 begins at its beginning")
         return found
 
     def _positions(self) -> Mapping[SourcePartition, Position]:

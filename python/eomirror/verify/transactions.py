@@ -70,7 +70,7 @@ class AuditFinding:
         partition: Partition there.
         offset: Offset of the record that shows it.
         producer_id: Producer of the transaction; -1 if only the broker's watermarks show it.
-        producer_epoch: Epoch of the producer; -1 likewise.
+        producer_epoch: Epoch of the producer; -1 without a producer id.
         transaction: Its name, if a position is involved.
         detail: Description for people.
     """
@@ -239,11 +239,11 @@ def audit_link(
                     fix="give it more time; its progress is not kept",
                 )
         bytes_read, _ = audit.progress()
-        told = audit.finish(at_rest)
+        result = audit.finish(at_rest)
         held_back = _held_back(admin, topics.every()) if at_rest else {}
     finally:
         admin.close()
-    return _frozen(link.name, told, held_back, at_rest=at_rest, bytes_read=bytes_read)
+    return _frozen(link.name, result, held_back, at_rest=at_rest, bytes_read=bytes_read)
 
 
 def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock) -> _Topics:
@@ -318,16 +318,16 @@ def _held_back(admin: ClusterAdmin, partitions: Sequence[Partition]) -> Mapping[
 
 def _frozen(
     link: str,
-    told: dict[str, Any],
+    result: dict[str, Any],
     held_back: Mapping[Partition, tuple[int, int]],
     *,
     at_rest: bool,
     bytes_read: int,
 ) -> TransactionAudit:
     findings = [
-        AuditFinding(**{**item, "transaction": _name(item["transaction"])}) for item in told.pop("findings")
+        AuditFinding(**{**item, "transaction": _name(item["transaction"])}) for item in result.pop("findings")
     ]
-    counts: dict[str, int] = dict(told.pop("counts"))
+    counts: dict[str, int] = dict(result.pop("counts"))
     seen = {(item.topic, item.partition) for item in findings if item.fault == "OpenTransaction"}
     for (topic, partition), (stable, high) in held_back.items():
         if (topic, partition) not in seen:
@@ -341,7 +341,7 @@ def _frozen(
             counts["OpenTransaction"] = counts.get("OpenTransaction", 0) + 1
     since = [
         AuditedSince(**{**item, "transaction": TransactionName(**item["transaction"])})
-        for item in told.pop("since")
+        for item in result.pop("since")
     ]
     return TransactionAudit(
         link=link,
@@ -349,12 +349,12 @@ def _frozen(
         counts=counts,
         findings=tuple(findings),
         since=tuple(since),
-        unread=tuple(told.pop("unread")),
-        widest_spread_transaction=_name(told.pop("widest_spread_transaction")),
+        unread=tuple(result.pop("unread")),
+        widest_spread_transaction=_name(result.pop("widest_spread_transaction")),
         bytes_read=bytes_read,
-        **told,
+        **result,
     )
 
 
-def _name(told: dict[str, Any] | None) -> TransactionName | None:
-    return None if told is None else TransactionName(**told)
+def _name(result: dict[str, Any] | None) -> TransactionName | None:
+    return None if result is None else TransactionName(**result)
