@@ -97,7 +97,7 @@ class Flow:
             config.links[0],
             config.clusters[self.alias],
             config.clusters["west"],
-            tell=lambda *_: None,
+            send=lambda *_: None,
             clock=self.clock,
         )
         self.followers.append(made)

@@ -80,7 +80,7 @@ def _follower(
 ) -> Follower | None:
     from eomirror.groups.follower import GroupFollower
 
-    return GroupFollower(link, source, target, tell=tell, clock=clock) if link.groups else None
+    return GroupFollower(link, source, target, send=tell, clock=clock) if link.groups else None
 
 
 def _identify(cluster: Cluster) -> str:

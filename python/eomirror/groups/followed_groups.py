@@ -9,7 +9,7 @@ Decides from the committed offsets of groups on both clusters which checkpoints 
                      the lane  v    |
                             looked up
 
-An entry that is not confirmed is sent again after `RETELL_SECONDS`: connections break, lanes end.  A checkpoint that
+An entry that is not confirmed is sent again after `RESEND_SECONDS`: connections break, lanes end.  A checkpoint that
 is written twice does no harm.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASK_AGAIN_SECONDS",
     "GONE_SECONDS",
-    "RETELL_SECONDS",
+    "RESEND_SECONDS",
     "WAITS",
     "DeletedGroups",
     "GroupBook",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 #: Seconds after which an entry is sent again to a lane that has not answered.
-RETELL_SECONDS = 5.0
+RESEND_SECONDS = 5.0
 
 #: Seconds between lookups of the first record of a partition without mirrored records.
 ASK_AGAIN_SECONDS = 10.0
@@ -98,14 +98,14 @@ class _Entry:
     """One group in one partition."""
 
     __slots__ = (
-        "ask_at", "checkpoint", "confirmed", "downstream", "looked_up", "metadata", "seen", "told", "upstream", "why",
+        "ask_at", "checkpoint", "confirmed", "downstream", "looked_up", "metadata", "seen", "sent", "upstream", "why",
     )  # fmt: skip
 
     def __init__(self, committed: Committed, now: float, checkpoint: GroupOffset | None = None) -> None:
         self.upstream = committed.offset
         self.metadata = committed.metadata
         self.seen = now
-        self.told = float("-inf")
+        self.sent = float("-inf")
         self.downstream: int | None = None
         self.confirmed = False
         # When the lane reported that it does not remember the offset.
@@ -173,7 +173,7 @@ class GroupBook:
         for group in self._groups.keys() - set(groups):
             del self._groups[group]
 
-    def to_tell(
+    def to_send(
         self, lanes: Mapping[SourcePartition, int], stopped: Collection[str], now: float
     ) -> dict[int, list[GroupOffset]]:
         """
@@ -184,26 +184,26 @@ class GroupBook:
             stopped: Stopped source topics.
             now: Monotonic seconds.
         """
-        told: dict[int, list[GroupOffset]] = {}
+        sent: dict[int, list[GroupOffset]] = {}
         for group, source, entry in self._entries():
             lane = lanes.get(source)
-            if entry.confirmed or lane is None or now - entry.told < RETELL_SECONDS:
+            if entry.confirmed or lane is None or now - entry.sent < RESEND_SECONDS:
                 continue
             if source.topic in stopped:
                 entry.why = "its topic is stopped"
                 continue
             if entry.looked_up and entry.downstream is None:
                 continue
-            entry.told = now
+            entry.sent = now
             item = GroupOffset(group, source, entry.upstream, entry.downstream, entry.metadata)
-            told.setdefault(lane, []).append(item)
-        return told
+            sent.setdefault(lane, []).append(item)
+        return sent
 
-    def forget_told(self, partitions: Collection[SourcePartition]) -> None:
+    def forget_sent(self, partitions: Collection[SourcePartition]) -> None:
         """Forgets which offsets of these partitions were sent: their lane was restarted."""
         for _, source, entry in self._entries():
             if source in partitions and not entry.confirmed:
-                entry.told = entry.ask_at = float("-inf")
+                entry.sent = entry.ask_at = float("-inf")
 
     def answered(self, items: Iterable[GroupOffset]) -> list[GroupOffset]:
         """
@@ -264,7 +264,7 @@ class GroupBook:
         if entry is None or entry.upstream != upstream:
             return
         entry.downstream = downstream
-        entry.told = float("-inf")
+        entry.sent = float("-inf")
         if downstream is None:
             entry.why = why or entry.why
             # An offset that is unknown for a reason is looked up again only after a change.

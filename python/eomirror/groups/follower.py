@@ -58,7 +58,7 @@ class GroupFollower:
     Follows the groups of one link.
 
     Args:
-        tell: Sends offsets of groups to a lane, if it can be reached.
+        send: Sends offsets of groups to a lane, if it can be reached.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class GroupFollower:
         source: Cluster,
         target: Cluster,
         *,
-        tell: Callable[[int, Sequence[GroupOffset]], None],
+        send: Callable[[int, Sequence[GroupOffset]], None],
         clock: Clock,
     ) -> None:
         self._link = link
         self._target = target
-        self._tell = tell
+        self._send = send
         self._clock = clock
         self._client_id = LinkNames(link.state_name).client_id("groups")
         self._source_groups = ClusterGroups(source, client_id=self._client_id)
@@ -127,10 +127,10 @@ class GroupFollower:
             if self._link.guard:
                 self._problem = ""
                 return self._pause(began)  # lanes write no checkpoints there
-            self._tell_lanes(mirrored)
+            self._send_to_lanes(mirrored)
             if self._look_up():
                 # By the next round a busy group has other offsets.
-                self._tell_lanes(mirrored)
+                self._send_to_lanes(mirrored)
             if self._link.sync_group_offsets:
                 self._move(mirrored.stopped)
                 self._remove()
@@ -192,7 +192,7 @@ class GroupFollower:
         while not self._inbox.empty():
             item = self._inbox.get()
             if isinstance(item, frozenset):
-                self._book.forget_told(item)
+                self._book.forget_sent(item)
             else:
                 self._turn |= dict.fromkeys(one.group for one in self._book.answered(item))
 
@@ -230,10 +230,10 @@ class GroupFollower:
 
     # -- what lanes do not remember --------------------------------------------------------------
 
-    def _tell_lanes(self, mirrored: Mirrored) -> None:
-        told = self._book.to_tell(mirrored.lanes, mirrored.stopped, self._clock.monotonic())
-        for lane, items in told.items():
-            self._tell(lane, items)
+    def _send_to_lanes(self, mirrored: Mirrored) -> None:
+        sent = self._book.to_send(mirrored.lanes, mirrored.stopped, self._clock.monotonic())
+        for lane, items in sent.items():
+            self._send(lane, items)
 
     def _look_up(self) -> bool:
         """Asks the map; returns True if there are new offsets to send."""

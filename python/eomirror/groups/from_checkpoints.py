@@ -111,11 +111,11 @@ def checkpointed(
         ) from error
     if error is not None:
         log.warning("told_by_checkpoints", link=link.name, reason=error.message)
-    told = translations(link.name, found, positions.values())
-    asked = [(one.group, (one.topic, one.partition), one.offset) for one in told]
+    found_offsets = translations(link.name, found, positions.values())
+    asked = [(one.group, (one.topic, one.partition), one.offset) for one in found_offsets]
     named = {(source.topic, source.partition): position for source, position in positions.items()}
     reasons = replaced([named[name] for _, name, _ in asked], source=None, target=target, client_id=client_id)
-    sound = [one for one in told if named[one.topic, one.partition].source not in reasons]
+    sound = [one for one in found_offsets if named[one.topic, one.partition].source not in reasons]
     return (
         from_log_start(sound, target, client_id=client_id)
         + voided(link, asked, named, reasons, reverse=False),

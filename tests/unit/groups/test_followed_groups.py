@@ -8,7 +8,7 @@ import pytest
 
 from eomirror.groups.followed_groups import (
     GONE_SECONDS,
-    RETELL_SECONDS,
+    RESEND_SECONDS,
     DeletedGroups,
     GroupBook,
     decide_deletion,
@@ -35,7 +35,7 @@ def book(**offsets: int) -> GroupBook:
 def told(
     made: GroupBook, now: float = 0.0, stopped: tuple[str, ...] = ()
 ) -> list[tuple[str, int, int | None]]:
-    lanes = made.to_tell(LANES, stopped, now)
+    lanes = made.to_send(LANES, stopped, now)
     return [(item.group, item.upstream, item.downstream) for items in lanes.values() for item in items]
 
 
@@ -45,13 +45,13 @@ def test_each_lane_is_told_of_its_partitions_once() -> None:
     made.observe("g", {ONE: Committed(5), TWO: Committed(7)}, 0.0)
 
     assert {
-        lane: [item.upstream for item in items] for lane, items in made.to_tell(LANES, (), 0.0).items()
+        lane: [item.upstream for item in items] for lane, items in made.to_send(LANES, (), 0.0).items()
     } == {
         0: [5],
         1: [7],
     }
     assert told(made, 1.0) == []
-    assert len(told(made, RETELL_SECONDS)) == 2
+    assert len(told(made, RESEND_SECONDS)) == 2
 
 
 def test_what_is_committed_is_not_told_again() -> None:
@@ -89,7 +89,7 @@ def test_what_a_lane_does_not_remember_is_looked_up_and_told_again() -> None:
     made.answered([GroupOffset("g", ONE, 5, None)])
 
     assert made.questions(1.0) == [("g", ONE, 5)]
-    assert told(made, RETELL_SECONDS) == []
+    assert told(made, RESEND_SECONDS) == []
     made.found("g", ONE, 5, 50)
     assert made.questions(1.0) == []
     assert told(made, 1.0) == [("g", 5, 50)]
@@ -116,7 +116,7 @@ def test_what_will_be_known_with_the_first_record_is_asked_again() -> None:
     made.found("g", ONE, 5, None, "no record of the partition was mirrored yet", ask_at=11.0)
 
     assert (made.questions(10.0), made.questions(11.0)) == ([], [("g", ONE, 5)])
-    made.forget_told([ONE])
+    made.forget_sent([ONE])
     assert made.questions(10.0) == [("g", ONE, 5)]
 
 
@@ -134,7 +134,7 @@ def test_a_lane_that_began_anew_is_told_at_once() -> None:
     """It knows nothing of what its predecessor was told."""
     made = book(g=5)
     told(made)
-    made.forget_told([ONE])
+    made.forget_sent([ONE])
 
     assert told(made, 0.1) == [("g", 5, None)]
 

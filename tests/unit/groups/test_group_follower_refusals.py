@@ -149,7 +149,7 @@ class Flow:
             name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings
         )
         self.follower = GroupFollower(
-            link, Cluster("west", {}), Cluster("east", {}), tell=lambda *_: None, clock=self.clock
+            link, Cluster("west", {}), Cluster("east", {}), send=lambda *_: None, clock=self.clock
         )
 
     def stand(self, group: str, offset: int, *, on: SourcePartition = ORDERS) -> None:

@@ -57,7 +57,7 @@ def test_a_group_that_commits_all_the_time_is_found_further_back_than_its_lane_r
     flow = Flow(monkeypatch)
     flow.ends.mirrored[ORDERS] = None
     told: list[GroupOffset] = []
-    monkeypatch.setattr(flow.follower, "_tell", lambda _, items: told.extend(items))
+    monkeypatch.setattr(flow.follower, "_send", lambda _, items: told.extend(items))
     for offset in range(1, 7):
         flow.source.offsets["a"] = {(ORDERS.topic, ORDERS.partition): Committed(offset)}
         flow.round()
