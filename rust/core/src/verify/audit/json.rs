@@ -1,12 +1,14 @@
 //! Reads the flat JSON objects of the state topics.
 //!
-//! The values that the audit needs are numbers, texts and null at the top level of an object; what is nested is
-//! checked and passed over. The whole input must be one object (RFC 8259), because a record that is only nearly one
-//! was not written by a mirror.
+//! The audit needs numbers, texts and null at the top level of an object; nested values are validated and ignored. The
+//! whole input must be one object (RFC 8259), because a mirror writes nothing else.
 
 use std::borrow::Cow;
+use std::fmt;
 
-/// How deep values may be nested; ours are two deep.
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// Maximum nesting of values; eomirror's own records have two levels.
 const DEEPEST: usize = 32;
 
 /// A value at the top level.
@@ -16,158 +18,105 @@ pub(super) enum Value<'a> {
     Null,
     /// A whole number of 64 bits.
     Number(i64),
-    /// A text, its escapes resolved.
+    /// A text with its escapes resolved.
     Text(Cow<'a, str>),
     /// A boolean, a fraction, an array or an object.
     Other,
 }
 
-/// The fields of the object that `bytes` are, in their order; `None` where they are none.
-pub(super) fn object(bytes: &[u8]) -> Option<Vec<(Cow<'_, str>, Value<'_>)>> {
-    let mut reader = Reader {
-        text: std::str::from_utf8(bytes).ok()?,
-    };
-    let fields = reader.fields(0)?;
-    reader.space();
-    reader.text.is_empty().then_some(fields)
+/// Fields of an object in their order, duplicates included.
+type Fields<'a> = Vec<(Cow<'a, str>, Value<'a>)>;
+
+/// Returns the fields of the object in `bytes`; `None` if they are not one object.
+pub(super) fn object(bytes: &[u8]) -> Option<Fields<'_>> {
+    let mut reader = serde_json::Deserializer::from_str(std::str::from_utf8(bytes).ok()?);
+    let fields = (&mut reader).deserialize_map(Top).ok()?;
+    reader.end().ok()?;
+    Some(fields)
 }
 
-struct Reader<'a> {
-    text: &'a str,
-}
+struct Top;
 
-impl<'a> Reader<'a> {
-    fn space(&mut self) {
-        self.text = self.text.trim_start_matches([' ', '\t', '\n', '\r']);
+impl<'de> Visitor<'de> for Top {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
     }
 
-    /// Takes `token`, behind any space.
-    fn take(&mut self, token: &str) -> Option<()> {
-        self.space();
-        self.text = self.text.strip_prefix(token)?;
-        Some(())
-    }
-
-    fn fields(&mut self, depth: usize) -> Option<Vec<(Cow<'a, str>, Value<'a>)>> {
-        self.take("{")?;
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut fields = Vec::new();
-        if self.take("}").is_some() {
-            return Some(fields);
-        }
-        loop {
-            self.space();
-            let name = self.string()?;
-            self.take(":")?;
-            fields.push((name, self.value(depth + 1)?));
-            if self.take("}").is_some() {
-                return Some(fields);
-            }
-            self.take(",")?;
-        }
-    }
-
-    fn elements(&mut self, depth: usize) -> Option<()> {
-        self.take("[")?;
-        if self.take("]").is_some() {
-            return Some(());
-        }
-        loop {
-            self.value(depth + 1)?;
-            if self.take("]").is_some() {
-                return Some(());
-            }
-            self.take(",")?;
-        }
-    }
-
-    fn value(&mut self, depth: usize) -> Option<Value<'a>> {
-        if depth > DEEPEST {
-            return None;
-        }
-        self.space();
-        match self.text.as_bytes().first()? {
-            b'"' => self.string().map(Value::Text),
-            b'{' => self.fields(depth).map(|_| Value::Other),
-            b'[' => self.elements(depth).map(|()| Value::Other),
-            b'n' => self.take("null").map(|()| Value::Null),
-            b't' => self.take("true").map(|()| Value::Other),
-            b'f' => self.take("false").map(|()| Value::Other),
-            _ => self.number(),
-        }
-    }
-
-    fn number(&mut self) -> Option<Value<'a>> {
-        let end = self
-            .text
-            .find(|letter: char| !matches!(letter, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'))
-            .unwrap_or(self.text.len());
-        let (number, rest) = self.text.split_at(end);
-        self.text = rest;
-        // the parsers of Rust take a sign that JSON does not know
-        if number.starts_with('+') {
-            return None;
-        }
-        match number.parse::<i64>() {
-            Ok(whole) => Some(Value::Number(whole)),
-            Err(_) => number.parse::<f64>().ok().map(|_| Value::Other),
-        }
-    }
-
-    fn string(&mut self) -> Option<Cow<'a, str>> {
-        let text = self.text.strip_prefix('"')?;
-        let end = text.find(['"', '\\'])?;
-        if text.as_bytes()[end] == b'"' {
-            self.text = &text[end + 1..];
-            return Some(Cow::Borrowed(&text[..end]));
-        }
-        let mut whole = text[..end].to_owned();
-        let mut letters = text[end..].chars();
-        loop {
-            match letters.next()? {
-                '"' => break,
-                '\\' => whole.push(escaped(&mut letters)?),
-                letter => whole.push(letter),
-            }
-        }
-        self.text = letters.as_str();
-        Some(Cow::Owned(whole))
-    }
-}
-
-/// The letter of an escape, behind its backslash; half a surrogate pair is none.
-fn escaped(letters: &mut std::str::Chars<'_>) -> Option<char> {
-    Some(match letters.next()? {
-        'n' => '\n',
-        't' => '\t',
-        'r' => '\r',
-        'b' => '\u{8}',
-        'f' => '\u{c}',
-        'u' => {
-            let first = unit(letters)?;
-            let second = match first {
-                0xd800..=0xdbff => {
-                    (letters.next()? == '\\' && letters.next()? == 'u').then_some(())?;
-                    Some(unit(letters)?)
-                }
-                _ => None,
+        while let Some(name) = map.next_key_seed(Nested(0))? {
+            let Value::Text(name) = name else {
+                return Err(A::Error::custom("a name is not a text"));
             };
-            let units = std::iter::once(first).chain(second);
-            let mut decoded = char::decode_utf16(units);
-            let letter = decoded.next()?.ok()?;
-            decoded.next().is_none().then_some(letter)?
+            fields.push((name, map.next_value_seed(Nested(1))?));
         }
-        letter @ ('"' | '\\' | '/') => letter,
-        _ => return None,
-    })
+        Ok(fields)
+    }
 }
 
-fn unit(letters: &mut std::str::Chars<'_>) -> Option<u16> {
-    let mut unit = 0_u16;
-    for _ in 0..4 {
-        let digit = letters.next()?.to_digit(16)?;
-        unit = (unit << 4) | u16::try_from(digit).ok()?;
+/// A value at this depth.
+#[derive(Clone, Copy)]
+struct Nested(usize);
+
+impl<'de> DeserializeSeed<'de> for Nested {
+    type Value = Value<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
+        if self.0 > DEEPEST {
+            return Err(D::Error::custom("values are nested too deeply"));
+        }
+        reader.deserialize_any(self)
     }
-    Some(unit)
+}
+
+impl<'de> Visitor<'de> for Nested {
+    type Value = Value<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, _value: bool) -> Result<Self::Value, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(Value::Number(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(i64::try_from(value).map_or(Value::Other, Value::Number))
+    }
+
+    fn visit_f64<E>(self, _value: f64) -> Result<Self::Value, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
+        Ok(Value::Text(Cow::Borrowed(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(Value::Text(Cow::Owned(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        while elements.next_element_seed(Self(self.0 + 1))?.is_some() {}
+        Ok(Value::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_key_seed(Self(0))?.is_some() {
+            map.next_value_seed(Self(self.0 + 1))?;
+        }
+        Ok(Value::Other)
+    }
 }
 
 #[cfg(test)]
@@ -176,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn fields_come_in_order_and_nested_values_are_passed_over() {
+    fn fields_come_in_order_and_nested_values_are_ignored() {
         let read =
             object(br#" {"a": -3, "b":null,"c":"x\u00e4\n","d":{"e":[1,{"f":2.5}]},"g":true} "#)
                 .unwrap();
@@ -194,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_object_is_refused() {
+    fn input_that_is_not_one_object_is_refused() {
         for bad in [
             "",
             "{",
@@ -211,8 +160,39 @@ mod tests {
         ] {
             assert_eq!(object(bad.as_bytes()), None, "{bad}");
         }
-        let deep = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(object(deep.as_bytes()), None);
+    }
+
+    #[test]
+    fn the_depth_of_values_is_limited() {
+        let deep = |depth| format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+        assert!(object(deep(32).as_bytes()).is_some());
+        assert_eq!(object(deep(33).as_bytes()), None);
+        assert_eq!(object(deep(100_000).as_bytes()), None);
+        let objects = format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
+        assert_eq!(object(objects.as_bytes()), None);
+    }
+
+    #[test]
+    fn numbers_beyond_64_bits_and_fractions_are_no_numbers() {
+        for (text, expected) in [
+            ("9223372036854775807", Value::Number(i64::MAX)),
+            ("-9223372036854775808", Value::Number(i64::MIN)),
+            ("9223372036854775808", Value::Other),
+            ("18446744073709551616", Value::Other),
+            ("1.0", Value::Other),
+            ("1e3", Value::Other),
+        ] {
+            let json = format!("{{\"a\":{text}}}");
+            let read = object(json.as_bytes()).unwrap();
+            assert_eq!(read[0].1, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_name_keeps_every_value_in_order() {
+        let read = object(br#"{"a":1,"a":"x"}"#).unwrap();
+        let values: Vec<_> = read.into_iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [Value::Number(1), Value::Text("x".into())]);
     }
 
     proptest! {
