@@ -103,7 +103,7 @@ class ScopeFinder:
         role = self._names.client_id("verify")
         self._source = ClusterAdmin(source, client_id=role, clock=clock)
         self._target = ClusterAdmin(target, client_id=role, clock=clock)
-        self._states = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        self._states = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
         # Dead letters, and the end of their topic before they were read.
         self._known_letters: tuple[
             tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]
