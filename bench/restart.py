@@ -49,7 +49,7 @@ from eomirror.config import load_config
 from eomirror.records.control import decode_control
 from eomirror.records.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.link.valid_positions import valid_positions
 
 config = load_config(sys.argv[1])
@@ -58,7 +58,7 @@ names = LinkNames(link.state_name)
 target = config.clusters[link.target]
 before = time.monotonic()
 admin = ClusterAdmin(target, client_id="bench.restart")
-reader = CompactLogReader(target, admin, client_id="bench.restart")
+reader = CompactedTopicReader(target, admin, client_id="bench.restart")
 _, control = reader.read(names.control_topic)
 view = decode_control([(record.key, record.value, record.where) for record in control])
 between = time.monotonic()

@@ -197,7 +197,7 @@ def test_it_ends_when_the_program_is_killed() -> None:
     """Kill -9 of the program leaves no process behind that could still write to a cluster."""
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; from test_isolated_process import Fragile; "
-        "from eomirror.kafka.isolated_process import Apart; one = Apart(Fragile, 'x'); "
+        "from eomirror.kafka.isolated_process import IsolatedObject; one = IsolatedObject(Fragile, 'x'); "
         "print(one.ask('where')[1], flush=True); one.ask('echo', 1, after=600.0)"
     )
     started = subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, text=True)
