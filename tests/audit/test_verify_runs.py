@@ -17,7 +17,7 @@ from eomirror.config import load_config
 from eomirror.errors import TopicError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.types import SourcePartition
-from eomirror.verify import partition as comparer
+from eomirror.verify import partition
 from eomirror.verify.resume import ResumeFile
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import Bound
@@ -346,7 +346,7 @@ def test_a_topic_that_is_created_anew_while_it_is_compared_is_not_waited_for(
     link: TestLink, monkeypatch: pytest.MonkeyPatch, *, native: bool
 ) -> None:
     """Between the look at what there is and the reading: what was there does not come back."""
-    monkeypatch.setattr(comparer, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(partition, "_PATIENCE_SECONDS", 1.0)
     link.create("gone")
     link.write("gone", 50, abort_every=0)
     link.catch_up()

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror
 from eomirror.errors import StateError, SupersededError, TopicError, UsageError
-from eomirror.mm2 import adopt as mm2
+from eomirror.mm2 import adopt
 from eomirror.records.connect_offsets import Mm2Flow, encode_source_offset
 from eomirror.types import SourcePartition
 from support.mm2_link import Mm2Link
@@ -83,7 +83,7 @@ def flow(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Flow:
     """Nothing is written yet; adoption does not watch for long."""
-    monkeypatch.setattr(mm2, "WATCH_SECONDS", 0.2)
+    monkeypatch.setattr(adopt, "WATCH_SECONDS", 0.2)
     return Flow(east, west, topic_name, tmp_path, spark_context)
 
 
@@ -92,7 +92,7 @@ def test_an_adopted_copy_is_equal_also_when_retention_deletes_what_mm2_has_mirro
     write(flow.east, flow.topic, range(600))
     write(flow.west, flow.copy(), range(500))
     flow.commit(499)
-    assert mm2.adopt_mm2(flow.config).generation == 1
+    assert adopt.adopt_mm2(flow.config).generation == 1
     delete_before(flow.east, flow.topic, 50)
     # nothing was mirrored yet
     assert flow.verified() == (0, 200, {})
@@ -112,7 +112,7 @@ def test_a_run_of_mm2_that_got_far_and_crashed_is_seen_behind_a_short_one(flow: 
     write(flow.east, flow.topic, range(6000))
     write(flow.west, flow.copy(), [*range(5000), *range(100, 110)])
     flow.commit(99)
-    (found,) = mm2.adopt_mm2(flow.config).partitions
+    (found,) = adopt.adopt_mm2(flow.config).partitions
     assert (found.resume, found.problem) == (5000, "")
     flow.catch_up()
     copied = [value for _, value, *_ in read_committed(flow.west, flow.copy())[0]]
@@ -124,18 +124,18 @@ def test_a_link_that_has_run_takes_over_topics_that_are_added(flow: Flow) -> Non
     write(flow.east, flow.topic, range(20))
     write(flow.west, flow.copy(), range(10))
     flow.commit(9)
-    mm2.adopt_mm2(flow.config)
+    adopt.adopt_mm2(flow.config)
     later = flow.filled_by_mm2(count=30, mirrored=12)
     with pytest.raises(UsageError, match="behind its own position"):
-        mm2.adopt_mm2(flow.config, at={SourcePartition(flow.topic, 0): 3})
-    assert mm2.adopt_mm2(flow.config, dry_run=True).generation is None
+        adopt.adopt_mm2(flow.config, at={SourcePartition(flow.topic, 0): 3})
+    assert adopt.adopt_mm2(flow.config, dry_run=True).generation is None
 
-    adopted = mm2.adopt_mm2(flow.config)
+    adopted = adopt.adopt_mm2(flow.config)
 
     assert (adopted.generation, adopted.left_out) == (2, ())
     assert [(each.source.topic, each.resume) for each in adopted.partitions] == [(later, 12)]
     with pytest.raises(StateError, match="positions of its own"):
-        mm2.adopt_mm2(flow.config)
+        adopt.adopt_mm2(flow.config)
     flow.catch_up()
     for topic in (flow.topic, later):
         assert read_committed(flow.west, flow.copy(topic)) == read_committed(flow.east, topic)
@@ -154,7 +154,7 @@ def test_a_link_that_runs_takes_nothing_over(flow: Flow) -> None:
         running = pool.submit(mirror.run, until=20.0)
         wait_for(lambda: flow.state() == "running", 60)
         with pytest.raises(SupersededError, match="is owned by"):
-            mm2.adopt_mm2(flow.config)
+            adopt.adopt_mm2(flow.config)
         assert running.result(60).exit_code == 0
     assert flow.mirrored(later) == 12
 
@@ -165,7 +165,7 @@ def test_a_topic_that_mm2_has_filled_is_left_out_of_a_link_that_has_run(flow: Fl
     write(flow.east, flow.topic, range(20))
     write(flow.west, flow.copy(), range(10))
     flow.commit(9)
-    mm2.adopt_mm2(flow.config)
+    adopt.adopt_mm2(flow.config)
     flow.catch_up()
     later = flow.filled_by_mm2(count=30, mirrored=12)
 

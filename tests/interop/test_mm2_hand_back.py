@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror import DifferenceError, StateError
-from eomirror.link import owner as ownership
-from eomirror.mm2 import adopt as mm2
+from eomirror.link import owner
+from eomirror.mm2 import adopt
 from eomirror.mm2.hand_back import hand_back_to_mm2
 from support.mm2_link import Mm2Link
 from support.records import create_topic, produce, read_committed, wait_for
@@ -93,27 +93,27 @@ def test_a_link_that_was_handed_back_runs_again_when_it_was_adopted(
         assert raised.value.exit_code == 1
     assert flow.state() == "handed back"
     # its topics are watched for longer, by default
-    monkeypatch.setattr(mm2, "WATCH_SECONDS", 0.2)
+    monkeypatch.setattr(adopt, "WATCH_SECONDS", 0.2)
     with monkeypatch.context() as patch:
 
         def die(point: str) -> None:
             if point == "owner.fenced_all":
                 raise _KilledError
 
-        patch.setattr(ownership, "crash_point", die)
+        patch.setattr(owner, "crash_point", die)
         with pytest.raises(_KilledError):
-            mm2.adopt_mm2(flow.config)
+            adopt.adopt_mm2(flow.config)
     with pytest.raises(StateError, match="was handed back"):
         flow.catch_up()
 
     # its process lives on, unlike one that was killed
-    monkeypatch.setattr(ownership, "is_dead", lambda _: True)
-    adopted = mm2.adopt_mm2(flow.config)
+    monkeypatch.setattr(owner, "is_dead", lambda _: True)
+    adopted = adopt.adopt_mm2(flow.config)
 
     assert [each.committed for each in adopted.partitions] == [each.goes_on - 1 for each in handed.partitions]
     assert flow.state() == "stopped"
     with pytest.raises(StateError, match="positions of its own"):
-        mm2.adopt_mm2(flow.config)
+        adopt.adopt_mm2(flow.config)
     flow.catch_up()
     flow.check()
 
@@ -132,7 +132,7 @@ def test_mm2_goes_on_where_the_link_stopped(
     with flow.maker as maker:
         wait_for(lambda: maker.check() and flow.arrived(), 400)
         maker.stop()
-    mm2.adopt_mm2(flow.config)
+    adopt.adopt_mm2(flow.config)
     create_topic(flow.east, flow.late, flow.partitions)
     flow.write(flow.topic, flow.late)
     flow.catch_up()
@@ -154,7 +154,7 @@ def test_mm2_goes_on_where_the_link_stopped(
     flow.check()
     with pytest.raises(StateError, match="was handed back"):
         flow.catch_up()
-    assert not mm2.adopt_mm2(flow.config).problems
+    assert not adopt.adopt_mm2(flow.config).problems
     flow.write(flow.late)
     flow.catch_up()
     flow.check()

@@ -10,7 +10,7 @@ import pytest
 from eomirror import DifferenceError, Mirror, StateError
 from eomirror.groups import translate
 from eomirror.link.status_reader import StatusReader
-from eomirror.mm2 import adopt as mm2
+from eomirror.mm2 import adopt
 from support.audited import assert_audited
 from support.mm2 import SteadyWriter
 from support.mm2_link import Mm2Link
@@ -45,9 +45,9 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
     flow = Flow(east, west, topic_name, tmp_path, spark_context, exactly_once=False)
     with flow.maker, SteadyWriter(flow.east, flow.topic, flow.partitions, per_second=20):
         wait_for(lambda: flow.maker.check() and flow.mirrored() > 200, 120)
-        monkeypatch.setattr(mm2, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(adopt, "PATIENCE_SECONDS", 0.0)
         with pytest.raises(DifferenceError, match="still mirrors"):
-            mm2.adopt_mm2(flow.config)
+            adopt.adopt_mm2(flow.config)
         monkeypatch.undo()
         flow.maker.kill()
 
@@ -59,8 +59,8 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
     code, looked = flow.adopt("--dry-run")
     assert (code, looked["committed"], looked["transactional"]) == (0, False, False)
     # it has been watched already
-    monkeypatch.setattr(mm2, "WATCH_SECONDS", 0.5)
-    found = mm2.adopt_mm2(flow.config)
+    monkeypatch.setattr(adopt, "WATCH_SECONDS", 0.5)
+    found = adopt.adopt_mm2(flow.config)
 
     assert found.generation == 1
     assert [each.as_dict() for each in found.partitions] == looked["partitions"]
@@ -70,7 +70,7 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
     (answer,) = translate(flow.config, topic=flow.topic, partition=0, offset=first.ranges[0][0])
     assert (answer.kind, answer.to_offset) == ("exact", first.ranges[0][1])
     with pytest.raises(StateError, match="positions of its own"):
-        mm2.adopt_mm2(flow.config)
+        adopt.adopt_mm2(flow.config)
     flow.goes_on()
 
 
@@ -111,7 +111,7 @@ def test_mm2_is_stopped_in_order(
         with SteadyWriter(flow.east, flow.topic, flow.partitions, per_second=40):
             wait_for(lambda: flow.maker.check() and flow.mirrored() > 100, 120)
             flow.maker.stop()
-        found = mm2.adopt_mm2(flow.config)
+        found = adopt.adopt_mm2(flow.config)
 
     assert [each.resume for each in found.partitions] == [
         each.committed + 1 for each in found.partitions if each.committed is not None
@@ -132,7 +132,7 @@ def test_mm2_crashed_twice_between_two_commits(
         with flow.maker:
             # its first session has committed nothing: the second begins at the first record again
             wait_for(lambda: flow.maker.check() and flow.mirrored() > before + 20, 120)
-    found = mm2.adopt_mm2(flow.config)
+    found = adopt.adopt_mm2(flow.config)
     assert not found.problems
     doubled = read_committed(flow.west, flow.copy())
 

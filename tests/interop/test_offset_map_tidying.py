@@ -16,7 +16,7 @@ from eomirror.config import load_config
 from eomirror.errors import StateError
 from eomirror.lane import runner
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
-from eomirror.link import offset_map_gc as offset_map_sweep
+from eomirror.link import offset_map_gc
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.link.owner import LinkOwner
 from eomirror.records.names import LinkNames
@@ -186,7 +186,7 @@ def test_many_transactions_leave_few_chunks_and_the_same_map(
         admin = AdminClient(cluster)
         for future in admin.delete_records([TopicPartition(topic, 0, start)]).values():
             future.result(30)
-    monkeypatch.setattr(offset_map_sweep, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(offset_map_gc, "_FIRST_SECONDS", 0.0)
     assert flow.mirror(1, lambda: len(flow.map()) < EACH).ending is Ending.STOPPED
     # but for the nearest one, which answers for a log start in a hole
     assert len(flow.map()) == EACH // 2 + 1 + 1 + 1

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.link import claim as module
 from eomirror.link.claim import is_dead, own_claim
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def is_dead_where(claim: Claim, *, refused: bool) -> bool:
         raise PermissionError if refused else ProcessLookupError
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module.os, "kill", kill)
+        patched.setattr("os.kill", kill)
         return is_dead(claim)
 
 
@@ -62,7 +61,7 @@ def test_a_process_id_that_is_used_again_is_another_process() -> None:
 def test_a_process_that_the_system_hides_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 10: with hidepid, /proc does not show the living mirror of another user; its link is not taken from it."""
     claim = own_claim("r", 1, 5.0, released=False, now_ms=0)
-    monkeypatch.setattr(module, "_started", lambda _: None)
+    monkeypatch.setattr("eomirror.link.claim._started", lambda _: None)
     assert not is_dead_where(claim, refused=True)
     assert is_dead_where(claim, refused=False)
 
