@@ -11,17 +11,11 @@ import pytest
 from eomirror import UsageError, load_config
 from eomirror.errors import UnreachableError
 from eomirror.groups import (
-    from_checkpoints as checkpointed,
-)
-from eomirror.groups import (
+    from_checkpoints,
     group_offsets,
+    group_translator,
     translate,
-)
-from eomirror.groups import (
-    group_translator as groups,
-)
-from eomirror.groups import (
-    translator as query,
+    translator,
 )
 from eomirror.kafka.consumer_groups_proxy import GroupState
 from eomirror.records.mm2 import Checkpoint
@@ -46,13 +40,13 @@ EMPTY = replace(FIRST, partition=2, target_partition=2, offset=0, target_offset=
 
 def test_a_checkpoint_is_where_a_group_goes_on() -> None:
     """With both of its offsets; of its topics' other partitions only an empty copy has a place."""
-    found = checkpointed.translations(
+    found = from_checkpoints.translations(
         "l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, SECOND, EMPTY]
     )
     assert [(one.partition, one.offset, one.to_offset, one.kind) for one in found] == [
         (0, 50, 60, "exact"),
-        (1, checkpointed.NO_OFFSET, None, "unknown"),
-        (2, checkpointed.NO_OFFSET, 0, "next"),
+        (1, from_checkpoints.NO_OFFSET, None, "unknown"),
+        (2, from_checkpoints.NO_OFFSET, 0, "next"),
     ]
     assert "earliest" in found[1].reason
     assert {(one.topic, one.to_topic) for one in found} == {("t", "east.t")}
@@ -61,7 +55,7 @@ def test_a_checkpoint_is_where_a_group_goes_on() -> None:
 def test_topics_without_any_checkpoint_of_a_group_are_no_business_of_it() -> None:
     """Else every group would stand in every topic."""
     other = replace(FIRST, topic="u", target_topic="east.u")
-    found = checkpointed.translations("l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, other])
+    found = from_checkpoints.translations("l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, other])
     assert [one.topic for one in found] == ["t"]
 
 
@@ -117,11 +111,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which clusters were asked for groups."""
     asked: list[str] = []
     monkeypatch.setattr(Groups, "asked", asked, raising=False)
-    for module in (groups, query):
+    for module in (group_translator, translator):
         monkeypatch.setattr(module, "OffsetMapReader", Reader)
         monkeypatch.setattr(module, "ClusterGroups", Groups)
-    monkeypatch.setattr(checkpointed, "replaced", lambda *_, **__: {})
-    monkeypatch.setattr(checkpointed, "from_log_start", lambda found, *_, **__: list(found))
+    monkeypatch.setattr(from_checkpoints, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(from_checkpoints, "from_log_start", lambda found, *_, **__: list(found))
     return asked
 
 
@@ -159,7 +153,9 @@ def test_without_checkpoints_the_source_is_missed(asked: list[str], monkeypatch:
         group_offsets(config, group="unheard")
     assert "earliest" in missed.value.fix
     both = load_config({"clusters": CLUSTERS, "links": [{**THERE, "naming": "identity"}, BACK]})
-    monkeypatch.setattr(groups, "BidirectionalPair", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(
+        group_translator, "BidirectionalPair", lambda *_, **__: SimpleNamespace(close=lambda: None)
+    )
     with pytest.raises(UnreachableError, match="no checkpoints"):
         group_offsets(both, group="billing", link="east->west")
     assert asked

@@ -8,7 +8,7 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
-from eomirror.groups import follower as module
+from eomirror.groups import follower
 from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
 from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.consumer_groups import Committed, TargetGroup
@@ -141,9 +141,9 @@ class Flow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.source, self.target, self.clock = Coordinators(), Coordinators(), Clock()
         sides = {"west": self.source, "east": self.target}
-        monkeypatch.setattr(module, "ClusterGroups", lambda cluster, **_: sides[cluster.alias])
+        monkeypatch.setattr(follower, "ClusterGroups", lambda cluster, **_: sides[cluster.alias])
         self.ends = Ends()
-        monkeypatch.setattr(module, "OffsetMapReader", lambda *_, **__: self.ends)
+        monkeypatch.setattr(follower, "OffsetMapReader", lambda *_, **__: self.ends)
         monkeypatch.setattr(GroupFollower, "_last_checkpoints", lambda _: {})
         link = Link(
             name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from eomirror.config import Cluster
 from eomirror.errors import AuthorizationError
-from eomirror.groups import recreated_topic as module
+from eomirror.groups import recreated_topic
 from eomirror.groups.recreated_topic import replaced
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.records.position import Position
@@ -48,7 +48,7 @@ def test_topics_that_were_deleted_or_created_again_are_named_with_their_side(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What may not be seen is taken for what it was; the source is asked only where it is given."""
-    monkeypatch.setattr(module, "ClusterAdmin", Admin)
+    monkeypatch.setattr(recreated_topic, "ClusterAdmin", Admin)
     topics = ("same", "copied", "recreated", "gone", "hidden")
     Admin.topics = {
         "east": {"same": "same-id", "copied": "copied-id", "recreated": "new", "gone": "gone-id"},
@@ -74,7 +74,7 @@ def test_topics_that_were_deleted_or_created_again_are_named_with_their_side(
 
 def test_partitions_of_one_topic_may_speak_of_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some of them were adopted after the copy had been created again."""
-    monkeypatch.setattr(module, "ClusterAdmin", Admin)
+    monkeypatch.setattr(recreated_topic, "ClusterAdmin", Admin)
     Admin.topics = {"east": {}, "west": {"east.same": "copy-same"}}
     before = replace(position("same", 1), target_topic_id="old")
     found = replaced([position("same"), before], source=None, target=WEST, client_id="test")

@@ -12,16 +12,10 @@ from eomirror import UsageError, load_config
 from eomirror.groups import (
     export_offsets,
     group_offsets,
+    group_translator,
+    log_start,
     translate,
-)
-from eomirror.groups import (
-    group_translator as groups,
-)
-from eomirror.groups import (
-    log_start as log_starts,
-)
-from eomirror.groups import (
-    translator as query,
+    translator,
 )
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
@@ -39,7 +33,7 @@ BACK = {**THERE, "source": "west", "target": "east"}
 @pytest.fixture(autouse=True)
 def _nothing_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """All logs begin at 0."""
-    monkeypatch.setattr(log_starts, "_log_starts", lambda *_: {})
+    monkeypatch.setattr(log_start, "_log_starts", lambda *_: {})
 
 
 class Reader:
@@ -104,10 +98,10 @@ def test_a_group_skips_nothing_that_was_written_on_the_other_side(
     links: list[dict[str, Any]], expected: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One link's map knows no record of the other side, so that its answer alone would lead past them."""
-    monkeypatch.setattr(query, "OffsetMapReader", Reader)
-    monkeypatch.setattr(query, "BidirectionalPair", BidirectionalPair)
-    monkeypatch.setattr(query, "ClusterGroups", Groups)
-    monkeypatch.setattr(query, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(translator, "OffsetMapReader", Reader)
+    monkeypatch.setattr(translator, "BidirectionalPair", BidirectionalPair)
+    monkeypatch.setattr(translator, "ClusterGroups", Groups)
+    monkeypatch.setattr(translator, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": links})
 
     found, never = translate(config, group="billing", link="east->west")
@@ -119,9 +113,9 @@ def test_a_group_skips_nothing_that_was_written_on_the_other_side(
 
 def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who moves a consumer by what it is told would never read it; so that is said, and its group left out whole."""
-    monkeypatch.setattr(groups, "OffsetMapReader", Reader)
-    monkeypatch.setattr(groups, "ClusterGroups", Groups)
-    monkeypatch.setattr(groups, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(group_translator, "OffsetMapReader", Reader)
+    monkeypatch.setattr(group_translator, "ClusterGroups", Groups)
+    monkeypatch.setattr(group_translator, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
 
     known, never = group_offsets(config, group="billing")
@@ -141,7 +135,7 @@ def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pyt
     assert document["groups"] == {}
     assert list(left_out) == ["billing"]
 
-    monkeypatch.setattr(groups, "never_mirrored", lambda *_, **__: [])
+    monkeypatch.setattr(group_translator, "never_mirrored", lambda *_, **__: [])
     document, left_out = export_offsets(config, group="billing", now_ms=1)
     assert [(row["offset"], row["metadata"]) for row in document["groups"]["billing"]] == [(60, "beside")]
     assert left_out == {}
@@ -150,9 +144,9 @@ def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pyt
 def test_a_link_that_never_ran_knows_no_offset_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than to say that they have none in its topics; the way back has nothing to go by."""
     monkeypatch.setattr(Reader, "positions", lambda _: {})
-    monkeypatch.setattr(query, "OffsetMapReader", Reader)
-    monkeypatch.setattr(query, "ClusterGroups", Groups)
-    monkeypatch.setattr(query, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(translator, "OffsetMapReader", Reader)
+    monkeypatch.setattr(translator, "ClusterGroups", Groups)
+    monkeypatch.setattr(translator, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
 
     found = translate(config, group="billing")
@@ -175,7 +169,7 @@ def test_a_group_at_the_end_of_an_empty_partition_has_a_place(monkeypatch: pytes
     monkeypatch.setattr(Reader, "positions", lambda _: {position.source: position})
     monkeypatch.setattr(Reader, "answers", lambda *_, **__: [("nothing", -1)])
     monkeypatch.setattr(Reader, "stable_ends", lambda _, names: dict.fromkeys(names, 3), raising=False)
-    for module in (groups, query):
+    for module in (group_translator, translator):
         monkeypatch.setattr(module, "OffsetMapReader", Reader)
         monkeypatch.setattr(module, "ClusterGroups", Groups)
         monkeypatch.setattr(module, "replaced", lambda *_, **__: {})

@@ -7,7 +7,7 @@ from eomirror.kafka.compacted_topic import LogRecord
 from eomirror.records.offset_map import merged_chunk_key, offset_map_key
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
-from eomirror.verify import retention as map_cuts
+from eomirror.verify import retention
 from eomirror.verify.retention import RetentionBounds
 
 SOURCE = SourcePartition("t", 0)
@@ -79,7 +79,7 @@ def test_chunks_of_another_target_or_an_earlier_source_are_left_out() -> None:
 
 def test_what_is_kept_does_not_grow_with_the_map() -> None:
     """Far more ranges than are kept, and the same answer."""
-    wanted = {SourcePartition("t", n): (POSITION, 0, 0) for n in range(map_cuts._KEPT_RANGES // 64)}
+    wanted = {SourcePartition("t", n): (POSITION, 0, 0) for n in range(retention._KEPT_RANGES // 64)}
     found = RetentionBounds({**wanted, SOURCE: (POSITION, 9_003, 4_003)})
     for n in range(0, 10_000, 10):
         found.take(chunk([(n, n // 2, 4)]))
