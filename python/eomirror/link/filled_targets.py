@@ -209,9 +209,7 @@ def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run
     who = ""
     if copy.twin is not None:
         resume = str(copy.twin.position.offset)
-        who = (
-            f"; link {copy.twin.link} has written them from the same source partition, and stands at {resume}"
-        )
+        who = f"; link {copy.twin.link} has written them from the same source partition, and is at {resume}"
     elif state_name in copy.writers:
         who = "; transactional ids of this very link have written there, so that its eomirror.* topics were deleted"
     elif copy.writers:

@@ -5,7 +5,7 @@ Two mirrors that are started for one link would fence each other for ever: each 
 producer, the other rebuilds, and so on.  So a newcomer looks before it takes the link:
 
 * it watches the owner's claim for longer than the owner's renewal interval; a claim that advances has a living
-  owner, and the newcomer leaves (exit 5) unless it was told to take over;
+  owner, and the newcomer leaves (exit 5) unless it runs with `--take-over`;
 * a claim that does not advance, was released, or whose process is known to be dead on this machine is taken;
 * ``--take-over`` applies to the owner that the newcomer meets.  Of several newcomers with it, the first that publishes
   owns the link, and the others leave;
@@ -286,6 +286,6 @@ def check_positions(
     if lost is not None:
         raise StateError(
             f"link {link}: the {lost.what} topic was deleted or restored from an older state: {lost.seen}",
-            fix="restore the eomirror.* topics of the link together; to start the link anew, delete all of "
+            fix="restore the eomirror.* topics of the link together; to start the link afresh, delete all of "
             "them and its target topics",
         )

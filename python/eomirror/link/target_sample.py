@@ -74,7 +74,7 @@ class TargetSample:
                             del waiting[where]
                             consumer.incremental_unassign([TopicPartition(*where)])
             finally:
-                # The next look assigns anew.
+                # The next look assigns again.
                 consumer.unassign()
             held.update(dict.fromkeys(waiting, Held.UNSEEN))
         for where, (_, stable, end) in copies.items():

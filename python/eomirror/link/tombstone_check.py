@@ -1,4 +1,4 @@
-"""Warns, when a link is taken, of compacted source topics that may have dropped tombstones meanwhile (EO-6)."""
+"""Warns, when a link is taken, of compacted source topics that may have dropped tombstones since (EO-6)."""
 
 from __future__ import annotations
 

@@ -281,10 +281,10 @@ class _Look:
             f"link {self._link.name}: MirrorMaker 2 has mirrored nothing that this link mirrors; "
             f"{self._flow.offsets_topic} knows {known or 'no partition'}",
             fix="compare the link's topics and naming with MM2's, and its alias of the source: --mm2-source ALIAS; to "
-            "begin anew instead, just run the link",
+            "begin from the start instead, just run the link",
         )
 
-    # -- where to go on? -------------------------------------------------------------------------
+    # -- resume offsets -------------------------------------------------------------------------
 
     def _copies(self, targets: Collection[str]) -> dict[str, int]:
         """Returns the partition counts of the target topics that exist."""
@@ -463,7 +463,7 @@ class _Look:
                 raise self._running("its topics have grown since they were read")
             if self._positioned() != positioned:
                 raise StateError(
-                    f"link {self._link.name} has run meanwhile, or was handed back",
+                    f"link {self._link.name} has run in the meantime, or was handed back",
                     fix="nothing was committed; see `eomirror status CONFIG`, and repeat this",
                 )
             layout = owner.acquire(self._link.lanes, partitions)
@@ -472,7 +472,7 @@ class _Look:
             if positioned:
                 raise
             raise StateError(
-                f"link {self._link.name} was taken by another mirror meanwhile: {error.message}",
+                f"link {self._link.name} was taken by another mirror in the meantime: {error.message}",
                 fix="stop that mirror; it began without what MirrorMaker 2 left",
             ) from error
         finally:

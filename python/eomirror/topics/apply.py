@@ -112,7 +112,7 @@ class TargetTopics:
         Waits until topics have at least the expected partition count, each partition with a leader.
 
         A created topic is known to the controller first; until brokers have caught up, a producer would
-        be told that the topic does not exist.
+        get the error that the topic does not exist.
 
         Raises:
             ClusterError: No topic made progress for 30 s.

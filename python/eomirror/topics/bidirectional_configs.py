@@ -4,7 +4,7 @@ Synchronizes settings of topics that are carried in both directions under equal 
 Each of two such links wants the settings of its source on its copy, which is the other's source.  If each set every
 difference, then after a user's change on A::
 
-    B->A compares first       it reverts the change, and the user is not told
+    B->A compares first       it reverts the change without a trace
     both compare at once      A gets B's value and B gets A's, and a minute later the reverse, for ever
 
 So the later change wins.  A link carries a setting if its source's was changed since the last look, and leaves a

@@ -174,7 +174,7 @@ class StateTopicsCheck:
 
     def _replaced(self, name: str, topic_id: str) -> StateError:
         was = self._known[name].topic_id
-        what = f"created anew (id {topic_id}, it was {was})" if topic_id else f"deleted (its id was {was})"
+        what = f"recreated (id {topic_id}, it was {was})" if topic_id else f"deleted (its id was {was})"
         if name in self._memory:
             return StateError(
                 f"link {self._link.name}: topic {name} was {what} under the running mirror: what it held is lost",
@@ -184,5 +184,5 @@ class StateTopicsCheck:
             )
         return StateError(
             f"topic {name} was {what} under the running mirror",
-            fix="what it told of records that are mirrored already is lost; it tells of those that follow",
+            fix="its records about mirrored data are lost; it covers only records that follow",
         )

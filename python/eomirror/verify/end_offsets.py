@@ -96,7 +96,7 @@ def stalled(part: Range, reached: int, end: int) -> str:
         return ""
     if end < part.tail:
         return (
-            f"{where} ends at {end} now, before {part.tail}, where it ended when the comparison began: it was created "
-            "anew, truncated or restored from an older log meanwhile"
+            f"{where} ends at {end} now, before {part.tail}, where it ended when the comparison began: it was "
+            "recreated, truncated or restored from an older log in the meantime"
         )
     return f"{where} was read to {reached}, and its brokers return no records before {end}"

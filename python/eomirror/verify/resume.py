@@ -106,7 +106,7 @@ class ResumeFile:
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(
-            f"--resume {self._path}: {why}", fix="name another file, or remove this one to begin anew"
+            f"--resume {self._path}: {why}", fix="name another file, or remove this one to start over"
         )
 
     def refuse(self, why: str) -> UsageError:

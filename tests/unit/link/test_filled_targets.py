@@ -100,7 +100,7 @@ def test_the_error_names_the_count_the_writer_and_the_ways_on() -> None:
     more = replace(COPY, twin=ReverseLink("x", position()))
     error = filled_error("l", "a.b", [more, COPY], first_run=True)
     assert "copy east.orders-0 holds up to 500 records; so do the copies of 1 more partition" in error.message
-    assert "link x has written them from the same source partition, and stands at 7" in error.message
+    assert "link x has written them from the same source partition, and is at 7" in error.message
     for way in ("--adopt orders-0=7", "start: latest", "--into-filled"):
         assert way in error.fix
 

@@ -95,7 +95,7 @@ def test_the_marker_of_a_first_record_is_waited_for_too(
         (100, 40, ""),
         (100, 100, ""),
         (40, 40, "t-3 ends at 40 now, before 100"),
-        (0, 0, "created anew"),
+        (0, 0, "recreated"),
         (40, 100, "t-3 was read to 40, and its brokers return no records before 100"),
     ],
 )
