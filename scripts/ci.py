@@ -84,7 +84,7 @@ def test_files(suite: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/**/test_*.py" for folder in SUITES[suite])
 
 
-# what moves the bytes of the mirrors in tests (tests/rig/plane.py): a run of CI has time for one
+# what moves the bytes of the mirrors in tests (tests/support/plane.py): a run of CI has time for one
 PLANE = "EOMIRROR_TEST_PLANE"
 PLANES = ("client", "native")
 

@@ -60,6 +60,52 @@ def test_files_that_a_document_names_exist(document: Path) -> None:
     assert gone == set()
 
 
+CODE = (
+    *(ROOT / name for name in ("justfile", "dev", "pyproject.toml", "mkdocs.yml", "clippy.toml", ".ci/run")),
+    *(
+        path
+        for folder in ("python", "rust", "scripts", "bench", "tests")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".pyi", ".rs", ".toml"} and path != Path(__file__).resolve()
+    ),
+)
+# names of files that a test invents, or that a run writes
+INVENTED = re.compile(r"DATE-|/test_x\.py$|^python/object/")
+
+
+def test_files_that_code_names_exist() -> None:
+    """A path in a comment, docstring or recipe leads to a file; `docs/adr/0012` is short for its page."""
+    path = re.compile(r"(?<![\w/.{:<-])((?:python|rust|tests|docs|bench|scripts)(?:/[\w.-]+)+)(?![\w/{}*<-])")
+    gone = set()
+    for source in CODE:
+        for name in {name.rstrip(".-") for name in path.findall(source.read_text())}:
+            found = any(
+                (root / name).exists() or next(root.glob(f"{name}[-.]*"), None)
+                for root in (ROOT, ROOT / "rust", *source.parents[:3])
+            )
+            if not found and not INVENTED.search(name):
+                gone.add(f"{source.relative_to(ROOT)}: {name}")
+    assert gone == set()
+
+
+def test_modules_that_texts_name_exist() -> None:
+    """`eomirror.package.module` between backticks is a module, or a name that a package offers."""
+    package = ROOT / "python" / "eomirror"
+    folders = "|".join(sorted(path.name for path in package.iterdir() if (path / "__init__.py").exists()))
+    module = re.compile(rf"`eomirror\.({folders})\.(\w+)")
+    documents = [path for path in DOCUMENTS if path.parent.name != "reports"]
+    named = {
+        (source, *names) for source in (*CODE, *documents) for names in module.findall(source.read_text())
+    }
+    gone = {
+        f"{source.relative_to(ROOT)}: eomirror.{folder}.{name}"
+        for source, folder, name in named
+        if not any((package / folder / file).exists() for file in (f"{name}.py", name))
+        and name not in (package / folder / "__init__.py").read_text()
+    }
+    assert gone == set()
+
+
 @pytest.mark.parametrize("script", ["file_map", "lane_states"])
 def test_generated_parts_are_current(script: str) -> None:
     """The file map names every module, and DESIGN.md draws the states as the lane's table has them."""
