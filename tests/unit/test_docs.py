@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -262,6 +263,15 @@ def test_every_decision_is_in_the_index_with_its_status() -> None:
         if not status or not row or status[1] != row[1]:
             wrong.append(page.name)
     assert wrong == []
+
+
+def test_the_design_names_every_package() -> None:
+    """The table of layers has each package and top-level module of the contract in pyproject.toml."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    lines = next(contract["layers"] for contract in contracts if contract["name"] == "packages")
+    names = {name for line in lines for name in re.findall(r"eomirror\.(\w+)", line)} - {"__main__"}
+    table = (ROOT / "DESIGN.md").read_text().split("\n## Layers\n")[1]
+    assert {name for name in names if not re.search(rf"`{name}(\.py)?`", table)} == set()
 
 
 def test_rules_have_ids_without_holes() -> None:
