@@ -25,30 +25,23 @@ EXAMPLES = ROOT / "CONTRIBUTING.md"
 
 # what is left to rewrite, by folder: refused words, first lines.  Counts may only shrink.
 LEFT: dict[str, tuple[int, int]] = {
-    "bench/README.md": (1, 0),
     "docs/configuration.md": (1, 0),
-    "docs/file-map.md": (4, 0),
+    "docs/file-map.md": (1, 0),
     "python/eomirror/__init__.py": (1, 0),
     "python/eomirror/_core.pyi": (9, 19),
     "python/eomirror/cache.py": (2, 1),
-    "python/eomirror/cli": (6, 20),
     "python/eomirror/clock.py": (0, 3),
     "python/eomirror/config": (5, 23),
     "python/eomirror/crash.py": (2, 0),
-    "python/eomirror/driver": (27, 50),
+    "python/eomirror/driver": (1, 1),
     "python/eomirror/errors.py": (4, 1),
-    "python/eomirror/groups": (11, 45),
-    "python/eomirror/link": (66, 54),
     "python/eomirror/log.py": (2, 3),
     "python/eomirror/mirror.py": (6, 0),
-    "python/eomirror/mm2": (11, 13),
     "python/eomirror/records": (9, 17),
     "python/eomirror/spark": (11, 17),
-    "python/eomirror/topics": (18, 18),
     "python/eomirror/topology": (0, 24),
     "python/eomirror/types.py": (1, 1),
-    "python/eomirror/verify": (19, 36),
-    "rust/core": (2, 5),
+    "rust/core": (1, 4),
 }
 
 
