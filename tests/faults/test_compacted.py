@@ -227,10 +227,13 @@ def missed_tombstones(compacted: Compacted) -> Compacted:
 
 
 @pytest.mark.fault("F36")
-def test_a_mirror_that_overslept_tombstones_goes_on_and_says_so(missed_tombstones: Compacted, tmp_path: Path) -> None:
+def test_a_mirror_that_overslept_tombstones_goes_on_and_says_so(
+    missed_tombstones: Compacted, tmp_path: Path
+) -> None:
     """F36, EO-6: what is left arrives, in order; the topic is named, for its copy may keep deleted keys."""
     mirrors = [
-        CommandMirror(missed_tombstones.settings, tmp_path / name, "--until", "caught-up") for name in ("one", "two")
+        CommandMirror(missed_tombstones.settings, tmp_path / name, "--until", "caught-up")
+        for name in ("one", "two")
     ]
     for mirror in mirrors:
         mirror.start()

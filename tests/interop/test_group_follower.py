@@ -203,7 +203,9 @@ def test_a_group_that_is_gone_on_the_source_is_deleted_where_the_policy_says_so(
     assert list(deleting.snapshot().skipped) == [
         "it was deleted on the source and has been read on the target"
     ]
-    (row,) = group_offsets(flow.config(group_deletions="delete"), group=f"{flow.alias}.gone", include_deleted=True)
+    (row,) = group_offsets(
+        flow.config(group_deletions="delete"), group=f"{flow.alias}.gone", include_deleted=True
+    )
     assert (row.has_offset, row.state) == (None, "DEAD")
     assert row.skipped == "deleted on the source; group_deletions is delete, and it is deleted there"
     # what is done is done

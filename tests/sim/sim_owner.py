@@ -1,7 +1,7 @@
 """
 The owner of the link in the model: the steps of `eomirror.link.owner.LinkOwner`, one per action.
 
-Its decisions are the real ones (`eomirror.link.ownership`, `eomirror.recovery.resolve_hanging`); its I/O is the simulated
+Its decisions are the real ones (`eomirror.link.ownership`, `eomirror.recovery.resolve_hanging`); I/O is the simulated
 cluster's, in the steps of `eomirror.link.control_producer` where what it wrote itself was left open.
 """
 

@@ -1,4 +1,4 @@
-"""What the real `LaneRunner` and its owner read of the simulated clusters: state topics, and the topics of both sides."""
+"""State topics and topics of both sides, as the real `LaneRunner` and its owner read them from the simulated clusters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 Lanes without Kafka, for tests of the engine alone; importable on workers through PYTHONPATH.
 
-Each function has the signature of `eomirror.spark.attempt.run_lane`.  Offsets advance with time; what a test needs to see
+Each function has the signature of `eomirror.spark.attempt.run_lane`.  Offsets advance with time; all that a test looks at
 of a worker (its pid, signals) goes to a file in the folder that FAKE_LANES_FOLDER names.
 """
 

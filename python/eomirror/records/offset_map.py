@@ -2,7 +2,7 @@
 Keys of the offset map: which source offsets became which target offsets. Pure.
 
 One record per transaction and source partition, and one for many transactions once they are merged
-(`eomirror.lane.offset_map_compaction`).  The value is made and read by the Rust core (`eomirror._native.encode_offset_map`): target
+(`eomirror.lane.offset_map_compaction`).  The Rust core writes and reads the value (`encode_offset_map`): target
 topic, partition, and ranges (source, target, count).
 """
 
