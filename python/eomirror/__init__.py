@@ -8,8 +8,8 @@ A transactional, exactly-once Kafka-to-Kafka replicator.
     with Mirror(load_config("mirror.yaml")) as mirror:
         report = mirror.run(until="caught-up")
 
-Importing this package costs next to nothing: Spark, the Kafka client and the Rust core are loaded when a name
-that needs them is used.
+Importing this package is cheap: Spark, the Kafka client and the Rust core are loaded when a name that needs them is
+used.
 """
 
 from __future__ import annotations
@@ -94,4 +94,4 @@ def _version() -> str:
     try:
         return version("eomirror")
     except PackageNotFoundError:
-        return "0+source"  # imported from a checkout that nobody installed
+        return "0+source"  # imported from a checkout that is not installed

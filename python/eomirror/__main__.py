@@ -1,4 +1,4 @@
-"""``python -m eomirror``: the same as the ``eomirror`` command."""
+"""``python -m eomirror``: runs the ``eomirror`` command."""
 
 from eomirror.cli.app import main
 

@@ -1,8 +1,7 @@
 """
-The only importer of the Rust extension ``eomirror._core``; everything else imports its names from here.
+Imports the Rust extension ``eomirror._core``; all other modules import its names from here.
 
-Checks that the extension belongs to this release, because a stale build in a checkout is the likeliest
-reason for anything strange.
+Checks that the extension belongs to this release, because a stale build in a checkout causes misleading errors.
 """
 
 from __future__ import annotations
@@ -62,6 +61,6 @@ try:
 except PackageNotFoundError:
     _installed = __version__
 if _installed != __version__:
-    raise ImportError(f"eomirror is {_installed}, its extension {__version__}; in a checkout run ./dev")
+    raise ImportError(f"eomirror is {_installed}, its extension is {__version__}; in a checkout run ./dev")
 if build_profile != "release":
     warnings.warn("eomirror's extension is a debug build: correct, but slow", RuntimeWarning, stacklevel=2)

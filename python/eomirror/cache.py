@@ -1,13 +1,12 @@
 """
-The cache folder: what can be fetched or made again, among it class archives of the JVMs that we start.
+Locates the cache folder, and the class archives in it with which JVMs start faster.
 
-A class archive (JEP 350, https://openjdk.org/jeps/350) holds a program's classes as the JVM wants them in memory.
-With one, a broker is up in 2 s instead of 4 and Spark's driver in half its CPU time.  Making one takes some
-seconds, so nothing does it by itself: ``python -m eomirror.demo.class_archives`` does, and from then on every start on
-this machine uses them.
+A class archive (JEP 350, https://openjdk.org/jeps/350) contains a program's classes in the JVM's memory format.
+With one, a broker is up in 2 s instead of 4 and Spark's driver in half its CPU time.  Creating one takes seconds, so
+only ``python -m eomirror.demo.class_archives`` does it; every later start on this machine uses them.
 
-A JVM refuses an archive of another JVM or of other jars, and starts without; one that is cut short kills it.
-Therefore the file's name stands for the JVM and the jars, and it is renamed into place when it is complete.
+A JVM ignores an archive of another JVM or of other jars, but a truncated archive crashes it.  So the name of the file
+identifies the JVM and the jars, and the file is renamed into place when it is complete.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ __all__ = ["archive_arguments", "cache_folder", "class_archive"]
 
 
 def cache_folder() -> Path:
-    """Folder of everything that can be fetched again: ``EOMIRROR_CACHE``, else the user's cache folder."""
+    """Returns the folder of downloaded or generated files: ``EOMIRROR_CACHE``, else the user's cache folder."""
     chosen = os.environ.get("EOMIRROR_CACHE")
     return Path(chosen) if chosen else platformdirs.user_cache_path("eomirror")
 
 
 def class_archive(name: str, jars: Iterable[Path]) -> Path:
     """
-    Where the class archive of a program lies, whether or not anybody has made it.
+    Returns the path of a program's class archive, which may not exist.
 
     Args:
-        name: Of the program and its version.
-        jars: Its class path.
+        name: Name and version of the program.
+        jars: Class path of the program.
     """
     digest = hashlib.sha256()
     java = java_program()
-    # a runtime that is replaced under the same path is another one; its library is what an archive belongs to
+    # a runtime may be replaced under the same path: an archive belongs to its library
     runtime = [] if java is None else [java.resolve(), java.resolve().parents[1] / "lib/server/libjvm.so"]
     for path in [*runtime, *jars]:
         try:
@@ -55,9 +54,9 @@ def class_archive(name: str, jars: Iterable[Path]) -> Path:
 
 
 def archive_arguments(name: str, jars: Iterable[Path]) -> list[str]:
-    """Arguments that let a JVM use the class archive of `class_archive`; none while nobody has made it."""
+    """Returns JVM arguments that use the archive of `class_archive`; none if it does not exist."""
     archive = class_archive(name, jars)
     if not archive.is_file():
         return []
-    # without the second one, a JVM that has to do without the archive would say so on standard output
+    # without the second argument, a JVM that ignores the archive writes a message to standard output
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=error"]

@@ -1,9 +1,8 @@
 """
-The only module that reads clocks, sleeps, or draws random numbers and ids.
+Clocks, sleep, random numbers and ids; no other module reads clocks or draws random numbers.
 
-Decision code takes time as an argument; adapters take a `Clock`.  Durations come from the monotonic
-clock, so that a wall clock that is set back or forward changes nothing (fault F34); wall time is only
-ever written down for people.
+Decision code takes time as an argument; adapters take a `Clock`.  Durations come from the monotonic clock, so that a
+change of the wall clock has no effect (fault F34).  Wall time is only written for people to read.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ __all__ = ["SYSTEM_CLOCK", "Clock", "Deadline", "SystemClock", "Term", "jitter",
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """Source of time."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Returns seconds since an arbitrary start; never goes back."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """Returns milliseconds since the Unix epoch."""
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread."""
+        """Blocks this thread."""
 
 
 class SystemClock:
     """The machine's own clocks."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Returns seconds since an arbitrary start; never goes back."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """Returns milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread."""
+        """Blocks this thread."""
         time.sleep(seconds)
 
 
@@ -49,15 +48,15 @@ SYSTEM_CLOCK = SystemClock()
 
 
 class Term(Protocol):
-    """When something is to end."""
+    """Condition that ends a wait, such as a `Deadline`."""
 
     @property
     def passed(self) -> bool:
-        """Whether it is."""
+        """True once the wait is to end."""
 
 
 class Deadline:
-    """One deadline that serves every step of an operation."""
+    """Deadline for all steps of an operation."""
 
     __slots__ = ("_at", "_clock")
 
@@ -66,18 +65,18 @@ class Deadline:
         self._at = clock.monotonic() + seconds
 
     def remaining(self) -> float:
-        """Seconds left, never below 0."""
+        """Returns the seconds left, never below 0."""
         return max(0.0, self._at - self._clock.monotonic())
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
+        """True if no time is left."""
         return self._clock.monotonic() >= self._at
 
 
 def new_run_id() -> str:
     """
-    An id for one run of a mirror that sorts by start time.
+    Returns an id for a run of a mirror; ids sort by start time.
 
     48 bits of milliseconds, then 40 random bits, in hexadecimal (the layout of ULID and UUIDv7, shorter).
     """
@@ -85,10 +84,10 @@ def new_run_id() -> str:
 
 
 def new_token() -> str:
-    """A secret of 256 random bits, in hexadecimal."""
+    """Returns a secret of 256 random bits, in hexadecimal."""
     return secrets.token_hex(32)
 
 
 def jitter(seconds: float, share: float = 0.2) -> float:
-    """``seconds`` spread by +-``share``, so that lanes do not act in step."""
+    """Returns ``seconds`` changed randomly by up to +-``share``, so that lanes do not act at the same time."""
     return seconds * (1 + share * (2 * random.random() - 1))

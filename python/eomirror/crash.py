@@ -1,10 +1,10 @@
 """
-Named crash points: where tests make a process die as if by kill -9.
+Named crash points, at which tests kill a process as kill -9 does.
 
-``EOMIRROR_CRASH_POINT=name@flag`` kills the process at the point, once: the file ``flag`` is made first, and
-whoever finds it goes on.  ``name:n@flag`` waits for the n-th passage of a process.  Without the variable,
-which is how every user runs, a passage is one comparison.  The points stand between each pair of steps of a
-protocol, so that a test can show that no prefix of the steps breaks a rule (fault F1).
+``EOMIRROR_CRASH_POINT=name@flag`` kills the process at the point, once: it creates the file ``flag`` first, and a
+process that finds the file continues.  ``name:n@flag`` kills at the n-th passage of a process.  Without the variable,
+as in every user's run, a passage costs one comparison.  There is a point between each pair of steps of a protocol, so
+that tests show that no prefix of the steps breaks a rule (fault F1).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 __all__ = ["CRASH_POINTS", "crash_point"]
 
-#: Every point there is; tests run through them all, and a typo in the variable is an error.
+#: All crash points; a test kills at each of them, and an unknown name in the variable is an error.
 CRASH_POINTS = (
     "owner.watched",
     "owner.initialized",
@@ -45,12 +45,12 @@ _NAME, _, _COUNT = _POINT.partition(":")
 _state = {"left": int(_COUNT or 1)}
 if _NAME and (_NAME not in CRASH_POINTS or not _FLAG):
     raise ValueError(
-        f"EOMIRROR_CRASH_POINT={_POINT}@{_FLAG}: say NAME@FILE, with one of {', '.join(CRASH_POINTS)}"
+        f"EOMIRROR_CRASH_POINT={_POINT}@{_FLAG}: write NAME@FILE, with one of {', '.join(CRASH_POINTS)}"
     )
 
 
 def crash_point(name: str) -> None:
-    """Die here with SIGKILL, if the environment asks for it and nobody has died here before."""
+    """Kills this process with SIGKILL, if the environment names this point and the flag file does not exist."""
     if name != _NAME:
         return
     _state["left"] -= 1

@@ -1,5 +1,5 @@
 """
-Everything that eomirror raises on purpose. Pure.
+Exceptions of eomirror. Pure.
 
 ::
 
@@ -7,13 +7,13 @@ Everything that eomirror raises on purpose. Pure.
     |-- UsageError                    exit 2   the command line or a library call is wrong
     |-- ConfigError                   exit 78  the configuration is refused; holds every fault
     |-- ClusterError                  exit 1   a cluster cannot be reached or refuses us
-    |   |-- UnreachableError          exit 1   no answer; a mirror tries again by itself
-    |   |   `-- HandshakeError          exit 1   brokers answer, and refuse the TLS handshake or we refuse theirs; a
-    |   |                                      mirror that starts gives up, one that runs tries again
-    |   |-- BrokerFailedError         exit 1   a broker failed without saying how; likewise
-    |   `-- AuthorizationError        exit 1   a right is missing; names resource and operation; a running
+    |   |-- UnreachableError          exit 1   no answer; a mirror retries
+    |   |   `-- HandshakeError          exit 1   the TLS handshake failed on either side; a mirror that starts gives up,
+    |   |                                      one that runs retries
+    |   |-- BrokerFailedError         exit 1   a broker failed without a reason; a mirror retries
+    |   `-- AuthorizationError        exit 1   an ACL is missing; names resource and operation; a running
     |                                          mirror waits for it, unless it is to end caught up
-    |-- TopicError                    exit 1   one topic cannot be mirrored; others go on
+    |-- TopicError                    exit 1   one topic cannot be mirrored; the others can
     |   |-- UnrepresentableRecordError  exit 1  a record this plane cannot write unchanged
     |   `-- RecordRefusedError        exit 1   the target refuses a record (size, timestamp)
     |-- StateError                    exit 1   a record in the target's state topics is unusable
@@ -21,16 +21,16 @@ Everything that eomirror raises on purpose. Pure.
     |-- DataLossError                 exit 4   the source lost records before they were mirrored, or the target
     |                                          lost records that it had acknowledged
     `-- SupersededError               exit 5   another mirror owns the link
-    LaneError                         internal: how one attempt of a lane ended
+    LaneError                         internal: end of one attempt of a lane
     |-- FencedError                   a newer producer took this transactional.id
-    |-- TransactionFailedError        abort; then rebuild the lane from rule 2
+    |-- TransactionFailedError        abort, then rebuild the lane from EO-2
     |   `-- SourceDamagedError        a batch of the source does not match its checksum
-    |       `-- SourceUnreadableError its leader cannot read it, and does not say why
-    |-- PlaneChangedError             abort; the other plane goes on with the next producer
+    |       `-- SourceUnreadableError its leader cannot read it, without a reason
+    |-- PlaneChangedError             abort; the other plane continues with the next producer
     `-- OutcomeUnknownError           the commit may have happened; never guess, rebuild
 
-A MirrorError reaches users: its text is one screen at most, lower case, names what and where, and
-ends with what to do.  A LaneError never leaves the lane: the pump turns it into a rebuild or a stop.
+A MirrorError is shown to users: its text is one screen at most, lower case, names the fault and its place, and ends
+with the fix.  A LaneError never leaves the lane: the runner turns it into a rebuild or a stop.
 """
 
 from __future__ import annotations
@@ -92,13 +92,12 @@ EXIT_CODES: Final = {
 
 class MirrorError(Exception):
     """
-    Base of all errors that a user can meet.
+    Base of all errors that are shown to users.
 
     Args:
-        message: What happened, and where.
-        fix: What to do about it, as an imperative; shown on its own line.
-        topic: The source topic that it concerns, if it concerns only one: the lane stops that topic and
-            goes on with the others.
+        message: The fault and its place.
+        fix: The next step, as an imperative; shown on its own line.
+        topic: Source topic, if the error concerns one only: the lane stops that topic and mirrors the others.
     """
 
     exit_code: ClassVar[int] = 1
@@ -113,7 +112,7 @@ class MirrorError(Exception):
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark pickles what a task raises; keyword-only arguments need help to survive that
+        # Spark pickles exceptions of tasks; keyword-only arguments need `_rebuild`
         return (_rebuild, (type(self), self.__dict__, self.args))
 
 
@@ -125,7 +124,7 @@ def _rebuild(kind: type[MirrorError], state: dict[str, object], args: tuple[obje
 
 
 class UsageError(MirrorError):
-    """The command line or a library call is wrong; nothing was touched."""
+    """The command line or a library call is wrong; nothing was changed."""
 
     exit_code = 2
 
@@ -133,13 +132,13 @@ class UsageError(MirrorError):
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    One thing wrong with a configuration.
+    A fault of a configuration.
 
     Attributes:
-        path: Where in the file, such as ``links[0].naming``.
-        message: What is wrong, with the value that was found unless it is a secret.
-        fix: What would be right.
-        line: Line in the file, counted from 1; 0 when it is not known.
+        path: Path of the setting, such as ``links[0].naming``.
+        message: Description of the fault, with the value unless it is a secret.
+        fix: A valid setting.
+        line: Line in the file, from 1; 0 if unknown.
     """
 
     path: str
@@ -166,36 +165,36 @@ class ConfigError(MirrorError):
 
 
 class ClusterError(MirrorError):
-    """A cluster cannot be reached, or refuses us."""
+    """A cluster cannot be reached, or refuses the client."""
 
 
 class UnreachableError(ClusterError):
-    """A cluster does not answer; it may again.  A mirror tries again, every other command gives up."""
+    """A cluster does not answer.  A mirror retries, every other command gives up."""
 
 
 class HandshakeError(UnreachableError):
     """
-    A TLS handshake failed for another reason than a connection that broke, such as a certificate that is not trusted.
+    A TLS handshake failed for another reason than a broken connection, such as an untrusted certificate.
 
-    A mirror that starts gives up: the configuration is wrong.  One that runs tries again: a certificate is being
-    replaced.
+    A mirror that starts gives up, because the configuration is wrong.  One that runs retries, because a certificate may
+    be under replacement.
     """
 
 
 class BrokerFailedError(ClusterError):
-    """A broker failed in a way that it has no name for (UNKNOWN_SERVER_ERROR); the same again may work."""
+    """A broker failed without a reason (UNKNOWN_SERVER_ERROR); a retry may succeed."""
 
 
 class AuthorizationError(ClusterError):
     """
-    A right is missing, or who we are is refused; the message names the resource and the operation.
+    An ACL is missing, or the authentication is refused; the message names the resource and the operation.
 
-    Whoever was mirroring tries again, for it may be granted again; whoever starts, or only catches up, gives up.
+    A running mirror retries, because the ACL may be granted again.  A mirror that starts, or only catches up, gives up.
     """
 
 
 class TopicError(MirrorError):
-    """One topic cannot be mirrored; other topics go on."""
+    """One topic cannot be mirrored; other topics can."""
 
 
 class UnrepresentableRecordError(TopicError):
@@ -207,7 +206,7 @@ class RecordRefusedError(TopicError):
 
 
 class StateError(MirrorError):
-    """A record in one of our own topics on the target is unusable: unknown version or corrupt."""
+    """A record in one of eomirror's own topics is unusable: corrupt, or of an unknown version."""
 
 
 class DifferenceError(MirrorError):
@@ -220,29 +219,29 @@ class DataLossError(MirrorError):
     """
     Records are lost on one side.
 
-    The source lost them or changed its past before they were mirrored (rule 6), or the target lost what it had
-    acknowledged (rule 5).
+    The source lost or changed them before they were mirrored (EO-6), or the target lost records that it had
+    acknowledged (EO-5).
     """
 
     exit_code = 4
 
 
 class SupersededError(MirrorError):
-    """Another mirror owns the link (rule 10)."""
+    """Another mirror owns the link (EO-10)."""
 
     exit_code = 5
 
 
 class StoppedError(MirrorError):
-    """Told to stop before it had done what it was asked for; nothing is left half done."""
+    """The operation was stopped before it was complete; no step is half done."""
 
 
 class LaneError(Exception):
-    """How an attempt of a lane ended; never shown to users as it is."""
+    """End of an attempt of a lane; never shown to users as it is."""
 
 
 class FencedError(LaneError):
-    """A newer producer took this lane's transactional.id; read control before anything else (rule 10)."""
+    """A newer producer took this lane's transactional.id; read control before anything else (EO-10)."""
 
 
 class TransactionFailedError(LaneError):
@@ -251,11 +250,11 @@ class TransactionFailedError(LaneError):
 
 class SourceDamagedError(TransactionFailedError):
     """
-    A batch of the source does not match its checksum, or cannot be read; fetched again it may be whole.
+    A batch of the source does not match its checksum, or cannot be read; another fetch may succeed.
 
     Args:
-        message: What was found.
-        source: Where.
+        message: Description of the fault.
+        source: Source partition of the batch.
     """
 
     def __init__(self, message: str, source: SourcePartition) -> None:
@@ -264,63 +263,63 @@ class SourceDamagedError(TransactionFailedError):
 
 
 class SourceUnreadableError(SourceDamagedError):
-    """The leader of a source partition cannot read it, and does not say why; asked again it may."""
+    """The leader of a source partition cannot read it, without a reason; a retry may succeed."""
 
 
 class PlaneChangedError(LaneError):
-    """The other plane has to read what comes next: abort, and go on with a new producer in the same attempt."""
+    """The other plane must read the next records: abort, and continue with a new producer in the same attempt."""
 
 
 class OutcomeUnknownError(LaneError):
-    """A commit was sent and no certain answer came (rule 8); rebuild and read what is true."""
+    """A commit was sent and its outcome is unknown (EO-8); rebuild the lane and read the committed state."""
 
 
 def gap_error(source: SourcePartition, position: int, log_start: int) -> DataLossError:
-    """The error that names a gap ``[position, log_start)`` (rule 6)."""
+    """Returns the error of a gap ``[position, log_start)`` (EO-6)."""
     return DataLossError(
-        f"{source}: offsets [{position}, {log_start}) are gone from the source before they "
+        f"{source}: the source deleted offsets [{position}, {log_start}) before they "
         "were mirrored (retention or deleted records); part of the range may have held no records",
-        fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
+        fix="to resume after the gap, set on_gap: accept on the link, which records the range; to keep "
         "records longer, raise retention.ms of the source topic",
         topic=source.topic,
     )
 
 
 def hole_error(source: SourcePartition, start: int, end: int) -> DataLossError:
-    """The error that names offsets ``[start, end)`` missing between two batches of a log (rule 6)."""
+    """Returns the error of offsets ``[start, end)`` that are missing between two batches of a log (EO-6)."""
     return DataLossError(
-        f"{source}: offsets [{start}, {end}) are missing in the middle of the source's log, though the topic is not "
+        f"{source}: offsets [{start}, {end}) are missing in the middle of the source's log, although the topic is not "
         "compacted: the source has lost a part of the log, for example a segment file",
-        fix="look into the log directories of the source's brokers, and restore the segment if another replica has it; "
-        "to go on behind the hole, set on_gap: accept on the link, which records the range. Holes mean no loss where "
-        "the topic was compacted before the link first ran",
+        fix="check the log directories of the source's brokers, and restore the segment if another replica has it; "
+        "to resume after the missing range, set on_gap: accept on the link, which records the range. No record is "
+        "lost if the topic was compacted before the link first ran",
         topic=source.topic,
     )
 
 
 def changed_error(source: SourcePartition, what: str) -> DataLossError:
     """
-    The error that names a log which no longer holds what was mirrored last (rule 5).
+    Returns the error of a log whose last mirrored records have changed (EO-5).
 
     Args:
-        source: The source partition.
-        what: What is there and what was mirrored, as a sentence without a full stop.
+        source: Source partition.
+        what: The record there and the mirrored one, as a sentence without a full stop.
     """
     return DataLossError(
-        f"{source}: the source's log diverges from what was mirrored, though its topic id and leader epochs are the "
-        f"same: {what}; the cluster was probably restored from an older state and written on",
+        f"{source}: the source's log diverges from the mirrored records, although its topic id and leader epochs are "
+        f"the same: {what}; the cluster was probably restored from an older state and then written to",
         fix="the target may hold records that the source lost, and the source records that were never mirrored: "
-        f"`eomirror verify` shows them. To go on from the source as it is now: --adopt {source}=OFFSET",
+        f"`eomirror verify` shows them. To resume from the current log of the source: --adopt {source}=OFFSET",
         topic=source.topic,
     )
 
 
 def truncated_error(source: SourcePartition, position: int, log_end: int) -> DataLossError:
-    """The error that names a log which ends before the position (rule 5)."""
+    """Returns the error of a log that ends before the position (EO-5)."""
     return DataLossError(
         f"{source}: the source was truncated or restored from an older state: it was mirrored up to "
         f"offset {position}, but the log ends at {log_end}",
         fix="find out what happened to the source; the target may hold records that the source lost. "
-        f"To go on from the source as it is now: --adopt {source}={log_end}",
+        f"To resume from the current log of the source: --adopt {source}={log_end}",
         topic=source.topic,
     )

@@ -28,9 +28,9 @@ _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 def java_major(banner: str) -> int:
     """
-    Major version in what ``java -version`` prints; 0 when there is none.
+    Returns the major version in the output of ``java -version``; 0 if there is none.
 
-    Java 8 and older call themselves ``1.8``.
+    Java 8 and older print ``1.8``.
     """
     found = _VERSION.search(banner)
     if found is None:
@@ -40,7 +40,7 @@ def java_major(banner: str) -> int:
 
 
 def java_program() -> Path | None:
-    """The ``java`` of ``JAVA_HOME``, else the first on ``PATH``, unseen: whether it runs is not looked at."""
+    """Returns the ``java`` of ``JAVA_HOME``, else the first on ``PATH``, without running it; None if there is none."""
     return _program(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
 
@@ -51,10 +51,10 @@ def _program(java_home: str, path: str) -> Path | None:
 
 def find_java() -> Path:
     """
-    The ``java`` of ``JAVA_HOME``, else the first on ``PATH``: Spark's own order.
+    Returns the ``java`` of ``JAVA_HOME``, else the first on ``PATH``: Spark's own order.
 
     Raises:
-        MirrorError: There is none, or it is older than 17; the fix names the way to get one.
+        MirrorError: There is none, or it is older than 17; the fix describes the installation.
     """
     return _find_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
@@ -71,14 +71,14 @@ def _find_java(java_home: str, path: str) -> Path:
         raise MirrorError(f"{place} does not run: {error}", fix=_GET_JAVA) from error
     major = java_major(answer.stderr + answer.stdout)
     if answer.returncode != 0 or major < LEAST_JAVA:
-        found = f"is version {major}" if major else "does not tell its version"
+        found = f"is version {major}" if major else "does not print its version"
         raise MirrorError(f"{place} {found}; {LEAST_JAVA} or newer is needed", fix=_GET_JAVA)
     return place
 
 
 def find_keytool() -> Path:
     """
-    The ``keytool`` that belongs to `find_java`; every Java runtime has one.
+    Returns the ``keytool`` of the runtime of `find_java`; every Java runtime has one.
 
     Raises:
         MirrorError: It is missing.
@@ -88,5 +88,5 @@ def find_keytool() -> Path:
         return beside
     on_path = shutil.which("keytool")
     if on_path is None:
-        raise MirrorError(f"no keytool beside {find_java()} nor on PATH", fix=_GET_JAVA)
+        raise MirrorError(f"no keytool next to {find_java()} or on PATH", fix=_GET_JAVA)
     return Path(on_path)

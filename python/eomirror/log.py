@@ -1,12 +1,11 @@
 """
 Structured logs on stderr: readable lines on a terminal, JSON lines otherwise (contract.md).
 
-Driver and Spark workers call `configure_logging` each for itself; a forked worker inherits nothing that would
-need it.  Values under names that hold secrets are masked here as the last line of defence; the first is
-`eomirror.config.Secret`, which never renders itself.
+The driver and each Spark worker call `configure_logging`; a forked worker inherits no logging.  Values under names of
+secrets are masked here as the last line of defence; the first is `eomirror.config.Secret`, which renders as stars.
 
-One process writes one format.  A worker writes JSON, which `relay` writes again in the driver's format, along with the
-lines of Spark's JVM; `forward_logging` does the same for Python's own ``logging`` and warnings.
+A process writes one format.  Workers write JSON, which `relay` converts to the driver's format together with the lines
+of Spark's JVM; `forward_logging` does the same for Python's ``logging`` and warnings.
 """
 
 from __future__ import annotations
@@ -41,32 +40,32 @@ __all__ = [
     "wants_colour",
 ]
 
-#: How a log may be written.
+#: Formats of a log.
 FORMATS = ("text", "json")
 
 _SECRET = re.compile(r"password|secret|token|jaas|private[._]?key", re.IGNORECASE)
 
 
 def is_dumb(stream: TextIO) -> bool:
-    """Whether ``stream`` takes no control sequences: it is no terminal, or one with ``TERM=dumb``."""
+    """Returns True if ``stream`` does not interpret control sequences: not a terminal, or with ``TERM=dumb``."""
     return not stream.isatty() or os.environ.get("TERM", "") in {"dumb", "unknown"}
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether to colour what goes to ``stream``: a terminal, and NO_COLOR is not set (https://no-color.org)."""
+    """Returns True for colours on ``stream``: a terminal, without NO_COLOR (https://no-color.org)."""
     return not is_dumb(stream) and not os.environ.get("NO_COLOR")
 
 
 def printable(text: str) -> str:
-    """Without what a name that somebody else chose, such as a group's, could tell a terminal."""
+    """Replaces control characters: a foreign name, such as a group's, could contain an escape sequence."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def end_stream(stream: TextIO) -> None:
     """
-    Flush for the last time; what cannot be written is dropped.
+    Flushes a stream for the last time; drops text that cannot be written.
 
-    The interpreter would try again at its end, and then end with 120 (CPython 3.11.2, that of Debian 12, at least).
+    Otherwise the interpreter would flush again at its end, and exit with 120 (CPython 3.11.2 of Debian 12, at least).
     """
     try:
         stream.flush()
@@ -80,10 +79,10 @@ def end_stream(stream: TextIO) -> None:
 @contextlib.contextmanager
 def divert(stream: TextIO, write: Callable[[str], None]) -> Iterator[None]:
     """
-    Hand the lines that `LossyStream` would write to ``stream`` to ``write`` instead, until the block ends.
+    Passes lines that `LossyStream` would write to ``stream`` to ``write``, until the block ends.
 
     Args:
-        stream: A terminal on which a picture stands.
+        stream: Terminal with a `LiveFrame`.
         write: Takes whole lines, each with its line feed; called from several threads.
     """
     before = _DIVERTED[:]
@@ -100,13 +99,13 @@ _DIVERTED: list[tuple[TextIO, Callable[[str], None]]] = []
 
 class LossyStream:
     """
-    A text stream that drops what cannot be written: a full disk or a closed pipe must not end the mirror.
+    Text stream that drops text which cannot be written: a full disk or a closed pipe must not end the mirror.
 
-    Only `OSError` is swallowed; whatever else goes wrong is a bug.  While a picture stands on the terminal, lines go
-    above it (`eomirror.screen`).
+    Only `OSError` is ignored; any other exception is a bug.  While a `eomirror.screen.LiveFrame` is on the terminal,
+    lines go above it.
 
     Args:
-        stream: Where text goes, stderr as a rule.
+        stream: Stream to write to, usually stderr.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -116,16 +115,16 @@ class LossyStream:
 
     @property
     def inner(self) -> TextIO:
-        """The stream itself."""
+        """Underlying stream."""
         return self._stream
 
     @property
     def encoding(self) -> str:
-        """Of the stream."""
+        """Encoding of the stream."""
         return self._stream.encoding
 
     def write(self, text: str) -> int:
-        """Write, or do not."""
+        """Writes a text, or drops it."""
         for stream, write in _DIVERTED:
             if stream is self._stream:
                 whole, feed, self._unfinished = (self._unfinished + text).rpartition("\n")
@@ -139,30 +138,30 @@ class LossyStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, as far as that goes."""
+        """Flushes the stream; ignores errors."""
         with contextlib.suppress(OSError):
             self._stream.flush()
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
+        """Returns True if the stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """Of the stream."""
+        """Returns the file descriptor of the stream."""
         return self._stream.fileno()
 
 
 def configure_logging(level: str = "info", form: str | None = None) -> None:
     """
-    Set up structlog for this process.
+    Configures structlog for this process.
 
     Args:
         level: Lowest level that is written: debug, info, warning or error.
-        form: One of `FORMATS`; text on a terminal and JSON elsewhere if there is none.
+        form: One of `FORMATS`; None for text on a terminal and JSON elsewhere.
     """
     terminal = sys.stderr.isatty()
     text = form == "text" or (form is None and terminal)
-    # a person at a terminal knows the date, and a line has little room there
+    # a terminal line has little room: no date
     readable = [_only_printable, *([_short_time] if terminal else [])]
     renderer: Any = (
         structlog.dev.ConsoleRenderer(
@@ -182,7 +181,7 @@ def configure_logging(level: str = "info", form: str | None = None) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            # a line that is passed on has a time already
+            # a relayed line already has a time
             structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
             _mask,
             structlog.processors.format_exc_info,
@@ -195,20 +194,20 @@ def configure_logging(level: str = "info", form: str | None = None) -> None:
     )
 
 
-#: The format that this process writes, when it has been configured.
+#: The format of this process, once configured.
 _FORM: list[str] = []
 
 
 def logs_json() -> bool:
-    """Returns True where this process writes its log as JSON lines."""
+    """Returns True if this process writes its log as JSON lines."""
     return _FORM == ["json"]
 
 
 def forward_logging() -> None:
     """
-    Write what reaches Python's ``logging``, warnings, and tracebacks of threads as events of this log.
+    Logs records of Python's ``logging``, warnings, and tracebacks of threads as events of this log.
 
-    For a process that is ours; an application that imports the library has a logging of its own.
+    Only for processes of eomirror; an application that imports the library configures its own logging.
     """
     root = logging.getLogger()
     if not any(isinstance(handler, _Forward) for handler in root.handlers):
@@ -218,16 +217,16 @@ def forward_logging() -> None:
 
 
 class _Forward(logging.Handler):
-    """Hands records of Python's ``logging`` to structlog."""
+    """Passes records of Python's ``logging`` to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand one on; called by ``logging``."""
+        """Passes a record to structlog; called by ``logging``."""
         try:
             named = {"exc_info": record.exc_info} if record.exc_info else {}
             structlog.get_logger(record.name).log(
                 record.levelno, " ".join(record.getMessage().split()), logger=record.name, **named
             )
-        except Exception:  # noqa: BLE001  what cannot be logged must not end what is logged
+        except Exception:  # noqa: BLE001  a record that cannot be logged must not end the caller
             self.handleError(record)
 
 
@@ -248,12 +247,12 @@ _LEVELS = {"FATAL": "error", "ERROR": "error", "WARN": "warning", "INFO": "info"
 
 def relay(line: str) -> None:
     """
-    Write a line of another process as an event of this log: of a worker, of Spark, or of the JVM.
+    Logs a line of another process (a worker, Spark, or the JVM) as an event of this log.
 
-    Events of a worker stay as they are.  What Java says about itself is shown at level debug.
+    Events of a worker are unchanged.  Messages of the JVM get level debug.
 
     Args:
-        line: As it was read, without its line feed.
+        line: Line without its line feed.
     """
     log = structlog.get_logger(__name__)
     if line.startswith("{"):
@@ -281,7 +280,7 @@ def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[st
 
 
 def _only_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """JSON escapes by itself; on a terminal a group's name could be an escape sequence."""
+    """Replaces control characters, for the text format: a group's name could be an escape sequence."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = printable(value)
@@ -289,7 +288,7 @@ def _only_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> Mutable
 
 
 def _short_time(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Show the local time of day."""
+    """Replaces the timestamp by the local time of day."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
         event["timestamp"] = datetime.fromisoformat(event["timestamp"]).astimezone().strftime("%H:%M:%S")
     return event

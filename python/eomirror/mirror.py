@@ -1,10 +1,10 @@
 """
-The library's facade::
+Library interface to a mirror::
 
     with Mirror(load_config("mirror.yaml")) as mirror:
         report = mirror.run(until="caught-up", on_progress=print)
 
-The command line is a thin layer over this class.  Nothing here exits the process or installs signal handlers.
+The command line is a thin layer over this class.  It never exits the process and installs no signal handlers.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Mirror:
     Mirrors the links of a configuration, exactly once.
 
     Args:
-        config: What `eomirror.load_config` gave.
-        spark: A SparkContext or classic SparkSession to run on; it is used as it is and never stopped.  None
-            takes the one that is active in this process, or starts one and stops it at the end of `run`.
-        links: Names of the links to run; all of the configuration if there is none.
-        master: Spark master for an own context; ``local[256]`` if nobody names one.
-        spark_conf: Spark settings for an own context; they win over the configuration's ``spark`` section.
-        take_over: Take a link even from a living mirror (rule 10).
-        adopt: Source offset to go on at, for partitions whose position is missing or void; needs exactly one link.
-        into_filled: Records in copies that a link has no position for are meant to stay; it begins at its ``start``
-            behind them.
-        on_event: Told in a few words what is being done; called from several threads.
+        config: Configuration from `eomirror.load_config`.
+        spark: SparkContext or classic SparkSession to run on; it is used as it is and never stopped.  None uses the
+            active one of this process, or starts one and stops it at the end of `run`.
+        links: Names of the links to run; empty for all of the configuration.
+        master: Spark master of an own context; ``local[256]`` by default.
+        spark_conf: Spark properties of an own context; they override the configuration's ``spark`` section.
+        take_over: Take links over from a mirror that still runs (EO-10).
+        adopt: Resume offsets for partitions whose position is missing or invalid; requires exactly one link.
+        into_filled: Start even if target partitions hold records but the link has no position for them; mirrored
+            records are appended.
+        on_event: Called with a short text for each step; from several threads.
 
     Raises:
         UsageError: A link does not exist, or options contradict each other.
@@ -64,13 +64,13 @@ class Mirror:
         self._links = list(dict.fromkeys(chosen))
         if adopt and len(self._links) != 1:
             raise UsageError(
-                "adopted positions belong to one link, but several would run",
+                "adopted positions apply to one link, but several would run",
                 fix="name the link: --link NAME, or links=[NAME]",
             )
         if spark is not None and (master or spark_conf):
             raise UsageError(
-                "a Spark context was given, so its master and settings cannot be chosen here",
-                fix="make these settings where the context is built",
+                "master and settings of a given Spark context cannot be changed",
+                fix="set them when you create the context",
             )
         self._config = config
         self._spark = spark
@@ -91,41 +91,43 @@ class Mirror:
         on_progress: Callable[[Snapshot], None] | None = None,
     ) -> RunReport:
         """
-        Mirror; blocks until the end.
+        Mirrors; blocks until the end of the run.
 
-        A cluster that does not answer is tried again for ever, at the start as well as later; snapshots name it.
+        An unreachable cluster is retried without limit, at the start and later; snapshots name it.
 
-        Of several links each fails for itself: the others go on, and the failure is raised when all have
-        ended.  A topic that cannot go on (data lost on the source, a record the target refuses) stops
-        alone: snapshots and the report name it, and a run with ``until`` has its exit code in the report.
+        Each link fails alone: the others continue, and the error is raised when all have ended.  A topic that cannot be
+        mirrored (data lost on the source, a record that the target refuses) stops alone: snapshots and the report name
+        it, and the report of a run with ``until`` has its exit code.
 
         Args:
-            until: ``"caught-up"``: take the source's last stable offsets now and return when they are reached;
-                a number: return after so many seconds; None: run until `stop`.
+            until: ``"caught-up"``: return when the source's current last stable offsets are reached; a number: return
+                after that many seconds; None: run until `stop`.
             on_progress: Called in this thread, about twice a second.
 
         Raises:
-            UsageError: ``until`` is neither.
-            ConfigError: librdkafka does not know a cluster's property, or refuses its value.
+            UsageError: ``until`` is none of these.
+            ConfigError: librdkafka does not know a property of a cluster, or refuses its value.
             SupersededError: Another mirror owns a link.
             DataLossError: A link's source lost records.
-            MirrorError: Anything else that ended a link.
+            MirrorError: Another error ended a link.
         """
-        import structlog  # noqa: PLC0415  likewise
+        import structlog  # noqa: PLC0415  imported on use
 
-        from eomirror import __version__  # noqa: PLC0415  Spark loads when it is needed
-        from eomirror.driver.driver import CAUGHT_UP, DriverOptions, MirrorDriver  # noqa: PLC0415  likewise
-        from eomirror.kafka.client_check import property_faults  # noqa: PLC0415  likewise
-        from eomirror.log import configure_logging  # noqa: PLC0415  likewise
-        from eomirror.spark.context import engine_settings  # noqa: PLC0415  likewise
+        from eomirror import __version__  # noqa: PLC0415  imported on use
+        from eomirror.driver.driver import CAUGHT_UP, DriverOptions, MirrorDriver  # noqa: PLC0415  imported on use
+        from eomirror.kafka.client_check import property_faults  # noqa: PLC0415  imported on use
+        from eomirror.log import configure_logging  # noqa: PLC0415  imported on use
+        from eomirror.spark.context import engine_settings  # noqa: PLC0415  imported on use
 
         if isinstance(until, str) and until != CAUGHT_UP:
-            raise UsageError(f"until={until!r}: not known", fix='say "caught-up", or a number of seconds')
+            raise UsageError(
+                f"until={until!r}: not a valid value", fix='use "caught-up", or a number of seconds'
+            )
         faults = property_faults(self._clusters())
         if faults:
             raise ConfigError(faults, source=self._config.origin)
         if not structlog.is_configured():
-            # structlog's own default prints the local variables of a traceback, and some of ours hold passwords
+            # structlog's default prints the local variables of a traceback, some of which contain passwords
             configure_logging()
         for warning in self._config.warnings:
             structlog.get_logger(__name__).warning("configuration", warning=str(warning))
@@ -155,7 +157,7 @@ class Mirror:
         with self._lock:
             if self._driver is not None:
                 raise UsageError(
-                    "this mirror runs already", fix="wait for `run` to return, or make another Mirror"
+                    "this mirror is already running", fix="wait for `run` to return, or create another Mirror"
                 )
             self._driver = driver
             if self._stop_requested:
@@ -173,7 +175,7 @@ class Mirror:
 
     def stop(self) -> None:
         """
-        Finish the open transactions and let `run` return, within 5 s; returns at once.
+        Requests that `run` commits the open transactions and returns within 5 s; returns at once.
 
         May be called from any thread and from a signal handler.  Before `run`, it makes the next `run` return at once.
         """

@@ -1,9 +1,9 @@
 """
-Keeps a picture at the bottom of a terminal, below the lines that are written meanwhile.
+Draws a live frame at the bottom of a terminal, below the log lines.
 
-Everything that this process writes to stderr through `eomirror.log.LossyStream` while a picture stands goes above it:
-log lines, messages, and what a library writes to ``sys.stderr``.  A picture never exceeds the terminal: its lines are
-cut at the right, and its last lines are left out.
+All text that this process writes to stderr through `eomirror.log.LossyStream` goes above the frame: log lines,
+messages, and output of libraries on ``sys.stderr``.  A frame never exceeds the terminal: its lines are cut at the
+right, and its last lines are left out.
 
 The cursor rests in the first column of the row below the picture, so that the ``^C`` that a terminal echoes is erased
 with it.  Terminals wrap the lines that stand when their window becomes narrower: the number of rows to erase is
@@ -35,7 +35,7 @@ _USUAL = (80, 24)
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Returns columns and rows of the terminal behind a stream; 80 and 24 where it does not tell."""
+    """Returns columns and rows of a stream's terminal; 80 and 24 if unknown."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -45,18 +45,18 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
 
 class LiveFrame:
     """
-    A picture that is redrawn in place.  Any number of threads may draw and write.
+    Frame that is redrawn in place.  Any number of threads may draw and write.
 
-    On a stream that takes no control sequences it draws nothing, and `live` is False.
+    On a stream that does not interpret control sequences it draws nothing, and `live` is False.
 
     Args:
-        stream: The terminal; stderr if there is none.
-        stays: The last picture stays in the end.
+        stream: Terminal; None for stderr.
+        stays: Leave the last picture on the screen at the end.
     """
 
     def __init__(self, stream: TextIO | None = None, *, stays: bool = False) -> None:
         chosen = stream if stream is not None else sys.stderr
-        # a picture below another one: what is written for it must not go above it
+        # of a frame below another one: its own text must not go above the other
         while isinstance(chosen, LossyStream):
             chosen = chosen.inner
         self._stream = chosen
@@ -73,20 +73,20 @@ class LiveFrame:
         return terminal_size(self._stream)
 
     def draw(self, picture: RenderableType) -> None:
-        """Replace the picture."""
+        """Replaces the picture."""
         if not self.live:
             return
         lines, widths = self._rendered(picture)
         with self._lock:
             erase = self._erasing()
             self._lines, self._widths = lines, widths
-            self._put(erase + self._standing())
+            self._put(erase + self._picture())
 
     def write(self, text: str) -> None:
-        """Write whole lines above the picture."""
+        """Writes whole lines above the picture."""
         with self._lock:
             ended = text if text.endswith("\n") else f"{text}\n"
-            self._put(self._erasing() + ended + self._standing())
+            self._put(self._erasing() + ended + self._picture())
 
     def __enter__(self) -> Self:
         if not is_dumb(self._stream):
@@ -94,7 +94,7 @@ class LiveFrame:
             self._undo.enter_context(divert(self._stream, self.write))
             errors = sys.stderr
             if errors is not self._stream and not isinstance(errors, LossyStream) and errors.isatty():
-                # a picture on stdout, and messages on the same terminal
+                # frame on stdout and messages on stderr share one terminal
                 self._undo.enter_context(divert(errors, self.write))
             if not isinstance(errors, LossyStream):
                 self._undo.enter_context(contextlib.redirect_stderr(cast("TextIO", LossyStream(errors))))
@@ -134,21 +134,21 @@ class LiveFrame:
             return ""
         columns, rows = self.size
         taken = sum(max(1, -(-width // columns)) for width in self._widths)
-        # row by row: tmux takes "erase below" in the first row for "clear", and keeps what it erases
+        # row by row: tmux treats "erase below" in the first row as "clear", and keeps the erased lines in its history
         return "\r\x1b[2K" + "\x1b[1A\x1b[2K" * min(taken, rows - 1)
 
-    def _standing(self) -> str:
+    def _picture(self) -> str:
         return "".join(f"{line}\n" for line in self._lines)
 
     def _put(self, text: str) -> None:
-        # a terminal that has hung up must not end what is shown
+        # a terminal that has hung up must not end the program
         with contextlib.suppress(OSError):
             self._stream.write(text)
             self._stream.flush()
 
 
 def _without_blank_end(line: list[Segment]) -> list[Segment]:
-    """Returns a line without the blanks at its end, which some terminals wrap and others do not."""
+    """Returns a line without trailing blanks, which some terminals wrap and others do not."""
     kept = list(line)
     while kept and not kept[-1].text.strip():
         kept.pop()

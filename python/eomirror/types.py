@@ -1,4 +1,4 @@
-"""Values that every layer shares: frozen, hashable, without behaviour that needs a client. Pure."""
+"""Value types that all packages share. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class SourcePartition(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """
-    Which lane mirrors which source partition.
+    Assignment of source partitions to lanes.
 
     Attributes:
-        lanes: How many lanes the generation has, numbered from 0.
-        partitions: The lane of each assigned source partition.
-        parked: Partitions that have a position but that nobody mirrors now (their topic left the filter).
+        lanes: Number of lanes of the generation, numbered from 0.
+        partitions: Lane of each assigned source partition.
+        parked: Partitions that have a position but are no longer mirrored (their topic left the filter).
     """
 
     lanes: int
@@ -35,14 +35,14 @@ class Assignment:
 
     @property
     def known(self) -> frozenset[SourcePartition]:
-        """Every partition that must have a position record."""
+        """All partitions that must have a position record."""
         return frozenset(self.partitions) | self.parked
 
     def of(self, lane: int) -> tuple[SourcePartition, ...]:
-        """The partitions of one lane, in a stable order."""
+        """Returns the partitions of one lane, in a stable order."""
         return tuple(sorted(partition for partition, owner in self.partitions.items() if owner == lane))
 
 
 def lane_of(assignment: Assignment, partition: SourcePartition) -> int | None:
-    """The lane that mirrors ``partition``, or None."""
+    """Returns the lane that mirrors ``partition``, or None."""
     return assignment.partitions.get(partition)

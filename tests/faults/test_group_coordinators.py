@@ -1,7 +1,7 @@
 """
 Group coordinators that move or are cut off while groups are followed (faults F9, F12).
 
-librdkafka 2.16 ends the process in both (`eomirror.kafka.consumer_groups_proxy`): with the AdminClient in the mirror's process,
+librdkafka 2.16 crashes in both (`eomirror.kafka.consumer_groups_proxy`): with the AdminClient in the mirror's process,
 the first cut that outlasts a request ends this test run with SIGSEGV.
 """
 

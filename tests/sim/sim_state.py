@@ -1,4 +1,4 @@
-"""State topics and topics of both sides, as the real `LaneRunner` and its owner read them from the simulated clusters."""
+"""State topics and topics of both sides, as `LaneRunner` and owner read them from the simulated clusters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 Lanes without Kafka, for tests of the engine alone; importable on workers through PYTHONPATH.
 
-Each function has the signature of `eomirror.spark.attempt.run_lane`.  Offsets advance with time; all that a test looks at
-of a worker (its pid, signals) goes to a file in the folder that FAKE_LANES_FOLDER names.
+Each function has the signature of `eomirror.spark.attempt.run_lane`.  Offsets advance with time; traces of
+a worker (its pid, signals) go to a file in the folder that FAKE_LANES_FOLDER names.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_a_note_takes_no_room_from_names_and_numbers(
     assert "1234567" in first
     assert text.splitlines()[-2:] == [
         "1: not mirrored yet: the link is at 1937",
-        "2: up to 7 records are read again: equal names are written on both sides",
+        "2: up to 7 records are read again: both clusters write this topic",
     ]
     assert "LINK" not in text
 

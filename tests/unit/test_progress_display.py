@@ -92,7 +92,7 @@ def test_what_verify_says_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str
     """The same for `eomirror verify 2>log`: the name of a topic must not decide whether "1 foreign" is found in it."""
     text = f"a->b: {'orders.' * 20}-0 differs: 1 foreign"
     with VerifyDisplay() as display:
-        display.say(text)
+        display.message(text)
     assert capsys.readouterr().err == f"{text}\n"
 
 

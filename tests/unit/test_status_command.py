@@ -58,7 +58,7 @@ def test_one_link_that_cannot_be_read_hides_no_other(path: str, capsys: pytest.C
     ]
 
     assert exit_code(path, "-o", "table") == 1
-    assert "not looked at: no way to cluster north" in capsys.readouterr().out
+    assert "cannot be read: no way to cluster north" in capsys.readouterr().out
 
 
 def test_a_link_alone_fails_as_ever(path: str, capsys: pytest.CaptureFixture[str]) -> None:

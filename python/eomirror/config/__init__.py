@@ -1,8 +1,8 @@
 """
-Configuration: a YAML file into frozen types, with every fault at once.
+Parses a YAML file into frozen types, and reports all of its faults at once.
 
-`load_config` is the way in (`inspect_config` where faults are the result); `masked` is the only form in which
-a configuration may be shown.
+`load_config` is the entry point, or `inspect_config` if faults are the result.  `masked` is the only form in which a
+configuration may be shown.
 """
 
 from eomirror.config.load import Inspection, inspect_config, load_config

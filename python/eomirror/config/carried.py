@@ -1,9 +1,9 @@
 """
-A cluster on its way to another process: references in place of the secrets that they stand for.
+Serializable form of a cluster, with references in place of secrets.
 
 A task of a Spark cluster crosses the network and stays in the memory of other processes.  So it carries
-``${env:NAME}`` and ``${file:/path}`` as they were written, and each worker resolves them from its own environment and
-its own files.  A secret that stands in the configuration itself has no reference, and is carried as it is.
+``${env:NAME}`` and ``${file:/path}`` as written, and each worker resolves them from its own environment and files.  A
+secret that is written in the configuration itself has no reference and is carried as it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIX = "give every Spark worker the environment variable or the file that the dr
 @dataclass(frozen=True, slots=True)
 class CarriedCluster:
     """
-    A cluster without the secrets that have a reference.
+    Cluster without the secrets that have a reference.
 
     Attributes:
         cluster: The cluster without them.
@@ -44,7 +44,7 @@ class CarriedCluster:
 
     @classmethod
     def of(cls, cluster: Cluster) -> CarriedCluster:
-        """Returns ``cluster`` as it may be sent to another machine."""
+        """Returns ``cluster`` in the form that may be sent to another machine."""
         references: list[tuple[str, str, str]] = []
         kept: dict[str, Properties] = {}
         for section, properties in _sections(cluster).items():
@@ -61,13 +61,13 @@ class CarriedCluster:
 
     def resolve(self, environ: Mapping[str, str]) -> Cluster:
         """
-        Returns the cluster with its secrets, as this process finds them.
+        Returns the cluster with its secrets, resolved in this process.
 
         Args:
-            environ: The environment of this process.
+            environ: Environment of this process.
 
         Raises:
-            ConfigError: A variable or a file is missing here; names every one of them.
+            ConfigError: Variables or files are missing here; names all of them.
         """
         faults = Faults()
         filled = {section: dict(properties) for section, properties in _sections(self.cluster).items()}

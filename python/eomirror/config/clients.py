@@ -1,9 +1,9 @@
 """
-From a cluster's properties to the dictionaries that client libraries take; the only place that reveals secrets.
+Builds client properties from a cluster's properties; the only module that reveals secrets.
 
 librdkafka warns about properties of the wrong role (a consumer's on a producer), and users write one set of
-properties per cluster.  So they are routed here: a property of one role does not reach the other.  The two
-lists follow the columns of librdkafka's CONFIGURATION.md (2.16); a test compares them with the library.
+properties per cluster.  So a property of one role is not passed to clients of the other.  The two lists follow the
+columns of librdkafka's CONFIGURATION.md (2.16); a test compares them with the library.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ PRODUCER_ONLY = frozenset(
     }
 )
 
-# the mirror is in no group, but librdkafka wants a name; never used for a commit or a join
+# librdkafka requires a group id; the mirror never commits to this group or joins it
 _NO_GROUP = "eomirror.none"
 
 Value = str | int | float | bool
@@ -107,15 +107,15 @@ Value = str | int | float | bool
 
 def consumer_properties(cluster: Cluster, *, client_id: str, **extra: Value) -> dict[str, Any]:
     """
-    Properties of a consumer that reads committed records by manual assignment (rules 6 and 12).
+    Returns properties of a consumer that reads committed records by manual assignment (EO-6, EO-12).
 
     Args:
-        cluster: The cluster to read.
-        client_id: What brokers see.
-        extra: Properties that the caller needs; a user's own setting of the same property wins over it.
+        cluster: Cluster to read.
+        client_id: Client id shown to brokers.
+        extra: Defaults of the caller; a user's setting of the same property wins.
 
     Raises:
-        ClusterError: The function that ``oauth_cb`` names cannot be imported here.
+        ClusterError: The function named by ``oauth_cb`` cannot be imported here.
     """
     return {
         **extra,
@@ -136,17 +136,17 @@ def producer_properties(
     **extra: Value,
 ) -> dict[str, Any]:
     """
-    Properties of a transactional producer (rules 7 and 12).
+    Returns properties of a transactional producer (EO-7, EO-12).
 
     Args:
-        cluster: The cluster to write.
-        client_id: What brokers see.
-        transactional_id: Fences older producers with the same.
-        transaction_timeout_ms: After this the coordinator aborts what is left open.
-        extra: Properties that the caller needs; a user's own setting of the same property wins over it.
+        cluster: Cluster to write.
+        client_id: Client id shown to brokers.
+        transactional_id: Id that fences older producers with the same id.
+        transaction_timeout_ms: Time after which the coordinator aborts an open transaction.
+        extra: Defaults of the caller; a user's setting of the same property wins.
 
     Raises:
-        ClusterError: The function that ``oauth_cb`` names cannot be imported here.
+        ClusterError: The function named by ``oauth_cb`` cannot be imported here.
     """
     return {
         **extra,
@@ -160,7 +160,7 @@ def producer_properties(
 
 
 def plain_producer_properties(cluster: Cluster, *, client_id: str, **extra: Value) -> dict[str, Any]:
-    """Properties of an idempotent producer outside of every transaction; the arguments are those of the others."""
+    """Returns properties of an idempotent producer without transactions; arguments as in `producer_properties`."""
     return {
         **extra,
         **_revealed(cluster.properties, without=CONSUMER_ONLY),
@@ -171,7 +171,7 @@ def plain_producer_properties(cluster: Cluster, *, client_id: str, **extra: Valu
 
 
 def admin_properties(cluster: Cluster, *, client_id: str, **extra: Value) -> dict[str, Any]:
-    """Properties of an administrative client: what concerns the connection, and nothing else."""
+    """Returns properties of an admin client: those of the connection only."""
     return {
         **extra,
         **_revealed(cluster.properties, without=CONSUMER_ONLY | PRODUCER_ONLY),

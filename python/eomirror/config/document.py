@@ -1,11 +1,10 @@
 """
-YAML into a tree that knows its lines, without ever building an object that a file asks for.
+Parses YAML into a tree of nodes with line numbers, without constructing objects by tag.
 
-Only the parser's events are used: nothing constructs Python values by tag, aliases cannot multiply, nesting
-and size are bounded.  Plain scalars keep their text, so that ``on``, ``0755`` and ``1e3`` mean what their key
-wants them to mean, not what YAML 1.1 would make of them.
+Only the parser's events are used: tags create no Python values, aliases cannot multiply, nesting and size are bounded.
+Plain scalars keep their text, so that the key decides the meaning of ``on``, ``0755`` and ``1e3``, not YAML 1.1.
 
-Texts of a file never reach a fault from here: what stands at a broken place may be a password.
+Faults of this module never quote the file, because the text at the fault may be a password.
 """
 
 from __future__ import annotations
@@ -28,30 +27,30 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class Faults:
-    """Collects what is wrong, so that a user sees all of it at once."""
+    """Collects faults and warnings, so that a user sees all of them at once."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.warnings: list[Fault] = []
 
     def add(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
-        """Note what must be changed."""
+        """Adds a fault: the configuration is refused."""
         self.faults.append(Fault(path, message, fix, line))
 
     def warn(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
-        """Note what deserves a look."""
+        """Adds a warning: the configuration is accepted."""
         self.warnings.append(Fault(path, message, fix, line))
 
 
 @dataclass(slots=True)
 class Scalar:
     """
-    One value.
+    A single value.
 
     Attributes:
-        text: As written, without quotes.
-        plain: Not quoted, so that it may mean a number, a truth or nothing.
-        line: Line in the file, from 1; 0 when there is no file.
+        text: Text as written, without quotes.
+        plain: True without quotes: the text may mean a number, a boolean or null.
+        line: Line in the file, from 1; 0 without a file.
     """
 
     text: str
@@ -60,7 +59,7 @@ class Scalar:
 
     @property
     def is_null(self) -> bool:
-        """Whether it stands for nothing at all."""
+        """True if the value is null."""
         return self.plain and self.text in _NULLS
 
 
@@ -86,7 +85,7 @@ _NOTHING = Scalar("", plain=True)
 
 
 def kind_of(node: Node) -> str:
-    """What a node is, for a message that must not show its value."""
+    """Returns the kind of a node, for a message that must not show its value."""
     if isinstance(node, Map):
         return "a mapping"
     if isinstance(node, Sequence):
@@ -96,11 +95,11 @@ def kind_of(node: Node) -> str:
 
 def parse_yaml(data: bytes, faults: Faults) -> Node:
     """
-    The tree of a YAML (or JSON) file.  A file that is no YAML at all is a fault, and the tree is nothing.
+    Parses a YAML (or JSON) file; a file that is not YAML adds a fault and gives a null scalar.
 
     Args:
         data: Content of the file.
-        faults: Takes what is wrong.
+        faults: Collects faults.
     """
     text = _decode(data, faults)
     if text is None:
@@ -122,10 +121,10 @@ def parse_yaml(data: bytes, faults: Faults) -> Node:
 
 def _decode(data: bytes, faults: Faults) -> str | None:
     if len(data) > _MAX_BYTES:
-        faults.add("file", f"{len(data)} bytes is too much for a configuration", "keep it below 1 MiB")
+        faults.add("file", f"{len(data)} bytes is too large for a configuration", "keep it below 1 MiB")
         return None
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        faults.add("file", "it is UTF-16", "save it as UTF-8")
+        faults.add("file", "the file is UTF-16", "save it as UTF-8")
         return None
     try:
         return data.decode("utf-8-sig")
@@ -136,7 +135,7 @@ def _decode(data: bytes, faults: Faults) -> str | None:
 
 
 class _Builder:
-    """Turns events into nodes with an explicit stack, so that deep nesting cannot exhaust Python's."""
+    """Builds nodes from parser events with an explicit stack, so that deep nesting cannot exhaust Python's."""
 
     def __init__(self, faults: Faults) -> None:
         self.root: Node | None = None
@@ -144,10 +143,12 @@ class _Builder:
         self._stack: list[tuple[Map | Sequence, list[tuple[str, int]]]] = []
 
     def take(self, event: Any) -> bool:
-        """Take an event; False when nothing after it matters."""
+        """Processes an event; returns False if the following events do not matter."""
         line = event.start_mark.line + 1
         if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            self._faults.add("file", "it holds more than one document", "remove what follows ---", line)
+            self._faults.add(
+                "file", "the file has more than one document", "remove everything after ---", line
+            )
             return False
         if isinstance(event, yaml.AliasEvent):
             self._faults.add(
@@ -199,19 +200,19 @@ class _Builder:
         elif not waiting:
             if not isinstance(node, Scalar):
                 self._faults.add(
-                    "file", "a key must be a single word", "quote it, or check the indentation", line
+                    "file", "a key must be a single value", "quote it, or check the indentation", line
                 )
             waiting.append((node.text if isinstance(node, Scalar) else "", line))
         else:
             key, key_line = waiting.pop()
             if key in parent.entries:
-                self._faults.add("file", f"key {key[:60]!a} stands twice", "keep one of them", key_line)
+                self._faults.add("file", f"duplicate key {key[:60]!a}", "remove one of them", key_line)
             else:
                 parent.entries[key] = node
 
 
 def parse_python(value: Any, faults: Faults, path: str = "") -> Node:
-    """The tree of plain Python values: dictionaries, lists, texts, numbers, truths, None; a function as `OAUTH_CB`."""
+    """Returns the tree of plain Python values: dicts, lists, texts, numbers, booleans, None; and `OAUTH_CB`."""
     if isinstance(value, AbstractMapping):
         entries = {}
         for key, item in value.items():
@@ -238,8 +239,10 @@ def _python_scalar(value: Any, faults: Faults, path: str) -> Scalar:
         if name := name_of(value):
             return Scalar(name)
         faults.add(
-            path, "this function exists in this process only", "define it in a module of its own, at the top"
+            path,
+            "other processes cannot import this function",
+            "define it at the top level of an importable module",
         )
         return Scalar("", plain=True)
-    faults.add(path or "configuration", f"a {type(value).__name__} cannot stand here", "use plain values")
+    faults.add(path or "configuration", f"a {type(value).__name__} is not a plain value", "use plain values")
     return Scalar("", plain=True)

@@ -1,8 +1,8 @@
 """
-Passwords that stand in a configuration file which others can read: a warning for each, with its path.
+Warns of literal passwords in a configuration file that other users can read.
 
-Only what stands there literally counts: of ``${env:NAME}`` the file shows nothing, and the file of ``${file:/path}`` is
-looked at where it is read (`eomirror.config.references`).
+References are no literals: ``${env:NAME}`` shows nothing, and `eomirror.config.references` checks the file of
+``${file:/path}``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["literal_secrets", "warn_of_exposed_secrets"]
 
 _READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
-# masked, because masking one too many costs nothing; but they name places, classes, and what is public
+# such properties are masked to be safe, but their values are paths, class names or public
 _PUBLIC_KEY = re.compile(
     r"(\.url|\.location|\.?file|\.path|keytab|(^|\.)ca\.pem|certificate\.pem|provider|enabled|length)$",
     re.IGNORECASE,
@@ -34,30 +34,30 @@ _PUBLIC_KEY = re.compile(
 
 def warn_of_exposed_secrets(root: Map, path: Path, faults: Faults) -> None:
     """
-    Warns of each secret that stands in the file, if others can read it.
+    Warns of each literal secret in the file, if other users can read it.
 
     Args:
-        root: What stands in the file, before anything is overridden.
-        path: The file.
-        faults: Takes the warnings.
+        root: Content of the file, before overrides.
+        path: Path of the file.
+        faults: Collects the warnings.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        return  # it was read a moment ago; nothing can be said of one that is gone
+        return  # the file was deleted after it had been read
     if not mode & _READABLE_BY_OTHERS:
         return
     for where, line in literal_secrets(root):
         faults.warn(
             where,
-            f"a secret stands in this file, which others can read (mode {mode:04o})",
-            f"chmod 600 {path.name}, or write ${{env:NAME}} or ${{file:/path}} in its place",
+            f"this file contains a secret, and other users can read it (mode {mode:04o})",
+            f"chmod 600 {path.name}, or replace the secret by ${{env:NAME}} or ${{file:/path}}",
             line,
         )
 
 
 def literal_secrets(root: Map) -> Iterator[tuple[str, int]]:
-    """Yields path and line of each property of clusters and of Spark whose value is a secret, and no reference."""
+    """Yields path and line of each property of clusters and Spark whose value is a literal secret."""
     for alias, cluster in _below(root, "clusters"):
         for key, value in cluster.entries.items() if isinstance(cluster, Map) else ():
             if isinstance(value, Map):

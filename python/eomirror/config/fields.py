@@ -1,7 +1,7 @@
 """
-Every setting of a link, once: how it is parsed, its default, its place in the JSON Schema, its description.
+Table of the settings of a link: parser, default, JSON Schema and description of each.
 
-`load` parses by this table, `schema` publishes it, docs/configuration.md is generated from it.
+`load` parses by this table, `schema` publishes it, and docs/configuration.md is generated from it.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ _NAMING = {
 @dataclass(frozen=True, slots=True)
 class LinkKey:
     """
-    One setting of a link.
+    A setting of a link.
 
     Attributes:
         name: Key in the file, and attribute of `Link`.
-        parse: Turns a node into the value.
+        parse: Parses a node into the value.
         schema: JSON Schema of the value.
-        text: Description for people.
-        default: Value when neither the link nor ``defaults`` has the key.
-        shown: The default as a user would write it; empty when the key is required.
-        shareable: Whether it may stand under ``defaults``.
+        text: Description for users.
+        default: Value if neither the link nor ``defaults`` has the key.
+        shown: The default as a user would write it; empty if the key is required.
+        shareable: True if the key is allowed under ``defaults``.
     """
 
     name: str
@@ -111,7 +111,7 @@ _KEYS = (
         "exclude",
         values.patterns(may_be_empty=True),
         _PATTERNS,
-        "Topics to leave out; wins over `topics`. Internal topics are left out anyway.",
+        "Topics that are not mirrored, even if `topics` matches them. Internal topics are never mirrored.",
         (),
         "[]",
     ),
@@ -119,10 +119,10 @@ _KEYS = (
         "naming",
         values.naming,
         _NAMING,
-        "What a topic is called on the target: `prefix` (east.orders), `identity`, "
+        "Name of a topic on the target: `prefix` (east.orders), `identity`, "
         '`{pattern: "{source}_{topic}"}`, `{match: "(.*)_REPLICA", to: "$1"}` or `{map: {a: b}}`. '
-        "A topic that a match or a map says nothing of is an error for that topic. "
-        "Links whose names would grow with each time round are refused.",
+        "A topic that `match` or `map` does not cover is an error of that topic. "
+        "Links whose target names would grow without end are refused.",
         Naming(),
         "prefix",
     ),
@@ -130,8 +130,8 @@ _KEYS = (
         "forward",
         values.forward,
         {"oneOf": [{"enum": ["auto", "local"]}, {"type": "array", "items": _WORD, "minItems": 1}]},
-        "Whose records travel on when equal names live on several clusters: `auto` (one tree per origin "
-        "from all links of the file), `local` (records that began on the source), or a list of aliases.",
+        "Origin clusters whose records the link forwards if several clusters use equal names: `auto` (one tree per "
+        "origin, built from all links of the file), `local` (records written on the source), or a list of aliases.",
         "auto",
         "auto",
     ),
@@ -139,17 +139,17 @@ _KEYS = (
         "groups",
         values.patterns(may_be_empty=True),
         _PATTERNS,
-        "Full-match regular expressions of consumer groups of the source that are followed: where they stand is "
-        "translated and written as MirrorMaker 2's checkpoints into `SOURCE.checkpoints.internal`; `[]` for none. "
-        "Share groups have no offsets to follow and are left out.",
+        "Full-match regular expressions of consumer groups of the source to follow: their offsets are translated and "
+        "written as MirrorMaker 2 checkpoints to `SOURCE.checkpoints.internal`; `[]` for none. Share groups have no "
+        "offsets and are not followed.",
         (".*",),
         '[".*"]',
     ),
     LinkKey(
         "group_interval",
         *_duration(0.1, 3600, "1s"),
-        "How often the source is asked where groups stand. With so many groups that it takes longer, it is asked as "
-        "often as it answers; progress shows how old the answers are.",
+        "Interval at which group offsets are read from the source. With so many groups that a read takes longer, the "
+        "next one follows at once; the progress shows the age of the offsets.",
         1.0,
         "1s",
     ),
@@ -157,27 +157,26 @@ _KEYS = (
         "sync_group_offsets",
         values.flag,
         {"type": "boolean"},
-        "Whether translated offsets are also committed for the group of the same name on the target, so that a "
-        "consumer that moves there goes on without a line of code. Only while that group has no member. As in "
-        "MirrorMaker 2 it is off by default: a group of that name may be another application, and would be moved past "
-        "records that it has not read.",
+        "Commits translated offsets for the group of the same name on the target, so that a consumer that moves there "
+        "resumes without a code change. Only while that group has no member. Off by default, as in MirrorMaker 2: a "
+        "group of that name may be another application, which would then skip records.",
         default=False,
         shown="false",
     ),
     LinkKey(
         "group_rewind",
         *_choice("follow", "ignore"),
-        "What becomes of the group on the target when a group goes back on the source: it goes back too, where it "
-        "still stands where the link put it, or it stays.",
+        "Effect on the target group when a group is reset to earlier offsets on the source: `follow` resets it too, if "
+        "its offsets are still those that the link committed; `ignore` keeps them.",
         "follow",
         "follow",
     ),
     LinkKey(
         "group_deletions",
         *_choice("keep", "delete"),
-        "What becomes of the group on the target when a group, or all of its offsets, are gone on the source, deleted "
-        "or expired: it stays, or it is deleted too. Only with `sync_group_offsets`, and only a group without members "
-        "all of whose offsets are where the link put them; it needs the right to delete groups of the target.",
+        "Effect on the target group when a group, or all of its offsets, were deleted or have expired on the source: "
+        "`keep`, or `delete` it too. `delete` requires `sync_group_offsets` and the ACL to delete groups on the "
+        "target. It deletes only groups without members whose offsets are all those that the link committed.",
         "keep",
         "keep",
     ),
@@ -187,8 +186,8 @@ _KEYS = (
     LinkKey(
         "plane",
         *_choice("auto", "native", "client"),
-        "What moves the bytes: `client` (librdkafka), `native` (whole batches, in Rust; the target needs "
-        "transaction.version 2), or `auto`: the native one where it can serve, and the log says why it cannot.",
+        "Data plane: `client` (librdkafka), `native` (copies whole batches, in Rust; the target needs "
+        "transaction.version 2), or `auto`: native if possible, else client, with the reason in the log.",
         "auto",
         "auto",
     ),
@@ -209,41 +208,41 @@ _KEYS = (
     LinkKey(
         "epoch",
         *_duration(5, 86_400, "300s"),
-        "How long one Spark task runs a lane before it hands over; below 20s the hand-overs cost throughput.",
+        "Time that one Spark task runs a lane before the next task continues it; below 20s throughput suffers.",
         300.0,
         "300s",
     ),
     LinkKey(
         "on_gap",
         *_choice("stop", "accept"),
-        "What to do when the source lost records before they were mirrored: stop the topic (exit 4), or "
-        "record the gap and go on.",
+        "Reaction if the source lost records before they were mirrored: `stop` the topic (exit 4), or `accept`: record "
+        "the gap and continue after it.",
         "stop",
         "stop",
     ),
     LinkKey(
         "on_refused",
         *_choice("stop", "dead-letter", "raise-limit"),
-        "What to do with a record that the target refuses for its size, its timestamp or its missing key: stop the "
-        "topic and name the record; leave it out, with a pointer to it (and the record, if it fits) in topic "
-        "`eomirror.LINK.dead-letter`; or raise the target topic's `max.message.bytes` to fit and send it again "
-        "(needs AlterConfigs; stops the topic where size is not the reason).",
+        "Reaction to a record that the target refuses for its size, its timestamp or its missing key: `stop` the topic "
+        "and report the record; `dead-letter`: skip it, with a reference to it (and the record, if it fits) in topic "
+        "`eomirror.LINK.dead-letter`; or `raise-limit`: raise the target topic's `max.message.bytes` and send it again "
+        "(needs AlterConfigs; stops the topic if size is not the reason).",
         "stop",
         "stop",
     ),
     LinkKey(
         "raise_limit_to",
         *_integer(1, 2_147_483_647),
-        "Largest `max.message.bytes` that `on_refused: raise-limit` may set; unset: the source topic's own. A record "
-        "that its producer compressed needs more than that, unless this link's producer compresses as well.",
+        "Largest `max.message.bytes` that `on_refused: raise-limit` may set; unset: the limit of the source topic. A "
+        "record that was compressed on the source needs more, unless this link's producer compresses too.",
         None,
         "unset",
     ),
     LinkKey(
         "transaction_timeout",
         *_duration(1, 3600, "15s"),
-        "After this time the broker aborts an abandoned transaction; until then it hides later records. "
-        "Brokers refuse more than their transaction.max.timeout.ms (15 minutes by default).",
+        "Time after which the broker aborts an abandoned transaction; until then read_committed consumers do not get "
+        "later records. Brokers refuse more than their transaction.max.timeout.ms (15 minutes by default).",
         15.0,
         "15s",
     ),
@@ -251,41 +250,40 @@ _KEYS = (
         "start",
         values.start,
         {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 100_000_000_000}]},
-        "Where the very first run begins: `earliest`, `latest`, an ISO 8601 time with its zone, or "
-        "milliseconds since 1970. Later topics and partitions begin at their beginning.",
+        "Start offset of the first run of the link: `earliest`, `latest`, an ISO 8601 time with its zone, or "
+        "milliseconds since 1970. Topics and partitions that appear later are mirrored from their beginning.",
         "earliest",
         "earliest",
     ),
     LinkKey(
         "replication_factor",
         *_integer(1, 100),
-        "Replicas of the topics that the mirror creates; unset: three, or as many as there are brokers.",
+        "Replication factor of topics that the mirror creates; unset: three, or the number of brokers if smaller.",
         None,
         "unset",
     ),
     LinkKey(
         "provenance",
         *_choice("auto", "on", "off"),
-        "Whether records carry the header that says where they come from; `auto`: where the links of this "
-        "file let equal names come back or arrive twice, and where the link has begun to write it.",
+        "Adds a header with their origin to mirrored records; `auto`: only if the links of this file let a record "
+        "return or arrive twice under an equal name, or if the link has added it before.",
         "auto",
         "auto",
     ),
     LinkKey(
         "heartbeats",
         *_choice("link", "source", "off"),
-        "Who writes MirrorMaker 2's heartbeats, one a second: the link itself into `SOURCE.heartbeats` on the target, "
-        "the link into `heartbeats` on the source (mirrored like any record: they then show that the link carries "
-        "records), or nobody.",
+        "Topic of MirrorMaker 2's heartbeats, one a second: `link`: `SOURCE.heartbeats` on the target; `source`: "
+        "`heartbeats` on the source, mirrored like any record, so that they prove the whole path; `off`: none.",
         "link",
         "link",
     ),
     LinkKey(
         "offset_syncs",
         *_choice("target", "source", "off"),
-        "Where MirrorMaker 2's offset syncs go: `mm2-offset-syncs.SOURCE.internal` on the target, in the transaction "
-        "of the records they name; `mm2-offset-syncs.TARGET.internal` on the source, after the commit; or nowhere. "
-        "Our own translation does not need them.",
+        "Topic of MirrorMaker 2's offset syncs: `target`: `mm2-offset-syncs.SOURCE.internal` on the target, in the "
+        "transaction of the records they name; `source`: `mm2-offset-syncs.TARGET.internal` on the source, after the "
+        "commit; `off`: none. eomirror's own offset translation does not need them.",
         "target",
         "target",
     ),

@@ -1,4 +1,4 @@
-"""A mapping that nobody can change, and that survives pickling (`types.MappingProxyType` does not). Pure."""
+"""Immutable mapping that can be pickled, unlike `types.MappingProxyType`. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class FrozenMapping(Mapping[str, Value], Generic[Value]):
-    """An immutable mapping from text, in the order in which it was given."""
+    """Immutable mapping from text, in insertion order."""
 
     __slots__ = ("_items",)
 

@@ -1,9 +1,9 @@
 r"""
-Java's property files: keys and values with the line where each began.
+Parses Java property files into keys and values with line numbers.
 
 The format is that of java.util.Properties.load: ``=``, ``:`` or blanks between key and value, ``#`` and ``!``
-begin comments, a backslash at the end continues a line, and ``\t \n \f \r \uXXXX`` are escapes.  Where a key
-stands twice, the last one counts.
+begin comments, a backslash at the end continues a line, and ``\t \n \f \r \uXXXX`` are escapes.  Of a duplicate key the
+last value counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEY = re.compile(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*", re.DOTALL)
 
 
 def decode_properties(data: bytes) -> str:
-    """The text of a file: java.util.Properties reads Latin-1, Kafka's tools what the platform says, which is UTF-8."""
+    """Decodes a file: java.util.Properties reads Latin-1, Kafka's tools the platform's encoding, usually UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -26,7 +26,7 @@ def decode_properties(data: bytes) -> str:
 
 
 def parse_properties(text: str) -> dict[str, tuple[str, int]]:
-    """Key -> value and the number of the line that it began on, from 1."""
+    """Returns, by key, the value and the number of its first line, from 1."""
     found: dict[str, tuple[str, int]] = {}
     whole, began = "", 0
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):

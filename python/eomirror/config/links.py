@@ -1,4 +1,4 @@
-"""What concerns several settings of a link, or several links, together. Pure."""
+"""Checks across several settings of a link, and across links. Pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def check_links(
     links: Sequence[Link], nodes: Sequence[Map], clusters: Mapping[str, Cluster], faults: Faults
 ) -> list[Link]:
     """
-    Check links against clusters and each other, and give each its loop rules.
+    Checks links against clusters and each other; returns them with their loop rules.
 
     Args:
         links: Links in the order of the file.
-        nodes: Where each of them stands.
+        nodes: Node of each link in the file.
         clusters: All clusters by alias.
-        faults: Takes what is wrong.
+        faults: Collects faults.
     """
     before = len(faults.faults)
     for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
@@ -45,7 +45,7 @@ def check_links(
         checker.deletions(link)
         checker.names(link)
     _twice(links, nodes, faults)
-    # a topology over links that are wrong would tell of mistakes that are not there
+    # a topology of faulty links would report mistakes that do not exist
     if len(faults.faults) > before or not all(link.topics for link in links) or faults.faults:
         return list(links)
     verdict = topology(links)
@@ -66,7 +66,7 @@ def _line(node: Map, fault: GraphFault) -> int:
 
 
 class _Checker:
-    """Checks of one link."""
+    """Checks one link."""
 
     def __init__(self, path: str, node: Map, faults: Faults) -> None:
         self._path = path
@@ -81,7 +81,7 @@ class _Checker:
         self._faults.add(f"{self._path}.{key}", message, fix, self._line(key))
 
     def ends(self, link: Link, clusters: Mapping[str, Cluster]) -> None:
-        """Source and target exist and differ."""
+        """Checks that source and target exist and differ."""
         known = ", ".join(clusters)
         for key, alias in (("source", link.source), ("target", link.target)):
             if alias and clusters and alias not in clusters:
@@ -97,13 +97,13 @@ class _Checker:
             if source & target:
                 self._faults.warn(
                     f"{self._path}.target",
-                    f"{link.source} and {link.target} share {min(source & target)}: are they one cluster?",
-                    "correct bootstrap.servers; a cluster mirrored into itself is refused when it connects",
+                    f"{link.source} and {link.target} share broker {min(source & target)}: are they one cluster?",
+                    "correct bootstrap.servers; a run refuses to mirror a cluster to itself",
                     self._line("target"),
                 )
 
     def times(self, link: Link) -> None:
-        """Intervals fit into each other."""
+        """Checks that the intervals are consistent."""
         if link.commit_interval > link.transaction_timeout / 4:
             self._refuse(
                 "commit_interval" if "commit_interval" in self._node.entries else "transaction_timeout",
@@ -121,13 +121,13 @@ class _Checker:
         if link.epoch < _SHORT_EPOCH:
             self._faults.warn(
                 f"{self._path}.epoch",
-                f"{duration_text(link.epoch)} is short: hand-overs cost throughput",
+                f"{duration_text(link.epoch)} is short: starting tasks so often costs throughput",
                 "choose 20s or more",
                 self._line("epoch"),
             )
 
     def refusals(self, link: Link) -> None:
-        """A bound for limits belongs to the policy that raises them."""
+        """Checks that ``raise_limit_to`` is set only with ``on_refused: raise-limit``."""
         if link.raise_limit_to is not None and link.on_refused != "raise-limit":
             self._refuse(
                 "raise_limit_to",
@@ -136,16 +136,16 @@ class _Checker:
             )
 
     def deletions(self, link: Link) -> None:
-        """Only what the link put there can be deleted."""
+        """Checks that groups are deleted only by a link that commits their offsets."""
         if link.group_deletions == "delete" and not link.sync_group_offsets:
             self._refuse(
                 "group_deletions",
-                "sync_group_offsets is false, so that there is no group on the target to delete",
+                "sync_group_offsets is false, so the link has no group on the target to delete",
                 "set sync_group_offsets: true, or leave group_deletions out",
             )
 
     def names(self, link: Link) -> None:
-        """The link's own topics have legal names."""
+        """Checks that the link's own topics have legal names."""
         names = LinkNames(link.state_name)
         own = (
             names.control_topic,
@@ -159,7 +159,7 @@ class _Checker:
         if len(longest) > MAX_TOPIC_LENGTH:
             self._refuse(
                 "name",
-                f"a topic of the link would have a name of {len(longest)} characters, Kafka allows {MAX_TOPIC_LENGTH}",
+                f"a topic of the link would have a name of {len(longest)} characters; Kafka allows {MAX_TOPIC_LENGTH}",
                 "shorten the name of the link, or the aliases",
             )
         if link.naming.kind == "prefix" and (problem := illegal_name(f"{link.source}.x")) and link.source:
@@ -172,10 +172,10 @@ def _brokers(cluster: Cluster) -> set[str]:
 
 def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
     """
-    A group is moved only where one link alone says what it has read.
+    Checks that offsets of a group are committed by one link only.
 
-    Where two sources are written to the same copies, the offset of a group that has read one of them lies behind
-    records of the other, which it would never read.  Links with the loop guard move no group anyway.
+    If two sources are mirrored to the same target topics, the offset of a group that has read one source is beyond
+    records of the other, which the group would skip.  Links with the loop guard commit no group offsets.
     """
     for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
         if not link.sync_group_offsets or link.guard or link.naming.kind != "identity":
@@ -188,23 +188,23 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
             add = faults.add if _surely_overlap(link, other) else faults.warn
             add(
                 f"links[{number}].sync_group_offsets",
-                f"{other.name} writes topics of the same names on {link.target}: a group that is moved to where it has "
-                f"read those of {link.source} would skip what is there of {other.source}",
-                "leave sync_group_offsets out, or keep the copies apart (`naming: prefix`)",
+                f"{other.name} writes topics of the same names on {link.target}: a group with translated offsets of "
+                f"{link.source} would skip records of {other.source}",
+                "leave sync_group_offsets out, or use separate target topics (`naming: prefix`)",
                 node.entries.get("sync_group_offsets", node).line,
             )
             break
 
 
 def _surely_overlap(link: Link, other: Link) -> bool:
-    """Of two links that may carry topics of the same names: whether that is certain."""
-    # names that are written out do meet; of two patterns that is known only where one carries all of the other
+    """Returns True if two links that may mirror topics of the same names certainly do."""
+    # literal names are certain; two patterns are certain only if one covers the other
     written_out = any(all(map(is_literal, each.topics)) for each in (link, other))
     return written_out or covers(link, other) or covers(other, link)
 
 
 def _mixed_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
-    """Topics of two sources that become one copy, which neither link answers for; guarded links are meant to meet."""
+    """Warns of two sources mirrored to the same target topics; links with the loop guard are meant to be."""
     equal = [(n, link) for n, link in enumerate(links) if link.naming.kind == "identity" and not link.guard]
     for position, (number, link) in enumerate(equal):
         for _, before in equal[:position]:
@@ -214,7 +214,8 @@ def _mixed_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
                 faults.warn(
                     f"links[{number}].naming",
                     f"{before.name} writes topics of the same names on {link.target}: their records are mixed there, "
-                    "each link sets the copy to its own source's settings again and again, and no copy equals a source",
+                    "each link repeatedly applies the topic settings of its own source, and no target topic equals a "
+                    "source topic",
                     f"use `naming: prefix`, or give the topics on {before.source} and {link.source} the same settings",
                     nodes[number].entries.get("naming", nodes[number]).line,
                 )
@@ -222,7 +223,7 @@ def _mixed_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
 
 
 def _twice(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
-    """Names, and the names of state topics, are unique; Kafka takes `.` and `_` for the same in them."""
+    """Checks that names of links and of state topics are unique, where `.` and `_` count as equal as in Kafka."""
     names: dict[str, int] = {}
     pairs: dict[tuple[str, str], int] = {}
     for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
@@ -230,16 +231,16 @@ def _twice(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
             continue
         first = names.setdefault(link.state_name.replace(".", "_"), number)
         if first != number:
-            told = f"links[{first}] has the same name"
+            message = f"links[{first}] has the same name"
             if links[first].name != link.name:
-                told = f"topics of {link.name} and of {links[first].name} would differ only in '.' and '_'"
-            faults.add(f"links[{number}].name", told, "give each link a `name` of its own", node.line)
+                message = f"topics of {link.name} and of {links[first].name} would differ only in '.' and '_'"
+            faults.add(f"links[{number}].name", message, "give each link a `name` of its own", node.line)
             continue
         other = pairs.setdefault((link.source, link.target), number)
         if other != number:
             faults.warn(
                 f"links[{number}]",
-                f"links[{other}] mirrors from {link.source} to {link.target} too",
-                "see to it that no topic is mirrored by both",
+                f"links[{other}] also mirrors from {link.source} to {link.target}",
+                "make sure that no topic is mirrored by both",
                 node.line,
             )

@@ -1,9 +1,8 @@
 """
-A file, or plain values, into a `Config`; or all that is wrong with it, at once.
+Loads a file or plain values as a `Config`, or reports all faults at once.
 
-The order is fixed: text to tree (document), overrides, clusters, links, then what concerns several settings
-together, at last the topology.  A setting that is refused keeps its default in the checks that follow, so
-that one mistake is reported once.
+The order is fixed: text to tree (document), overrides, clusters, links, checks across settings, and the topology.  A
+refused setting keeps its default in the following checks, so that one mistake is reported once.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _SECTIONS = ("clusters", "links", "defaults", "spark")
 _ROLES = ("consumer", "producer")
 _SHOWN = 60  # characters of a foreign text in a message
 _LAST_PORT = 65535
-# what one wants to see in messages, even when it came from the environment
+# shown in messages even if they come from the environment
 _NEVER_SECRET = frozenset(
     {
         "bootstrap.servers",
@@ -54,14 +53,14 @@ _NEVER_SECRET = frozenset(
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """
-    What `inspect_config` found.
+    Result of `inspect_config`.
 
     Attributes:
-        config: The configuration, when it has no fault.
-        clusters: The clusters as far as they could be read, for checks of their properties.
-        faults: What must be changed, in the order of the file.
+        config: The configuration; None if it has faults.
+        clusters: Clusters as far as they could be read, for checks of their properties.
+        faults: Faults in the order of the file.
         lines: Line of every client property, by its path.
-        origin: File or other place that the configuration came from.
+        origin: File that the configuration came from; empty for plain values.
     """
 
     config: Config | None
@@ -78,16 +77,16 @@ def load_config(
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """
-    Read, resolve and check a configuration.
+    Reads, resolves and checks a configuration.
 
     Args:
-        source: Path of a YAML file, or of MirrorMaker 2's `.properties`, or the same as plain values.
+        source: Path of a YAML file or of MirrorMaker 2's `.properties` file, or plain values.
         overrides: ``path=value`` texts such as ``links[0].lanes=4``, applied in order.
-        environ: What ``${env:NAME}`` refers to; the process environment by default.
+        environ: Variables for ``${env:NAME}``; the process environment by default.
 
     Raises:
-        ConfigError: With every fault that was found.
-        UsageError: An override is not understood.
+        ConfigError: The configuration has faults; holds all of them.
+        UsageError: An override cannot be parsed.
     """
     found = inspect_config(source, overrides=overrides, environ=environ)
     if found.config is None:
@@ -102,10 +101,10 @@ def inspect_config(
     environ: Mapping[str, str] | None = None,
 ) -> Inspection:
     """
-    The same as `load_config`, but faults are an answer, so that others can be added to them.
+    Like `load_config`, but returns faults as a result, so that a caller can add others.
 
     Raises:
-        UsageError: An override is not understood.
+        UsageError: An override cannot be parsed.
     """
     faults = Faults()
     root, origin = _tree(source, faults)
@@ -113,7 +112,9 @@ def inspect_config(
         if not faults.faults:
             fix = "write `clusters:` and `links:`; see docs/configuration.md"
             if isinstance(root, Scalar) and "=" in root.text:
-                fix = "a property file of MirrorMaker 2 ends in .properties; or write it anew: eomirror import FILE"
+                fix = (
+                    "name a property file of MirrorMaker 2 *.properties, or convert it: eomirror import FILE"
+                )
             faults.add("file", f"this is {kind_of(root)}", fix, root.line)
         return Inspection(None, (), tuple(faults.faults), {}, origin)
     if not isinstance(source, Mapping):
@@ -140,7 +141,7 @@ def inspect_config(
 
 
 def _tree(source: str | Path | Mapping[str, object], faults: Faults) -> tuple[Node, str]:
-    """The tree and where it came from; a scalar stands for what could not be read at all."""
+    """Returns the tree and its origin; a null scalar if the file could not be read."""
     nothing = Scalar("", plain=True)
     if isinstance(source, Mapping):
         return parse_python(source, faults), ""
@@ -149,7 +150,7 @@ def _tree(source: str | Path | Mapping[str, object], faults: Faults) -> tuple[No
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "this is no path"
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
         faults.add("file", f"cannot be read: {reason}", "name an existing YAML file")
         return nothing, origin
     if path.suffix == ".properties":
@@ -158,26 +159,26 @@ def _tree(source: str | Path | Mapping[str, object], faults: Faults) -> tuple[No
 
 
 def _of_mm2(data: bytes, faults: Faults) -> Node:
-    """MirrorMaker 2's property file; what it asks for and does not get is a warning, or a fault where it matters."""
+    """Returns the tree of a MirrorMaker 2 property file; a key without a counterpart adds a warning or a fault."""
     imported = import_mm2(decode_properties(data), keep_secrets=True)
     for item in imported.not_honoured:
-        tell = faults.add if item.grave else faults.warn
-        tell(
+        add = faults.add if item.grave else faults.warn
+        add(
             item.key if item.key.isprintable() else quoted(item.key),
-            f"is not honoured: {item.reason}",
-            "remove it, or write YAML: `eomirror import FILE`",
+            f"not supported: {item.reason}",
+            "remove it, or convert the file to YAML: `eomirror import FILE`",
             item.line,
         )
     return parse_python(imported.settings, faults)
 
 
 def _in_order(faults: list[Fault]) -> list[Fault]:
-    """By line where lines are known; a fault that was found twice is told once."""
+    """Returns the faults sorted by line, without duplicates."""
     return sorted(dict.fromkeys(faults), key=lambda fault: fault.line)
 
 
 class _Reader:
-    """Reads sections of the tree; what is wrong goes to ``faults``."""
+    """Reads sections of the tree and adds faults to ``faults``."""
 
     def __init__(self, faults: Faults, environ: Mapping[str, str]) -> None:
         self._faults = faults
@@ -185,13 +186,13 @@ class _Reader:
         self.lines: dict[str, int] = {}
 
     def unknown(self, node: Map, path: str, known: Collection[str], *, top: bool = False) -> None:
-        """Refuse keys that nobody reads, with the nearest one that somebody does."""
+        """Refuses unknown keys and suggests the nearest known one."""
         for key, value in node.entries.items():
             if key in known:
                 continue
             if top and key in LINK_KEYS:
                 self._faults.add(
-                    key, "this key is not known here", "put it on a link, or under `defaults`", value.line
+                    key, "not a top-level key", "move it to a link, or under `defaults`", value.line
                 )
                 continue
             near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
@@ -199,12 +200,12 @@ class _Reader:
                 # people rarely mistype the first letter: `lane` means lanes, not plane
                 fix = f"did you mean {next((name for name in near if name[0] == key[0]), near[0])}?"
             else:
-                fix = f"known here: {', '.join(known)}"
+                fix = f"known keys: {', '.join(known)}"
             name = key if key.isascii() and key.isprintable() and len(key) <= _SHOWN else quoted(key)
-            self._faults.add(f"{path}{name}", "this key is not known", fix, value.line)
+            self._faults.add(f"{path}{name}", "unknown key", fix, value.line)
 
     def clusters(self, root: Map) -> dict[str, Cluster]:
-        """The section ``clusters``."""
+        """Reads the section ``clusters``."""
         node = root.entries.get("clusters")
         if not isinstance(node, Map) or not node.entries:
             what = "is missing" if node is None else f"is {kind_of(node)}"
@@ -219,8 +220,8 @@ class _Reader:
         if alias in ("eomirror", "mm2") or alias.startswith("__"):
             self._faults.add(
                 path,
-                "this alias is reserved: topics that begin with it are internal",
-                "choose another",
+                "this alias is reserved: topics that start with it are internal",
+                "choose another alias",
                 node.line,
             )
         if not isinstance(node, Map):
@@ -278,7 +279,7 @@ class _Reader:
         if resolved is None:
             return None
         if "\0" in resolved:
-            place.refuse("the value holds a NUL character", "remove it")
+            place.refuse("the value contains a NUL character", "remove it")
             return None
         hidden = is_secret_key(key) or ((referred or shows_secret(resolved)) and key not in _NEVER_SECRET)
         return Secret(resolved, text if referred else "") if hidden else resolved
@@ -306,10 +307,10 @@ class _Reader:
             ):
                 line = node.entries["bootstrap.servers"].line
                 shown = quoted(broker.strip()) if "@" not in broker else "one of them"
-                self._faults.add(f"{path}.bootstrap.servers", f"{shown} is no HOST:PORT", fix, line)
+                self._faults.add(f"{path}.bootstrap.servers", f"{shown} is not a valid HOST:PORT", fix, line)
 
     def spark(self, root: Map) -> tuple[dict[str, str], frozenset[str]]:
-        """The section ``spark``: properties, and the keys of those that must not be shown."""
+        """Reads the section ``spark``; returns properties, and the keys of those that must not be shown."""
         node = root.entries.get("spark")
         if node is None or (isinstance(node, Scalar) and node.is_null):
             return {}, frozenset()
@@ -328,7 +329,7 @@ class _Reader:
                 value, f"spark.{key}" if key.isprintable() else f"spark.{quoted(key)}", self._faults
             )
             if not key.startswith("spark."):
-                place.refuse("names of Spark properties begin with spark.", f"did you mean spark.{key}?")
+                place.refuse("names of Spark properties start with spark.", f"did you mean spark.{key}?")
                 continue
             text = place.text("write a single value")
             resolved = resolve(place, text, self._environ) if text is not None else None
@@ -339,7 +340,7 @@ class _Reader:
         return found, frozenset(hidden)
 
     def links(self, root: Map) -> tuple[list[Link], list[Map]]:
-        """The sections ``defaults`` and ``links``; the nodes tell `check_links` where things stand."""
+        """Reads the sections ``defaults`` and ``links``; returns links and their nodes, for `check_links`."""
         defaults = root.entries.get("defaults", Map())
         if isinstance(defaults, Scalar) and defaults.is_null:
             defaults = Map()
@@ -376,7 +377,7 @@ class _Reader:
                 whole = False
                 fix = "write {source: ..., target: ..., topics: ...}"
                 self._faults.add(path, f"this is {kind_of(inner)}", fix, inner.line)
-        # numbers in paths must stay those of the file, so that nothing more is said about a broken list
+        # indexes in paths must be those of the file, so the links of a broken list are not checked further
         return (links, places) if whole else ([], [])
 
     def _link(self, node: Map, path: str, shared: Mapping[str, object]) -> Link:
@@ -388,7 +389,7 @@ class _Reader:
             self._faults.add(
                 f"{path}.topics",
                 "is missing",
-                'write a list of regular expressions; [".*"] is all',
+                'write a list of regular expressions; [".*"] for all topics',
                 node.line,
             )
         values = {key.name: given.get(key.name, key.default) for key in LINK_KEYS.values()}
@@ -413,8 +414,8 @@ class _Reader:
                     continue
             if any(has_reference(text) for text in _texts(value)):
                 place.refuse(
-                    "references stand only under `clusters` and `spark`, where values are kept secret",
-                    f"write the value here, or give it as -s {place.path}=VALUE",
+                    "references are allowed only under `clusters` and `spark`, where values are kept secret",
+                    f"write the value here, or set it with -s {place.path}=VALUE",
                 )
                 continue
             parsed = key.parse(place)

@@ -1,4 +1,4 @@
-"""The configuration as it may be shown: every default filled in, every secret covered."""
+"""Renders a configuration for display: defaults filled in, secrets masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["masked"]
 
 
 def masked(config: Config) -> dict[str, Any]:
-    """``config`` as plain values for JSON or YAML, in the notation of the file, without secrets."""
+    """Returns ``config`` as plain values for JSON or YAML, in the notation of the file, without secrets."""
     return {
         "clusters": {alias: _cluster(cluster) for alias, cluster in config.clusters.items()},
         "links": [_link(link) for link in config.links],

@@ -1,12 +1,11 @@
 """
-MirrorMaker 2's property file as our configuration: every key is honoured, or named with the reason why not.
+Converts MirrorMaker 2's property file: every key is carried over, or reported with the reason why not.
 
-Facts: Apache Kafka 4.3, connect/mirror: MirrorMakerConfig.java (layers of keys in dedicated mode),
+Source: Apache Kafka 4.3, connect/mirror: MirrorMakerConfig.java (layers of keys in dedicated mode),
 MirrorConnectorConfig.java, MirrorSourceConfig.java and MirrorCheckpointConfig.java (keys and defaults).
 
-Layers, as MM2 has them: ``S->T.KEY`` wins over ``KEY`` for a flow, ``ALIAS.KEY`` over ``KEY`` for a cluster.  A flow
-exists where ``S->T.enabled`` is true.  Where MM2's default for a key that decides what is mirrored differs from
-ours, the default is written out.
+Layers, as in MM2: ``S->T.KEY`` wins over ``KEY`` for a flow, ``ALIAS.KEY`` over ``KEY`` for a cluster.  A flow exists
+if ``S->T.enabled`` is true.  If MM2's default for a key that selects records differs from ours, it is written out.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Imported", "NotHonoured", "import_mm2"]
 
-# KIP-545 and MirrorCheckpointConfig.java; what is followed but not moved does no harm
+# KIP-545 and MirrorCheckpointConfig.java; matters only if offsets are committed on the target
 _GROUPS_LEFT_OUT = (
-    "by default MirrorMaker 2 moves no groups console-consumer-.*, connect-.* and __.*; `groups` has no exclusions: "
-    "write a narrower expression if groups of such names must not be moved"
+    "by default MirrorMaker 2 commits no offsets of groups console-consumer-.*, connect-.* and __.*; `groups` has no "
+    "exclusions: write a narrower expression if offsets of such groups must not be committed"
 )
 _DEFAULT_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
 _POLICIES = {
@@ -73,7 +72,7 @@ _RENAMED = {
 # connection settings that MM2 also takes from the top of the file, for all clusters
 _SHARED = re.compile(r"(bootstrap\.servers|security\.protocol|(ssl|sasl)\..*)")
 
-# what eomirror always does, so that the key says nothing new
+# keys with a value that eomirror always has
 _ALWAYS = {
     "dedicated.mode.enable.internal.rest": "true",
     "emit.offset-syncs.enabled": "true",
@@ -98,33 +97,33 @@ _REASONS = (
         ),
         "there is no Connect worker",
     ),
-    (r"refresh\..*|sync\.topic\.configs\..*", "topics and their settings are followed all the time"),
-    (r"sync\.topic\.acls\..*", "rights are not copied"),
-    (r"config\.propert.*|use\.defaults\.from", "which topic settings are copied cannot be chosen"),
-    (r"offset\.lag\.max", "every record is in the offset map"),
+    (r"refresh\..*|sync\.topic\.configs\..*", "topics and their settings are always synchronized"),
+    (r"sync\.topic\.acls\..*", "ACLs are not copied"),
+    (r"config\.propert.*|use\.defaults\.from", "the set of copied topic settings cannot be configured"),
+    (r"offset\.lag\.max", "the offset map covers every record"),
     (
         r"(sync\.group\.offsets|emit\.checkpoints|checkpoints|offset-syncs|emit\.offset-syncs|groups?)\..*",
-        "checkpoints and syncs are written with the records they depend on, as often as these",
+        "checkpoints and offset syncs are written with the records that they depend on",
     ),
     (r"(emit\.)?heartbeats\..*", "heartbeats are written once a second"),
-    (r"metric.*", "metrics have names of their own"),
-    (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror bounds its own waiting"),
+    (r"metric.*", "eomirror's metrics have other names"),
+    (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror sets its own time-outs"),
 )
-# MM2's key, ours, and what its values are called here; None for our default
+# MM2's key, our key, and our value of each of its values; None for our default
 _WORDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("emit.heartbeats.enabled", "heartbeats", {"true": None, "false": "off"}),
     ("sync.group.offsets.enabled", "sync_group_offsets", {"true": True, "false": None}),
     ("offset-syncs.topic.location", "offset_syncs", {"source": "source", "target": None}),
 )
-# what would change WHAT is mirrored, or how a cluster is reached: never passed over in silence
+# keys that would change the mirrored records, or the connection to a cluster: never ignored silently
 _REFUSED = (
     (r"transforms.*|predicates.*", "records are mirrored unchanged; there are no transformations"),
-    (r"(topic|group|config\.property)\.filter\.class", "filters are `topics`, `exclude` and `groups`"),
-    (r"forwarding\.admin\.class", "topics are created by the mirror itself"),
-    (r"config\.providers.*", "references to them cannot be resolved; each one is named"),
-    (r"(source|target)\.cluster\..*", "a cluster is reached as its alias says, by every flow"),
+    (r"(topic|group|config\.property)\.filter\.class", "use `topics`, `exclude` and `groups` as filters"),
+    (r"forwarding\.admin\.class", "the mirror creates topics itself"),
+    (r"config\.providers.*", "references to them cannot be resolved; each one is reported"),
+    (r"(source|target)\.cluster\..*", "all flows use the same properties of a cluster, under its alias"),
 )
-# KAFKA-9914 and DefaultReplicationPolicy.java: what comes back to a cluster whose alias is in its name goes round
+# KAFKA-9914 and DefaultReplicationPolicy.java: a topic that returns to a cluster whose alias is in its name is a cycle
 _CYCLES = "(.*{separator})?({aliases}){separator}.*"
 _QUOTED = r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s;\"']+)"
 _DEFAULT_CLASSES = re.compile(
@@ -135,14 +134,14 @@ _DEFAULT_CLASSES = re.compile(
 @dataclass(frozen=True, slots=True)
 class NotHonoured:
     """
-    A key that our configuration does not carry over.
+    A key that is not carried over.
 
     Attributes:
-        key: As it stands in the file.
-        reason: Why.
-        line: Where; 0 for what MM2 does by default.
-        grave: Without it something else would be mirrored, or a cluster not be reached: the file is refused
-            where it stands in place of a configuration.
+        key: Key in the file.
+        reason: Reason why not.
+        line: Line in the file; 0 for a default of MM2.
+        grave: True if other records would be mirrored without it, or a cluster could not be reached: the file is then
+            refused in place of a configuration.
     """
 
     key: str
@@ -154,13 +153,13 @@ class NotHonoured:
 @dataclass(frozen=True, slots=True)
 class Imported:
     """
-    A property file, understood.
+    A converted property file.
 
     Attributes:
         settings: Our configuration as plain values.
-        honoured: Key -> the place of its value in ``settings``.
-        not_honoured: Everything else, in order of the file.
-        variables: Environment variable -> the key whose secret it must hold; empty when secrets were kept.
+        honoured: Path in ``settings`` of each key that is carried over.
+        not_honoured: All other keys, in the order of the file.
+        variables: Key whose secret each environment variable must hold; empty if secrets were kept.
     """
 
     settings: dict[str, Any] = field(repr=False)
@@ -171,12 +170,12 @@ class Imported:
 
 def import_mm2(text: str, *, keep_secrets: bool) -> Imported:
     """
-    Turn MM2's property file into our configuration.
+    Converts MM2's property file to our configuration.
 
     Args:
-        text: The file.
-        keep_secrets: Put secrets into the settings, to use them at once; otherwise they become ``${env:NAME}``, so
-            that the settings can be written and shown.
+        text: Content of the file.
+        keep_secrets: Keep secrets in the settings, to use them at once; otherwise they become ``${env:NAME}``, so that
+            the settings can be written and shown.
     """
     return _Import(parse_properties(text), keep_secrets=keep_secrets).run()
 
@@ -213,14 +212,14 @@ class _Import:
         )
 
     def _excludes_groups(self) -> bool:
-        """Whether the file says itself which groups are left out."""
+        """Returns True if the file sets the excluded groups."""
         return any(re.fullmatch(r"(.*\.)?groups\.(exclude|blacklist)", key) for key in self._given)
 
     def _value(self, key: str) -> str:
         return self._given[key][0].strip() if key in self._given else ""
 
     def _honour(self, key: str, place: str) -> None:
-        # what one flow cannot honour is named, whatever another one does with it
+        # a key that one flow cannot carry over is reported, even if another flow can
         if key in self._given and key not in self._refused:
             self._honoured[key] = place
 
@@ -247,7 +246,7 @@ class _Import:
         return cluster
 
     def _client(self, scope: str, path: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
-        """One client's properties: Java's name -> key in the file."""
+        """Converts one client's properties; ``names`` maps Java's names to keys in the file."""
         for name, key in names.items():
             if name == "sasl.jaas.config":
                 self._jaas(scope, path, key, into)
@@ -259,7 +258,7 @@ class _Import:
             elif name in ("ssl.truststore.type", "ssl.keystore.type"):
                 self._honour(key, path)
             elif name == "auto.offset.reset":
-                continue  # decides where a link begins
+                continue  # becomes the link's `start`
             elif name in _SAME or name in _RENAMED:
                 value = self._plain(key)
                 if value is not None:
@@ -268,15 +267,15 @@ class _Import:
                     self._honour(key, f"{path}.{ours}")
 
     def _plain(self, key: str) -> str | None:
-        """A value that stands for itself."""
+        """Returns a value without references; refuses one with them."""
         value = self._value(key)
         if "${" in value:
-            self._refuse(key, "it refers to a config provider; give the value as ${env:NAME}", grave=True)
+            self._refuse(key, "it refers to a config provider; set the value as ${env:NAME}", grave=True)
             return None
         return value
 
     def _hidden(self, scope: str, name: str, key: str, value: str) -> str:
-        """A value as it may be written: a secret only by the name of a variable."""
+        """Returns a value as it may be written: a secret as a reference to a variable."""
         if self._keep_secrets or not is_secret_key(name):
             return value
         variable = re.sub(r"[^A-Z0-9]", "_", f"{scope}_{name}".upper())
@@ -311,7 +310,7 @@ class _Import:
             into["ssl.key.location"] = into["ssl.certificate.location"] = location
         else:
             what = "a PEM file" if name == "ssl.truststore.location" else "a PKCS#12 or PEM file"
-            self._refuse(key, f"librdkafka reads no such store; convert it to {what}", grave=True)
+            self._refuse(key, f"librdkafka cannot read such a store; convert it to {what}", grave=True)
             return
         self._honour(key, path)
 
@@ -362,7 +361,7 @@ class _Import:
                 link.setdefault("start", value)
                 self._honour(key, f"{path}.start")
             elif value:
-                self._refuse(key, "a link begins at `earliest` or `latest`", grave=True)
+                self._refuse(key, "a link starts at `earliest` or `latest`", grave=True)
 
     def _naming(
         self,
@@ -375,7 +374,7 @@ class _Import:
         if policy is not None:
             if policy[1] not in _POLICIES:
                 self._refuse(
-                    policy[0], "write its names as `naming`: a pattern, an expression or a map", grave=True
+                    policy[0], "write the policy as `naming`: a pattern, a match or a map", grave=True
                 )
                 return
             kind = _POLICIES[policy[1]]
@@ -384,14 +383,14 @@ class _Import:
         link["naming"] = kind
         if kind == "prefix" and text != ".":
             link["naming"] = {"pattern": "{source}" + text + "{topic}"}
-            # names tell of a way round only where they are prefixed as we do it
+            # the mirror detects cycles by names only with its own prefix naming
             aliases = "|".join(map(re.escape, (link["source"], link["target"])))
             link["exclude"].append(_CYCLES.format(separator=re.escape(text), aliases=aliases))
         if separator is not None and kind == "prefix" and text != ".":
             self._refuse(
                 separator[0],
-                "copies are named by it, but not what MirrorMaker 2's readers look for: heartbeats, offset syncs and "
-                "checkpoints keep '.'",
+                "it applies to mirrored topics only: the topics of heartbeats, offset syncs and checkpoints, which "
+                "MirrorMaker 2's readers look for, keep '.'",
             )
         elif separator is not None:
             self._honour(separator[0], f"{path}.naming")
@@ -409,11 +408,11 @@ class _Import:
     # -- the rest --------------------------------------------------------------------------------
 
     def _explain(self, key: str) -> None:
-        """A key that nothing was made of."""
+        """Records the reason why a key is not carried over."""
         name, value = self._bare(key), self._value(key)
         if name == "enabled" and value.lower() == "true":
             self._refuse(
-                key, "it enables every flow: write SOURCE->TARGET.enabled = true for each", grave=True
+                key, "it enables all flows: write SOURCE->TARGET.enabled = true for each flow", grave=True
             )
             return
         if name in _ALWAYS and value.lower() == _ALWAYS[name]:
@@ -427,17 +426,17 @@ class _Import:
                 self._refuse(key, reason, grave=True)
                 return
         if name in ADVICE:
-            # connection settings that cannot be carried over would end in a cluster that does not answer
+            # without these connection settings the cluster would not answer
             self._refuse(key, ADVICE[name], grave=name.startswith(("ssl.", "sasl.")))
             return
         for pattern, reason in _REASONS:
             if re.fullmatch(pattern, name):
                 self._refuse(key, reason)
                 return
-        self._refuse(key, "this key is not known", grave=name.startswith(("ssl.", "sasl.", "security.")))
+        self._refuse(key, "unknown key", grave=name.startswith(("ssl.", "sasl.", "security.")))
 
     def _bare(self, key: str) -> str:
-        """Without the flow or cluster, and the role of the client."""
+        """Returns the key without flow, cluster and role of the client."""
         pairs = [f"{s}->{t}." for s in self._aliases for t in self._aliases]
         for prefix in [*pairs, *(f"{alias}." for alias in self._aliases)]:
             if key.startswith(prefix):

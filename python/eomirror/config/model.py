@@ -1,8 +1,8 @@
 """
-The configuration as the program sees it: frozen, typed, complete; every default is filled in. Pure.
+Types of a configuration: frozen, complete, with all defaults filled in. Pure.
 
 Plain values without clients, files or locks: the driver pickles clusters and links into Spark tasks.
-Durations are seconds.  `eomirror.config.load_config` is the only maker of these types outside of tests.
+Durations are seconds.  Outside of tests only `eomirror.config.load_config` creates these types.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Cluster", "Config", "Link"]
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """
-    A Kafka cluster and how to reach it.
+    A Kafka cluster with its client properties.
 
     Attributes:
-        alias: Its name in this configuration; part of topic names, so it has no dot.
+        alias: Name in this configuration; part of topic names, so it has no dot.
         properties: librdkafka properties of every client; secrets are `Secret`.
         consumer: Further properties of consumers only.
         producer: Further properties of producers only.
@@ -44,7 +44,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The first brokers to ask, for messages and logs."""
+        """Bootstrap brokers, for messages and logs."""
         return str(self.properties.get("bootstrap.servers", ""))
 
 
@@ -54,17 +54,17 @@ class Link:
     One direction of mirroring; docs/configuration.md describes the settings.
 
     Attributes:
-        name: ``source->target`` unless the file says otherwise.
+        name: Name of the link; ``source->target`` by default.
         source: Alias of the cluster to read.
         target: Alias of the cluster to write.
         topics: Full-match regular expressions of source topics.
-        exclude: Topics to leave out; wins over ``topics``.
+        exclude: Topics that are not mirrored; wins over ``topics``.
         groups: Consumer groups to follow.
-        group_interval: Seconds between two looks at where they stand.
-        sync_group_offsets: Whether their offsets are committed on the target.
+        group_interval: Seconds between two reads of their offsets.
+        sync_group_offsets: True to commit their offsets on the target.
         group_rewind: ``follow`` or ``ignore``.
         group_deletions: ``keep`` or ``delete``.
-        naming: How a target topic is called.
+        naming: Naming policy of target topics.
         forward: ``auto``, ``local``, or the aliases of the origins to forward.
         lanes: Number of transactional producers.
         plane: ``auto``, ``native`` or ``client``.
@@ -73,15 +73,15 @@ class Link:
         epoch: Seconds that one Spark task runs a lane.
         on_gap: ``stop`` or ``accept``.
         on_refused: ``stop``, ``dead-letter`` or ``raise-limit``.
-        raise_limit_to: Largest max.message.bytes that ``raise-limit`` may set; None: the source topic's.
+        raise_limit_to: Largest max.message.bytes that ``raise-limit`` may set; None: the limit of the source topic.
         transaction_timeout: Seconds after which the broker aborts an abandoned transaction.
-        start: ``earliest``, ``latest``, or milliseconds since 1970: where the first run begins.
-        replication_factor: Of topics that the mirror creates; None: three, or as many brokers as there are.
-        provenance: ``auto``, ``on`` or ``off``, as configured; `provenance_header` is the answer.
+        start: Start of the first run: ``earliest``, ``latest``, or milliseconds since 1970.
+        replication_factor: Replicas of topics that the mirror creates; None: three, or the number of brokers if less.
+        provenance: ``auto``, ``on`` or ``off``, as configured; `provenance_header` is the effective value.
         heartbeats: ``link``, ``source`` or ``off``.
         offset_syncs: ``target``, ``source`` or ``off``.
-        loops: What the topology of all links asks of this one.
-        cluster_ids: Ids by alias, as brokers told the driver; empty until then (`origin_ids` needs them).
+        loops: Rules that the topology of all links sets for this one.
+        cluster_ids: Cluster ids by alias; empty until the driver has read them (`origin_ids` needs them).
     """
 
     name: str
@@ -120,31 +120,31 @@ class Link:
 
     @property
     def filter(self) -> TopicFilter:
-        """Which source topics are mirrored."""
+        """Filter of the mirrored source topics."""
         hops = (self.source, self.target) if self.naming.kind == "prefix" else ()
         if self.naming.kind == "prefix":
             return topic_filter(self.topics, self.exclude, hops)
-        # prefixed under every naming, and so they can go round under all but prefixes
+        # heartbeats are prefixed under every naming, so only the prefix naming detects their cycles
         beats = tuple(rf"{alias}\.heartbeats" for alias in (self.source, self.target))
         return topic_filter(self.topics, (*self.exclude, *beats))
 
     def mirrors(self, topic: str) -> bool:
-        """Whether a source topic is mirrored: the filter says so, or the link writes its heartbeats there."""
+        """Returns True if the filter matches a source topic, or the link writes its heartbeats there."""
         if topic == self.target_naming.heartbeats:
             return True
         return self.filter.matches(topic) and not self.beats_for(topic)
 
     def beats_for(self, topic: str) -> bool:
-        """Whether the link's own heartbeats on the target take the name that the copy of a source topic would have."""
+        """Returns True if the link's heartbeats topic on the target has the target name of this source topic."""
         return self.heartbeats == "link" and self._is_beats(topic) and self.beats_on_target
 
     @property
     def beats_on_target(self) -> bool:
         """
-        Whether the link writes heartbeats into ``SOURCE.heartbeats`` on the target.
+        True if the link writes heartbeats to ``SOURCE.heartbeats`` on the target.
 
-        A topic that the configuration names, rather than matches by a pattern, is an application's: its copy has that
-        name then, and the link's own heartbeats give way.
+        A topic that the configuration lists by its literal name belongs to an application.  If its target name is that
+        of the heartbeats, the link writes no heartbeats.
         """
         named = (pattern for pattern in self.topics if is_literal(pattern))
         return self.heartbeats == "link" and not any(
@@ -158,18 +158,18 @@ class Link:
             return False
 
     def follows(self, group: str) -> bool:
-        """Whether a consumer group of the source is followed."""
+        """Returns True if a consumer group of the source is followed."""
         return topic_filter(self.groups).accepts(group)
 
     @property
     def target_naming(self) -> TargetNaming:
-        """How target topics are called."""
+        """Naming of target topics."""
         beats = Mm2Names().heartbeats if self.heartbeats == "source" else ""
         return TargetNaming(self.naming, self.source, self.target, beats)
 
     def target_topic(self, topic: str) -> str:
         """
-        Name on the target of a source topic.
+        Returns the target name of a source topic.
 
         Raises:
             TopicError: The naming gives no legal name for this topic.
@@ -178,26 +178,26 @@ class Link:
 
     @property
     def provenance_header(self) -> bool:
-        """Whether the link writes the provenance header into records."""
+        """True if the link adds the provenance header to records."""
         return self.loops.provenance_header
 
     @property
     def guard(self) -> bool:
-        """Whether the link looks at where records came from, and drops what would go round."""
+        """True if the link reads the origin of records and drops those that would go in a cycle."""
         return self.loops.guard
 
     @property
     def origins(self) -> tuple[str, ...] | None:
-        """Aliases of the clusters whose records this link forwards; None: of all."""
+        """Aliases of the clusters whose records this link forwards; None for all."""
         return self.loops.origins
 
     def origin_ids(self, alias: str, cluster_id: str) -> list[str] | None:
         """
-        Ids of the clusters whose records this link forwards; None: of all.
+        Returns the ids of the clusters whose records this link forwards; None for all.
 
         Args:
-            alias: A cluster whose id the caller knows, beside those in ``cluster_ids``.
-            cluster_id: Its id.
+            alias: Alias of a cluster whose id the caller knows, beside those in ``cluster_ids``.
+            cluster_id: Id of that cluster.
 
         Raises:
             StateError: The id of an origin is not known: fill in ``cluster_ids`` first.
@@ -208,7 +208,7 @@ class Link:
         missing = [origin for origin in self.origins if origin not in known]
         if missing:
             raise StateError(
-                f"link {self.name}: the cluster id of {', '.join(missing)} is not known, whose records it forwards",
+                f"link {self.name} forwards records of {', '.join(missing)}, whose cluster id is not known",
                 fix="make these clusters reachable from here, or set `forward: local` on the link",
             )
         return [known[origin] for origin in self.origins]
@@ -217,15 +217,15 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Config:
     """
-    A whole configuration without faults.
+    A configuration without faults.
 
     Attributes:
         clusters: Clusters by alias.
         links: Links in the order of the file.
         spark: Properties for the Spark context.  Hidden from repr: values may be secret.
         spark_secrets: Keys of ``spark`` whose values must not be shown.
-        warnings: What works but deserves a look.
-        origin: File or other place that the configuration came from.
+        warnings: Warnings about valid settings.
+        origin: File that the configuration came from; empty for plain values.
     """
 
     clusters: Mapping[str, Cluster]
@@ -237,10 +237,10 @@ class Config:
 
     def link(self, name: str) -> Link:
         """
-        The link of that name.
+        Returns the link of that name.
 
         Raises:
-            UsageError: There is none; names those that exist.
+            UsageError: There is none; names the existing links.
         """
         for link in self.links:
             if name in (link.name, link.state_name):
@@ -250,16 +250,16 @@ class Config:
 
     def only_link(self, name: str | None = None) -> Link:
         """
-        The link of that name, or the one that there is.
+        Returns the link of that name; with None, the only link.
 
         Raises:
-            UsageError: There are several, and none was named; or none has this name.
+            UsageError: No link has this name, or ``name`` is None and the configuration has several links.
         """
         if name is not None:
             return self.link(name)
         if len(self.links) != 1:
             raise UsageError(
-                "the configuration has several links, and this is done for one of them",
-                fix=f"name one: --link with one of {', '.join(link.name for link in self.links)}",
+                "the configuration has several links, but this command works on one",
+                fix=f"add --link with one of: {', '.join(link.name for link in self.links)}",
             )
         return self.links[0]

@@ -1,4 +1,4 @@
-"""``-s path=value``: changes to a configuration from the command line, in the notation in which faults name places."""
+"""Applies ``-s path=value`` from the command line to a configuration; paths are written as in faults."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _FIX = "write -s links[0].lanes=4, -s defaults.commit_interval=50ms or -s cluste
 
 def apply_override(root: Map, text: str) -> None:
     """
-    Set one value in the tree.
+    Sets one value in the tree.
 
-    Values of clusters and of Spark are plain texts; others are read as YAML, so that lists can be given.
+    Values under ``clusters`` and ``spark`` are plain texts; others are parsed as YAML, so that they can be lists.
 
     Raises:
-        UsageError: The text is no assignment, or a list has no such element.
+        UsageError: The text is not an assignment, or a list has no such element.
     """
     path, separator, value = text.partition("=")
     path = path.strip()
     if not separator or not path:
-        # what follows the path may be a password, behind a colon or a blank
+        # a password may follow the path, after a colon or a blank: do not show it
         named = _NO_PATH.split(path)[0]
-        raise UsageError(f"override {named[:60]!a} is no assignment", fix=_FIX)
+        raise UsageError(f"override {named[:60]!a} is not an assignment", fix=_FIX)
     steps = _steps(path)
     node: Node = root
     for step, following in zip(steps, [*steps[1:], None], strict=True):
@@ -54,7 +54,7 @@ def _steps(path: str) -> list[str | int]:
     for part in path.split("."):
         found = _STEP.fullmatch(part)
         if not found:
-            raise UsageError(f"override path {path[:60]!a} is not understood", fix=_FIX)
+            raise UsageError(f"override path {path[:60]!a} is not valid", fix=_FIX)
         steps.append(found[1])
         steps.extend(int(number) for number in re.findall(r"[0-9]+", found[2]))
     return steps
@@ -66,12 +66,12 @@ def _value(path: str, steps: list[str | int], value: str) -> Node:
     faults = Faults()
     node = parse_yaml(value.encode(), faults)
     if faults.faults:
-        raise UsageError(f"the value of override {path} is not understood", fix="quote it as in YAML")
+        raise UsageError(f"the value of override {path} is not valid YAML", fix="quote it as in YAML")
     return _without_lines(node) if value.strip() else Scalar("", plain=True)
 
 
 def _without_lines(node: Node) -> Node:
-    """A fault in an override stands on no line of the file."""
+    """Clears the line numbers: an override is on no line of the file."""
     node.line = 0
     for inner in (
         node.items if isinstance(node, Sequence) else (node.entries.values() if isinstance(node, Map) else ())

@@ -1,4 +1,4 @@
-"""``${env:NAME}`` and ``${file:/path}``: how secrets get into a configuration without standing in it."""
+"""Resolves ``${env:NAME}`` and ``${file:/path}``, which keep secrets out of the configuration file."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def has_reference(text: str) -> bool:
-    """Whether a text refers to the environment or to a file."""
+    """Returns True if a text refers to the environment or to a file."""
     return any(not found[1] for found in _REFERENCE.finditer(text))
 
 
 def resolve(place: Place, text: str, environ: Mapping[str, str]) -> str | None:
     """
-    The text with its references replaced; ``$${env:`` stands for a literal ``${env:``.
+    Returns the text with its references replaced; ``$${env:`` stands for a literal ``${env:``.
 
-    A reference that cannot be resolved becomes a fault, and the answer is None.  Faults name the variable or
-    the file, never what is in it.
+    Returns None and adds a fault if a reference cannot be resolved.  Faults name the variable or the file, never its
+    content.
     """
     pieces: list[str] = []
     complete = True
@@ -50,13 +50,13 @@ def resolve(place: Place, text: str, environ: Mapping[str, str]) -> str | None:
 
 def _variable(place: Place, name: str, environ: Mapping[str, str]) -> str | None:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        place.refuse(f"{quoted(name)} is no name of an environment variable", "write ${env:NAME}")
+        place.refuse(f"{quoted(name)} is not a name of an environment variable", "write ${env:NAME}")
         return None
     value = environ.get(name)
     if value is None:
         place.refuse(f"environment variable {name} is not set", f"set {name} before you start eomirror")
     elif "\0" in value:
-        place.refuse(f"environment variable {name} holds a NUL character", f"correct {name}")
+        place.refuse(f"environment variable {name} contains a NUL character", f"correct {name}")
         return None
     return value
 
@@ -67,12 +67,12 @@ def _file(place: Place, name: str) -> str | None:
         place.refuse(f"{quoted(name)} is not an absolute path", "write ${file:/path/to/secret}, without ..")
         return None
     try:
-        # not blocking: a named pipe must not hang a check
+        # non-blocking: a named pipe must not block a check
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode):
-                place.refuse(f"{quoted(name)} is no regular file", "name a file that holds the secret alone")
+                place.refuse(f"{quoted(name)} is not a regular file", "name a file with the secret only")
                 return None
             data = stream.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -84,7 +84,7 @@ def _file(place: Place, name: str) -> str | None:
     if status.st_mode & _OTHERS:
         place.faults.warn(
             place.path,
-            f"{quoted(name)} can be read by others (mode {stat.S_IMODE(status.st_mode):04o})",
+            f"other users can read {quoted(name)} (mode {stat.S_IMODE(status.st_mode):04o})",
             f"chmod 600 {Path(name).name}",
             place.node.line,
         )
@@ -93,13 +93,13 @@ def _file(place: Place, name: str) -> str | None:
 
 def _content(place: Place, name: str, data: bytes) -> str | None:
     try:
-        # some editors begin a file with a mark, which belongs to no password
+        # some editors write a byte order mark, which is not part of the password
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if len(data) > _MAX_FILE_BYTES or "\0" in text:
         place.refuse(
-            f"{quoted(name)} holds no text of at most 1 MiB", "name a UTF-8 file with the secret alone"
+            f"{quoted(name)} is not a text of at most 1 MiB", "name a UTF-8 file with the secret only"
         )
         return None
     return text.removesuffix("\n").removesuffix("\r")

@@ -1,8 +1,8 @@
 """
-Which client properties belong to the user, and which are ours (rule 12). Pure.
+Rules for client properties: those that users may set, and those that the mirror sets (EO-12). Pure.
 
-What makes a mirror exactly-once is not a matter of taste: a configuration that asks for something else is
-refused before anything connects.  The same table gives the values that `clients` forces.
+Properties that exactly-once depends on cannot be changed: a configuration that sets another value is refused before
+anything connects.  `clients` forces the values of the same table.
 """
 
 from __future__ import annotations
@@ -40,48 +40,48 @@ CONSUMER_FORCED: Mapping[str, str] = {
 PRODUCER_FORCED: Mapping[str, str] = {
     "enable.idempotence": "true",
     "acks": "all",
-    "allow.auto.create.topics": "false",  # a deleted target topic must not come back empty by itself (rule 5)
+    "allow.auto.create.topics": "false",  # a broker must not recreate a deleted target topic as an empty one (EO-5)
 }
 
 _REASONS = {
-    "isolation.level": "the mirror reads what is committed, and nothing else",
-    "enable.auto.commit": "positions are committed in the target, in the data's own transaction",
-    "enable.auto.offset.store": "positions are committed in the target, in the data's own transaction",
-    "check.crcs": "a broken batch must not be mirrored as if it were whole",
+    "isolation.level": "the mirror reads committed records only",
+    "enable.auto.commit": "positions are committed on the target, in the transaction of the records",
+    "enable.auto.offset.store": "positions are committed on the target, in the transaction of the records",
+    "check.crcs": "a corrupt batch must not be mirrored",
     "auto.offset.reset": "a lost position must stop the topic, not skip or repeat records",
-    "enable.partition.eof": "the end of a partition is how the mirror knows that it has caught up",
+    "enable.partition.eof": "the mirror needs the event to detect that it has caught up",
     "allow.auto.create.topics": "the mirror creates topics itself, with the source's settings",
     "enable.idempotence": "without it a retried request writes records twice",
-    "acks": "a record that one replica holds can be lost after it was acknowledged",
+    "acks": "a record that only the leader has stored can be lost after its acknowledgement",
 }
 
 # spellings of the same properties, and of the same values
 _ALIASES = {"request.required.acks": "acks", "auto.commit.enable": "enable.auto.commit"}
 _VALUES = {("acks", "-1"): "all", ("enable.auto.commit", "0"): "false"}
 
-# property -> why it is ours, and what to use instead
+# property -> why the mirror sets it, and what to use instead
 _OURS: Mapping[str, tuple[str, str]] = {
     "transactional.id": (
-        "the mirror names its transactions, so that a newer attempt fences an older one",
+        "the mirror chooses transactional ids so that a newer attempt fences an older one",
         "",
     ),
     "transaction.timeout.ms": ("the mirror sets it", "set `transaction_timeout` of the link"),
-    "group.id": ("the mirror is in no consumer group: positions live in the target", ""),
-    "group.instance.id": ("the mirror is in no consumer group: positions live in the target", ""),
-    "group.protocol": ("the mirror is in no consumer group: positions live in the target", ""),
-    "client.id": ("the mirror sets it to eomirror.LINK.ROLE, by which brokers' logs and quotas know it", ""),
-    "metadata.broker.list": ("it is another word for bootstrap.servers", "write bootstrap.servers"),
+    "group.id": ("the mirror uses no consumer group: it stores positions on the target", ""),
+    "group.instance.id": ("the mirror uses no consumer group: it stores positions on the target", ""),
+    "group.protocol": ("the mirror uses no consumer group: it stores positions on the target", ""),
+    "client.id": ("the mirror sets it to eomirror.LINK.ROLE, for brokers' logs and quotas", ""),
+    "metadata.broker.list": ("it is an alias of bootstrap.servers", "write bootstrap.servers"),
     "plugin.library.paths": ("it loads foreign code into every process of the mirror", ""),
     "interceptors": ("it runs foreign code in every process of the mirror", ""),
     "statistics.interval.ms": ("the mirror reads statistics itself", "use the mirror's own metrics"),
-    "enabled_events": ("the mirror takes the client's events itself", ""),
-    "log.queue": ("the mirror takes the client's log itself", ""),
-    "enable.gapless.guarantee": ("it ends a lane where the mirror would recover", ""),
-    "delivery.report.only.error": ("the mirror accounts for every record (rule 7)", ""),
-    "opaque": ("it is for programs", ""),
+    "enabled_events": ("the mirror handles the client's events itself", ""),
+    "log.queue": ("the mirror handles the client's log itself", ""),
+    "enable.gapless.guarantee": ("it ends a lane in cases from which the mirror recovers", ""),
+    "delivery.report.only.error": ("the mirror accounts for every record (EO-7)", ""),
+    "opaque": ("only programs can use it", ""),
 }
 
-# settings with which librdkafka makes or asks for tokens itself
+# settings with which librdkafka creates or requests tokens itself
 _TOKENS: Mapping[str, tuple[str, ...]] = {
     "sasl.oauthbearer.method": ("oidc",),
     "enable.sasl.oauthbearer.unsecure.jwt": ("true", "t", "1"),
@@ -91,7 +91,7 @@ _VERIFICATION = "enable.ssl.certificate.verification"
 _IDENTIFICATION = "ssl.endpoint.identification.algorithm"
 _TOKEN_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  the name of a property
 
-#: Properties of other Kafka clients, and what librdkafka calls them.
+#: Properties of other Kafka clients, and librdkafka's counterparts.
 ADVICE: Mapping[str, str] = {
     "sasl.jaas.config": "librdkafka has no JAAS: set sasl.username and sasl.password",
     "sasl.login.callback.handler.class": "use sasl.oauthbearer.method: oidc, or oauth_cb: MODULE:FUNCTION",
@@ -106,7 +106,7 @@ ADVICE: Mapping[str, str] = {
     "fetch.max.wait.ms": "librdkafka calls it fetch.wait.max.ms",
     "buffer.memory": "librdkafka calls it queue.buffering.max.kbytes",
     "max.request.size": "librdkafka calls it message.max.bytes",
-    "max.block.ms": "remove it; the mirror bounds its own waiting",
+    "max.block.ms": "remove it; the mirror sets its own time-outs",
     "send.buffer.bytes": "librdkafka calls it socket.send.buffer.bytes",
     "receive.buffer.bytes": "librdkafka calls it socket.receive.buffer.bytes",
     "request.timeout.ms": "for all requests librdkafka has socket.timeout.ms",
@@ -120,54 +120,57 @@ ADVICE: Mapping[str, str] = {
 
 def property_fault(key: str, value: str | Secret) -> tuple[str, str]:
     """
-    Why a client property is refused, and what to do instead; empty texts when it is not.
+    Returns why a client property is refused, and the fix; empty texts if it is accepted.
 
-    Only what the mirror itself needs is decided here; whether librdkafka knows the property is asked of
-    librdkafka (`eomirror.kafka.client_check`).
+    Checks the mirror's own rules only; `eomirror.kafka.client_check` lets librdkafka check names and values.
     """
     name = _ALIASES.get(key, key)
     if name in _OURS:
         why, instead = _OURS[name]
-        return f"it cannot be set: {why} (rule 12)", instead or "remove it"
+        return f"it cannot be set: {why} (EO-12)", instead or "remove it"
     if key == OAUTH_CB:
         return function_fault(value)
     if key.endswith("_cb") or key.startswith("on_") or key in ("default.topic.config", "default_topic_conf"):
-        return "it is for programs and cannot be set in a file", "remove it"
+        return "only programs can set it, not a file", "remove it"
     forced = CONSUMER_FORCED.get(name) or PRODUCER_FORCED.get(name)
     if forced is not None:
         given = "" if isinstance(value, Secret) else value.strip().lower()
         if _VALUES.get((name, given), given) != forced:
             shown = "this value" if isinstance(value, Secret) else quoted(value)
             instead = (
-                "say `start: latest` on the link" if (name, given) == ("auto.offset.reset", "latest") else ""
+                "set `start: latest` on the link" if (name, given) == ("auto.offset.reset", "latest") else ""
             )
             return (
-                f"{shown} is refused: {_REASONS[name]} (rule 12)",
+                f"{shown} is refused: {_REASONS[name]} (EO-12)",
                 f"remove it; the mirror sets {forced}" + (f"; {instead}" if instead else ""),
             )
     if key == "debug":
-        # as librdkafka reads them: in any case, and with a sign before them
+        # librdkafka accepts contexts in any case, with a sign before them
         contexts = {part.strip().lstrip("+-").lower() for part in str(value).split(",")}
         if isinstance(value, Secret) or contexts & {"security", "all"}:
-            return "its contexts `security` and `all` write credentials into the log", "name other contexts"
+            return "its contexts `security` and `all` write credentials to the log", "use other contexts"
     if key in ADVICE and key != "request.timeout.ms":
         return "this is a property of another Kafka client", ADVICE[key]
     return "", ""
 
 
 def cluster_conflict(properties: Mapping[str, str | Secret]) -> tuple[str, str, str] | None:
-    """Which property of a cluster cannot stand beside the others: (key, message, fix); None when all can."""
+    """Returns a property that conflicts with others of its cluster: (key, message, fix); None without a conflict."""
     if OAUTH_CB not in properties:
         return None
     given = {key: str(properties.get(key, "")).strip().lower() for key in _TOKENS}
     for key, value in _TOKENS.items():
         if given[key] in value:
-            return OAUTH_CB, f"{key} says that tokens come from elsewhere", f"remove {key}, or this"
+            return (
+                OAUTH_CB,
+                f"conflicts with {key}: only one of them can provide tokens",
+                "remove one of them",
+            )
     return None
 
 
 def cluster_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, str, str]]:
-    """What is odd about a cluster's properties together: (key, message, fix)."""
+    """Returns warnings about a cluster's properties: (key, message, fix)."""
     found = []
     protocol = str(properties.get("security.protocol", "plaintext")).lower()
     sasl = [
@@ -183,7 +186,7 @@ def cluster_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, st
         found.append(
             (
                 sasl[0],
-                f"it is without effect while security.protocol is {protocol}",
+                f"it has no effect while security.protocol is {protocol}",
                 "set security.protocol: SASL_SSL",
             )
         )
@@ -191,31 +194,31 @@ def cluster_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, st
         protocol == "sasl_plaintext"
         and str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", ""))).upper() == "PLAIN"
     ):
-        found.append(("security.protocol", "the password is sent in the clear", "use SASL_SSL"))
+        found.append(("security.protocol", "the password is sent unencrypted", "use SASL_SSL"))
     return [*found, *login_advice(properties)]
 
 
 def login_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, str, str]]:
     """
-    Returns what lets others in between read or change what is sent: (key, message, fix).
+    Returns warnings about properties that allow a man in the middle: (key, message, fix).
 
     Args:
-        properties: Of a cluster, or of its consumers or producers.
+        properties: Properties of a cluster, or of its consumers or producers.
     """
     found = []
     if _plain(properties, _VERIFICATION) in ("false", "f", "0"):
-        found.append((_VERIFICATION, "anybody in between can read and change what is sent", "remove it"))
+        found.append((_VERIFICATION, "a man in the middle can read and change all traffic", "remove it"))
     if _plain(properties, _IDENTIFICATION) == "none":
         found.append(
             (
                 _IDENTIFICATION,
-                "the broker's name is not compared with its certificate, so that others in between can pose as it",
-                "remove it, and have the brokers' certificates name the hosts that they advertise",
+                "the broker's host name is not checked against its certificate, so others can impersonate the broker",
+                "remove it, and issue broker certificates for the advertised host names",
             )
         )
     if _is_sent_in_clear(_plain(properties, _TOKEN_ENDPOINT)):
         found.append(
-            (_TOKEN_ENDPOINT, "the client's secret and its tokens are sent in the clear", "use https://")
+            (_TOKEN_ENDPOINT, "the client's secret and its tokens are sent unencrypted", "use https://")
         )
     return found
 
@@ -226,7 +229,7 @@ def _plain(properties: Mapping[str, str | Secret], key: str) -> str:
 
 
 def _is_sent_in_clear(url: str) -> bool:
-    """Whether a URL is plain http, to another machine than this."""
+    """Returns True if a URL is plain http to another machine."""
     if not url.startswith("http://"):
         return False
     try:

@@ -22,7 +22,7 @@ _VALUE = {"type": ["string", "number", "boolean"]}
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12) that editors use; `load_config` checks more than a schema can say."""
+    """Returns the schema (draft 2020-12) for editors; `load_config` checks more than a schema can express."""
     link = {key.name: {**key.schema, "description": key.text} for key in LINK_KEYS.values()}
     shared = {key.name: link[key.name] for key in LINK_KEYS.values() if key.shareable}
     properties = {"type": "object", "additionalProperties": _VALUE}
@@ -45,11 +45,11 @@ def json_schema() -> dict[str, Any]:
                     "properties": {
                         "bootstrap.servers": {
                             "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                            "description": "First brokers to ask, HOST:PORT.",
+                            "description": "Bootstrap brokers, HOST:PORT.",
                         },
                         OAUTH_CB: {
                             "type": "string",
-                            "description": "MODULE:FUNCTION that gives tokens for OAUTHBEARER.",
+                            "description": "MODULE:FUNCTION that returns tokens for OAUTHBEARER.",
                         },
                         "consumer": {**properties, "description": "Properties of consumers only."},
                         "producer": {**properties, "description": "Properties of producers only."},
@@ -60,7 +60,7 @@ def json_schema() -> dict[str, Any]:
             "links": {
                 "type": "array",
                 "minItems": 1,
-                "description": "What is mirrored from where to where.",
+                "description": "Links: source, target and topics of each direction of mirroring.",
                 "items": {
                     "type": "object",
                     "required": ["source", "target"],
@@ -70,7 +70,7 @@ def json_schema() -> dict[str, Any]:
             },
             "defaults": {
                 "type": "object",
-                "description": "Settings for links that do not say otherwise.",
+                "description": "Default settings of all links.",
                 "additionalProperties": False,
                 "properties": shared,
             },
@@ -134,7 +134,7 @@ Spark's workers must be able to import the module: it is installed, on PYTHONPAT
 with `--py-files`. A program that calls `load_config` with plain values may pass the function itself, if it is
 defined at the top level of such a module.
 
-Properties on which exactly-once rests cannot be set (rule 12). These values are fixed:
+Properties that exactly-once depends on cannot be set (EO-12). These values are fixed:
 
 """
 
@@ -279,7 +279,7 @@ machine can read. Write `@/path/to/file` there, with a file of options that exis
 
 
 def reference_page() -> str:
-    """The reference page in Markdown."""
+    """Returns the reference page in Markdown."""
     forced = {**CONSUMER_FORCED, **PRODUCER_FORCED}
     fixed = "".join(f"- `{key}={value}`\n" for key, value in forced.items())
     rows = "".join(
@@ -294,7 +294,7 @@ def _cell(text: str) -> str:
 
 
 def write_documents(folder: Path) -> None:
-    """Write both documents into ``folder``."""
+    """Writes both documents to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "eomirror.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n")
     (folder / "configuration.md").write_text(reference_page())

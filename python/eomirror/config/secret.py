@@ -1,4 +1,4 @@
-"""Text that must never be seen: it renders as stars everywhere, and is read only on purpose. Pure."""
+"""Secret text: renders as stars everywhere and is revealed only explicitly. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["MASK", "Secret", "is_secret_key", "shows_secret"]
 
 MASK = "***"
 
-# public certificates match `pem` too: masking one too many costs nothing
+# `pem` also matches public certificates: masking those is harmless
 _SECRET_KEY = re.compile(
     r"passw|secret|token|jaas|credential|passphrase|keytab|pem$|(^|[._-])key$|account\.key|oauthbearer\.config",
     re.IGNORECASE,
 )
-# a value that names a secret itself, as -Djavax.net.ssl.keyStorePassword=... among Java options, or a URL with one
+# a value that contains a secret, such as -Djavax.net.ssl.keyStorePassword=... in Java options, or a URL with a password
 _SHOWS = re.compile(
     r"(passw(or)?d|secret|token|credentials?|passphrase)\w*\s*[=:]|://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE
 )
@@ -23,12 +23,12 @@ class Secret:
     """
     A text that renders as ``***`` in repr, str, format and error messages.
 
-    It can be pickled; it cannot be turned into JSON, so that a place which forgot to mask fails loudly.
+    It can be pickled but not serialized to JSON, so that code which forgot to mask it fails.
 
     Args:
         text: The secret.
-        reference: The setting as it was written, with ``${env:NAME}`` or ``${file:/path}`` in it; empty when the
-            secret itself stands in the configuration.
+        reference: The setting as written, with ``${env:NAME}`` or ``${file:/path}``; empty if the configuration
+            contains the secret itself.
     """
 
     __slots__ = ("_text", "reference")
@@ -38,7 +38,7 @@ class Secret:
         self.reference = reference
 
     def reveal(self) -> str:
-        """The text itself: only for the dictionary that a client library gets."""
+        """Returns the secret text; only for the properties of a client library."""
         return self._text
 
     def __repr__(self) -> str:
@@ -61,10 +61,10 @@ class Secret:
 
 
 def shows_secret(value: str) -> bool:
-    """Whether a value holds a secret by what it says, whatever its property is called."""
+    """Returns True if a value contains a secret, whatever the name of its property."""
     return _SHOWS.search(value) is not None
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether the value of a property is a secret by the property's name."""
+    """Returns True if the name of a property says that its value is a secret."""
     return _SECRET_KEY.search(key) is not None

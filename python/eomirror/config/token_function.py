@@ -1,12 +1,11 @@
 """
-A user's own source of tokens for OAUTHBEARER: ``oauth_cb: module:function`` in a cluster's section.
+Loads a user's token function for OAUTHBEARER: ``oauth_cb: module:function`` in a cluster's section.
 
-A function cannot stand in a file, and Spark's workers must have it too.  So the configuration holds its name, and
-every process that logs in imports it: the module has to be importable by the driver and by the workers.
+A file cannot contain a function, and Spark's workers need it too.  So the configuration contains its name, and every
+process that logs in imports it: driver and workers must be able to import the module.
 
-It is called as confluent-kafka calls its own ``oauth_cb``, with the text of ``sasl.oauthbearer.config``, and gives a
-token and the time at which that expires (seconds since 1970); and, if it likes, a principal and SASL extensions
-(KIP-342).
+Its signature is that of confluent-kafka's ``oauth_cb``: it gets the text of ``sasl.oauthbearer.config`` and returns a
+token and its expiry time (seconds since 1970), optionally followed by a principal and SASL extensions (KIP-342).
 """
 
 from __future__ import annotations
@@ -24,24 +23,23 @@ if TYPE_CHECKING:
 
 __all__ = ["OAUTH_CB", "TokenFunction", "function_fault", "name_of"]
 
-#: The property, as confluent-kafka calls it.
+#: Name of the property, as in confluent-kafka.
 OAUTH_CB = "oauth_cb"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 _IMPORTABLE = (
-    "write MODULE:FUNCTION, of a module that the driver and Spark's workers can import: installed, on PYTHONPATH, "
-    "or given to spark-submit with --py-files"
+    "write MODULE:FUNCTION, with a module that the driver and Spark's workers can import: installed, on PYTHONPATH, "
+    "or passed to spark-submit with --py-files"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFunction:
     """
-    A function that gives tokens, imported in this process.
+    A token function, imported in this process.
 
     Attributes:
         name: ``module:function``.
-        function: What was imported.
     """
 
     name: str
@@ -50,27 +48,27 @@ class TokenFunction:
     @classmethod
     def load(cls, name: str) -> TokenFunction:
         """
-        Import a function.
+        Imports a function.
 
         Args:
             name: ``module:function``.
 
         Raises:
-            ClusterError: There is none of this name, or its module cannot be imported.
+            ClusterError: The module cannot be imported, or has no such function.
         """
         if not _NAME.fullmatch(name):
-            raise ClusterError(f"{OAUTH_CB} is no name of a function", fix=_IMPORTABLE)
+            raise ClusterError(f"{OAUTH_CB} is not of the form MODULE:FUNCTION", fix=_IMPORTABLE)
         module, _, path = name.partition(":")
         try:
             found = attrgetter(path)(importlib.import_module(module))
         except Exception as raised:  # noqa: BLE001  whatever a foreign module raises while it is imported
-            # the text may hold what it was to hide
+            # the text of the exception may contain a secret
             raise ClusterError(
                 f"{OAUTH_CB}: {name} cannot be imported ({type(raised).__name__})", fix=_IMPORTABLE
             ) from None
         if not callable(found):
             raise ClusterError(
-                f"{OAUTH_CB}: {name} is a {type(found).__name__}, no function", fix=_IMPORTABLE
+                f"{OAUTH_CB}: {name} is a {type(found).__name__}, not a function", fix=_IMPORTABLE
             )
         return cls(name, found)
 
@@ -79,7 +77,7 @@ class TokenFunction:
 
     def __call__(self, config: str) -> tuple[str, float, str, dict[str, str]]:
         """
-        Ask for a token: its text, when it expires, a principal and SASL extensions.
+        Calls the function; returns token, expiry time (seconds since 1970), principal and SASL extensions.
 
         Args:
             config: ``sasl.oauthbearer.config``.
@@ -91,20 +89,17 @@ class TokenFunction:
 
 
 def function_fault(value: object) -> tuple[str, str]:
-    """What is wrong with a name, and what would be right, without importing anything; empty texts for nothing."""
+    """Checks a name without importing it; returns message and fix, or empty texts."""
     if isinstance(value, str) and _NAME.fullmatch(value):
         return "", ""
-    return "this is no name of a function", _IMPORTABLE
+    return "not of the form MODULE:FUNCTION", _IMPORTABLE
 
 
 def name_of(function: Callable[..., object]) -> str | None:
     """
-    The name by which other processes find a function; None where they cannot.
+    Returns the name by which other processes can import a function; None if they cannot.
 
-    A lambda, a function within a function, a bound method and all of ``__main__`` exist in one process only.
-
-    Args:
-        function: What a program gave as plain value.
+    A lambda, a nested function, a bound method and functions of ``__main__`` exist in one process only.
     """
     module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     name = f"{module}:{path}"

@@ -1,7 +1,7 @@
 """
-Parsers of single settings: a node in, a typed value out, or a fault and None.
+Parsers of single settings: each returns a typed value, or adds a fault and returns None.
 
-Each parser takes a `Place`, which knows the node and its path.
+Each parser takes a `Place`, which has the node and its path.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHOWN = 60
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-# 1973: seconds since 1970, and dates without dashes, are smaller numbers for a long time to come
+# 1973: seconds since 1970, and dates without dashes, are smaller numbers
 _FIRST_PLAIN_MS = 100_000_000_000
 #: 9999-12-31, the last year that ISO 8601 writes with four digits
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
 
 
 def quoted(text: str) -> str:
-    """A value as messages show it: short, ASCII, control characters escaped."""
+    """Returns a value for messages: short, ASCII, control characters escaped."""
     return ascii(text if len(text) <= _SHOWN else f"{text[:50]}...")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node, where it stands, and where to complain."""
+    """A node with its path, and the collector of its faults."""
 
     node: Node
     path: str
     faults: Faults
 
     def refuse(self, message: str, fix: str = "") -> None:
-        """Note a fault here."""
+        """Adds a fault at this node."""
         self.faults.add(self.path, message, fix, self.node.line)
 
     def below(self, node: Node, step: str) -> Place:
-        """A place inside of this one."""
+        """Returns the place of a child node."""
         return Place(node, f"{self.path}{step}", self.faults)
 
     def text(self, fix: str) -> str | None:
-        """The single value that stands here."""
+        """Returns the text of a single value; adds a fault for any other node."""
         if isinstance(self.node, Scalar) and not self.node.is_null:
             return self.node.text
         self.refuse(f"this is {kind_of(self.node)}", fix)
@@ -74,7 +74,7 @@ Parser = Callable[[Place], Any]
 
 
 def duration(*, least: float, most: float, example: str) -> Parser:
-    """Seconds, written with a unit: ms, s, m or h."""
+    """Returns a parser of durations with a unit (ms, s, m, h) into seconds."""
 
     def parse(place: Place) -> float | None:
         fix = f"write a number with ms, s, m or h, such as {example}"
@@ -83,7 +83,7 @@ def duration(*, least: float, most: float, example: str) -> Parser:
             return None
         found = _DURATION.fullmatch(text.strip())
         if not found:
-            unit = " has no unit" if re.fullmatch(r"\d+(\.\d+)?", text) else " is no duration"
+            unit = " has no unit" if re.fullmatch(r"\d+(\.\d+)?", text) else " is not a duration"
             place.refuse(f"{quoted(text)}{unit}", fix)
             return None
         seconds = float(found[1]) * _UNITS[found[2]]
@@ -99,7 +99,7 @@ def duration(*, least: float, most: float, example: str) -> Parser:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds as one would write them in the file."""
+    """Returns seconds in the notation of the file, such as ``100ms``."""
     milliseconds = round(seconds * 1000)
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if milliseconds and milliseconds % size == 0:
@@ -108,7 +108,7 @@ def duration_text(seconds: float) -> str:
 
 
 def integer(*, least: int, most: int) -> Parser:
-    """A whole number."""
+    """Returns a parser of whole numbers."""
 
     def parse(place: Place) -> int | None:
         fix = f"write a whole number from {least} to {most}"
@@ -116,7 +116,7 @@ def integer(*, least: int, most: int) -> Parser:
         if text is None:
             return None
         if not re.fullmatch(r"-?[0-9]{1,20}", text) or not least <= int(text) <= most:
-            place.refuse(f"{quoted(text)} does not fit", fix)
+            place.refuse(f"{quoted(text)} is not in range", fix)
             return None
         return int(text)
 
@@ -124,13 +124,13 @@ def integer(*, least: int, most: int) -> Parser:
 
 
 def choice(*words: str) -> Parser:
-    """One of a few words; ``on`` and ``off`` are words too."""
+    """Returns a parser of one of ``words``; ``on`` and ``off`` are words, not booleans."""
 
     def parse(place: Place) -> str | None:
         fix = f"choose one of: {', '.join(words)}"
         text = place.text(fix)
         if text is not None and text not in words:
-            place.refuse(f"{quoted(text)} is not known", fix)
+            place.refuse(f"{quoted(text)} is not a valid value", fix)
             return None
         return text
 
@@ -138,17 +138,17 @@ def choice(*words: str) -> Parser:
 
 
 def flag(place: Place) -> bool | None:
-    """A truth."""
+    """Parses a boolean."""
     fix = "write true or false"
     text = place.text(fix)
     if text is not None and text.lower() not in {"true", "false"}:
-        place.refuse(f"{quoted(text)} is neither", fix)
+        place.refuse(f"{quoted(text)} is not a boolean", fix)
         return None
     return None if text is None else text.lower() == "true"
 
 
 def word(place: Place) -> str | None:
-    """An alias or a link's name: part of topic names, without a dot."""
+    """Parses an alias or a link's name: part of topic names, without a dot."""
     fix = "use letters, digits, '_' and '-'"
     text = place.text(fix)
     if text is not None and not _WORD.fullmatch(text):
@@ -158,7 +158,7 @@ def word(place: Place) -> str | None:
 
 
 def _texts(place: Place, fix: str) -> list[tuple[Place, str]] | None:
-    """The texts of a list; a single value counts as a list of one."""
+    """Returns the texts of a list; a single value counts as a list of one."""
     if isinstance(place.node, Scalar) and not place.node.is_null:
         return [(place, place.node.text)]
     if not isinstance(place.node, Sequence):
@@ -173,7 +173,7 @@ def _texts(place: Place, fix: str) -> list[tuple[Place, str]] | None:
 
 
 def patterns(*, may_be_empty: bool) -> Parser:
-    """Full-match regular expressions."""
+    """Returns a parser of full-match regular expressions."""
 
     def parse(place: Place) -> tuple[str, ...] | None:
         texts = _texts(place, 'write a list of regular expressions, such as ["orders", "pay.*"]')
@@ -197,21 +197,23 @@ def _check_pattern(place: Place, text: str) -> None:
             fix = "look-around is not supported (matching takes linear time); use `exclude` instead"
         elif text.startswith("*"):
             fix = f"write {quoted('.' + text)}: these are regular expressions, not file patterns"
-        place.refuse(f"{quoted(text)} is no regular expression: {problem}", fix)
+        place.refuse(f"{quoted(text)} is not a regular expression: {problem}", fix)
     elif "," in text and "{" not in text:
-        place.refuse(f"{quoted(text)} holds a comma, which no name has", "write a list: [first, second]")
+        place.refuse(
+            f"{quoted(text)} contains a comma, which names do not have", "write a list: [first, second]"
+        )
 
 
 _NAMING_FIX = "write prefix, identity, {pattern: ...}, {match: ..., to: ...} or {map: {old: new}}"
 
 
 def naming(place: Place) -> Naming | None:
-    """The naming policy in any of its forms."""
+    """Parses the naming policy."""
     node = place.node
     if isinstance(node, Scalar):
         if node.text in ("prefix", "identity"):
             return Naming(node.text)
-        place.refuse(f"{quoted(node.text)} is not known", _NAMING_FIX)
+        place.refuse(f"{quoted(node.text)} is not a naming policy", _NAMING_FIX)
         return None
     policy = _naming_of(place, node) if isinstance(node, Map) else None
     if policy is None:
@@ -220,7 +222,7 @@ def naming(place: Place) -> Naming | None:
         return None
     message, fix = naming_fault(policy)
     if not message and policy.kind == "match" and (problem := pattern_fault(policy.match)):
-        message, fix = f"`match` is no regular expression: {problem}", "correct the expression"
+        message, fix = f"`match` is not a regular expression: {problem}", "correct the expression"
     if message:
         place.refuse(message, fix)
         return None
@@ -243,12 +245,12 @@ def _naming_of(place: Place, node: Map) -> Naming | None:
             for old, new in names.entries.items()
         ]
         return Naming("map", names=tuple((old, new) for old, new in pairs if new is not None))
-    place.refuse("this mapping is no naming policy", _NAMING_FIX)
+    place.refuse("this mapping is not a naming policy", _NAMING_FIX)
     return None
 
 
 def forward(place: Place) -> str | tuple[str, ...] | None:
-    """``auto``, ``local`` or a list of aliases."""
+    """Parses ``auto``, ``local`` or a list of aliases."""
     fix = "write auto, local, or a list of aliases"
     if isinstance(place.node, Scalar):
         return choice("auto", "local")(place)  # type: ignore[no-any-return]  # a parser of words
@@ -262,7 +264,7 @@ def forward(place: Place) -> str | tuple[str, ...] | None:
 
 
 def start(place: Place) -> str | int | None:
-    """``earliest``, ``latest``, milliseconds since 1970, or an ISO 8601 time with its offset from UTC."""
+    """Parses ``earliest``, ``latest``, milliseconds since 1970, or an ISO 8601 time with its offset from UTC."""
     fix = "write earliest, latest, 2026-01-31T12:00:00Z, or milliseconds since 1970"
     text = place.text(fix)
     if text is None or text in ("earliest", "latest"):
@@ -283,13 +285,11 @@ def start(place: Place) -> str | int | None:
         except ValueError:
             when = None
         if when is not None and when.tzinfo is None:
-            place.refuse(
-                f"{quoted(text)} does not say its time zone", f"append Z for UTC: {quoted(text + 'Z')}"
-            )
+            place.refuse(f"{quoted(text)} has no time zone", f"append Z for UTC: {quoted(text + 'Z')}")
             return None
         if when is not None:
             moment = round(when.timestamp() * 1000)
     if moment is None or not 0 < moment <= _LAST_TIMESTAMP_MS:
-        place.refuse(f"{quoted(text)} is no point in time", fix)
+        place.refuse(f"{quoted(text)} is not a valid time", fix)
         return None
     return moment

@@ -1,8 +1,8 @@
 """
-Explains to a person why a file is no YAML, and what to change.
+Explains errors of the YAML parser, with a fix.
 
-The parser tells which token it did not expect, which seldom names the mistake.  Texts of the file never reach a fault
-from here: what stands at a broken place may be a password.
+The parser reports the unexpected token, which is seldom the mistake.  Faults of this module never quote the file,
+because the text at the fault may be a password.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["YamlFault", "explain_yaml_error"]
 
-_QUOTE = "quote a value that starts with one of & * ! % @ ` or that holds ': ' or ' #'"
+_QUOTE = "quote a value that starts with one of & * ! % @ ` or contains ': ' or ' #'"
 _FLOWS = {"while parsing a flow sequence": ("[", "]"), "while parsing a flow mapping": ("{", "}")}
 _TAB = "found character '\\t' that cannot start any token"
 
 
 class YamlFault(NamedTuple):
     """
-    Why a file is no YAML.
+    A YAML syntax error.
 
     Attributes:
-        message: What is wrong.
-        fix: What would be right.
-        line: Where, from 1; 0 when the parser does not tell.
+        line: Line in the file, from 1; 0 if unknown.
     """
 
     message: str
@@ -37,11 +35,11 @@ class YamlFault(NamedTuple):
 
 def explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     """
-    Returns the mistake behind an error of the parser.
+    Returns the probable mistake behind an error of the parser.
 
     Args:
-        error: What the parser said.
-        text: The file.
+        error: Error of the parser.
+        text: Content of the file.
     """
     context, problem = error.context or "", error.problem or ""
     at = error.problem_mark or error.context_mark
@@ -50,14 +48,14 @@ def explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     if problem == _TAB and at is not None:
         if not text.splitlines()[at.line][: at.column].strip():
             return YamlFault(
-                "the line begins with a tab", "indent with spaces; YAML allows no tabs there", line
+                "the line starts with a tab", "indent with spaces; YAML allows no tabs there", line
             )
-        return YamlFault("a tab stands between two values", "write a space instead", line)
+        return YamlFault("there is a tab between two values", "write a space instead", line)
     if context in _FLOWS:
         opened, closed = _FLOWS[context]
         if line != begun:
             return YamlFault(
-                f"the {opened} of line {begun} is not closed where line {line} begins",
+                f"the {opened} of line {begun} is not closed before line {line}",
                 f"close it with {closed}",
                 begun,
             )
@@ -65,7 +63,7 @@ def explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
             f"a comma or the closing {closed} is missing", f"write {opened}one, two{closed}", line
         )
     if context == "while scanning a quoted scalar":
-        return YamlFault("a quote begins here and is never closed", "close the quote", begun)
+        return YamlFault("a quote starts here and is not closed", "close the quote", begun)
     for words, message, fix in _BY_PROBLEM:
         if problem.startswith(words):
             return YamlFault(message, fix, begun if words == _NO_COLON else line)
@@ -76,13 +74,13 @@ _NO_COLON = "could not find expected ':'"
 _BY_PROBLEM = (
     (
         "mapping values are not allowed here",
-        "a key cannot stand here",
-        "indent the line as its neighbours, write a blank behind each ':', and quote a value that holds ': '",
+        "a key is not allowed here",
+        "indent the line like its neighbours, write a blank after each ':', and quote a value that contains ': '",
     ),
     (
         "expected <block end>",
-        "the line is not indented as those before it",
-        "begin keys of one mapping, and the '-' of one list, in the same column",
+        "the line is not indented like the lines before it",
+        "start the keys of a mapping, and the '-' of a list, in the same column",
     ),
     (
         _NO_COLON,
@@ -91,18 +89,18 @@ _BY_PROBLEM = (
     ),
     (
         "expected the node content, but found '<stream end>'",
-        "the file ends where a value belongs",
+        "the file ends where a value is expected",
         "write the value, and close each [ and {",
     ),
     (
         "expected the node content, but found",
-        "a bracket or a comma stands where a value belongs",
+        "there is a bracket or a comma where a value is expected",
         "remove it, or write the value",
     ),
 )
 
 
 def _harmless(context: str, problem: str) -> str:
-    """The parser's complaint without what it found: names of tags and aliases may be pieces of a password."""
+    """Returns the parser's error without quoted texts: names of tags and aliases may be parts of a password."""
     text = ", ".join(part for part in (context, problem) if part)
     return re.sub(r"'[^']{2,}'|\"[^\"]{2,}\"", "'...'", " ".join(text.split()))

@@ -1,1 +1,1 @@
-"""The records and names that stand in Kafka: one wire type a file."""
+"""Formats and names of the records that eomirror stores in Kafka: one type per module. Pure."""

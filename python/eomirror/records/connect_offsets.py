@@ -1,16 +1,16 @@
 """
-What Kafka Connect keeps for MirrorMaker 2 on the target: source offsets, and how many tasks there are. Pure.
+Records of Kafka Connect for MirrorMaker 2 on the target: source offsets and the number of tasks. Pure.
 
-Facts from Apache Kafka 4.3, connect/runtime (OffsetStorageWriter.java, KafkaConfigBackingStore.java) and from topics
-that a real MM2 has written::
+Source: Apache Kafka 4.3, connect/runtime (OffsetStorageWriter.java, KafkaConfigBackingStore.java), and topics that a
+real MM2 has written::
 
     topic             key                                                                  value
     mm2-offsets.S...  ["MirrorSourceConnector",{"cluster":"S","partition":0,"topic":"t"}]  {"offset":118}
     mm2-configs.S...  tasks-fencing-MirrorSourceConnector                                  {"task-count":2}
 
-The offset is that of the last record that was mirrored, not the next one.  The key is JSON whose order of fields is
-nobody's promise, so it is read, not compared.  With exactly-once (KIP-618) a task's transactional.id is
-``GROUP-CONNECTOR-TASK``, and a leader publishes the count of tasks before it starts them.
+The offset is that of the last mirrored record, not the next one.  The key is JSON without a guaranteed order of fields,
+so it is parsed, not compared.  With exactly-once (KIP-618) a task's transactional.id is ``GROUP-CONNECTOR-TASK``, and a
+leader publishes the number of tasks before it starts them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _WORD = 0xFFFFFFFF
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mm2Flow:
     """
-    Where one flow of MirrorMaker 2 keeps what it knows; the defaults are those of its dedicated mode.
+    Names of one MirrorMaker 2 flow and of its state.
 
     Attributes:
-        source: Alias of the source cluster, as MM2 calls it.
-        target: Alias of the target cluster.
-        group: Group of its Connect workers, on the target.
-        connector: Name of its source connector.
-        offsets_topic: Where Connect keeps source offsets, on the target.
-        configs_topic: Where Connect keeps what it runs, on the target.
+        source: MM2's alias of the source cluster.
+        target: MM2's alias of the target cluster.
+        group: Group id of the Connect workers, on the target.
+        connector: Name of the source connector.
+        offsets_topic: Connect's offset.storage.topic, on the target.
+        configs_topic: Connect's config.storage.topic, on the target.
     """
 
     source: str
@@ -59,7 +59,7 @@ class Mm2Flow:
 
     @staticmethod
     def dedicated(source: str, target: str) -> Mm2Flow:
-        """The names that ``connect-mirror-maker.sh`` gives."""
+        """Returns the names of MM2's dedicated mode (``connect-mirror-maker.sh``)."""
         return Mm2Flow(
             source=source,
             target=target,
@@ -70,18 +70,18 @@ class Mm2Flow:
         )
 
     def transactional_id(self, task: int) -> str:
-        """Of a task's producer, with exactly-once on."""
+        """Returns the transactional id of a task's producer, with exactly-once on."""
         return f"{self.group}-{self.connector}-{task}"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
     """
-    How far a source connector has come in one partition.
+    Progress of a source connector in one partition.
 
     Attributes:
-        source: The source partition.
-        offset: Of the last mirrored record; None when somebody reset it.
+        source: Source partition.
+        offset: Offset of the last mirrored record; None after a reset.
     """
 
     source: SourcePartition
@@ -89,7 +89,7 @@ class SourceOffset:
 
 
 def is_connect_key(key: bytes | None) -> bool:
-    """Whether a key is of the shape that Connect gives every source connector: its name, and a partition of its own."""
+    """Returns True if a key has the form of every source connector: its name and a partition."""
     try:
         connector, _ = orjson.loads(key or b"")
     except (orjson.JSONDecodeError, TypeError, ValueError):
@@ -101,22 +101,22 @@ def decode_source_offset(
     key: bytes | None, value: bytes | None, flow: Mm2Flow, *, where: str
 ) -> SourceOffset | None:
     """
-    Read a source offset; None for one of another connector or cluster.
+    Decodes a source offset; returns None for one of another connector or cluster.
 
     Args:
-        key: The record's key.
-        value: The record's value.
-        flow: Whose offsets are wanted.
+        key: Key of the record.
+        value: Value of the record.
+        flow: Flow whose offsets to return.
         where: Topic-partition@offset, for the error.
 
     Raises:
-        StateError: It is of this connector, and not as MM2 writes it.
+        StateError: The record is of this connector, but not in MM2's format.
     """
     if not is_connect_key(key):
         return None
     connector, partition = orjson.loads(key or b"")
     if connector != flow.connector:
-        return None  # other connectors may keep what they like in a topic that they share
+        return None  # other connectors may share the topic and use other formats
     try:
         if partition["cluster"] != flow.source:
             return None
@@ -127,20 +127,20 @@ def decode_source_offset(
         return SourceOffset(source, None if body is None else _number(body["offset"]))
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(
-            f"{where}: this is no source offset of MirrorMaker 2",
-            fix="find out who wrote it; to go on all the same, say where every partition stands: "
+            f"{where}: not a source offset of MirrorMaker 2",
+            fix="find out which program wrote it; to continue anyway, choose a resume offset for every partition: "
             "--at TOPIC-PARTITION=OFFSET",
         ) from error
 
 
 def encode_source_offset(source: SourcePartition, offset: int, flow: Mm2Flow) -> tuple[bytes, bytes]:
     """
-    Key and value of a source offset, in the very bytes that Connect looks a key up by.
+    Encodes key and value of a source offset; the key has exactly the bytes by which Connect looks it up.
 
     Args:
-        source: The source partition.
-        offset: Of the last record that was dealt with.
-        flow: Whose offset it is.
+        source: Source partition.
+        offset: Offset of the last record that was mirrored or skipped.
+        flow: Flow of the offset.
     """
     where = {"cluster": flow.source, "partition": source.partition, "topic": source.topic}
     return orjson.dumps([flow.connector, where]), orjson.dumps({"offset": offset})
@@ -148,9 +148,9 @@ def encode_source_offset(source: SourcePartition, offset: int, flow: Mm2Flow) ->
 
 def connect_partition(key: bytes, partitions: int) -> int:
     """
-    Partition of a topic that a Java producer chooses for a key: murmur2 (org.apache.kafka.common.utils.Utils).
+    Returns the partition that a Java producer chooses for a key: murmur2 (org.apache.kafka.common.utils.Utils).
 
-    A key must stay in its partition: readers of all of them do not know which of two records came later.
+    A key must stay in its partition, because there is no order between records of two partitions.
     """
     hashed = _SEED ^ len(key)
     whole = len(key) - len(key) % 4
@@ -166,10 +166,10 @@ def connect_partition(key: bytes, partitions: int) -> int:
 
 def decode_task_count(value: bytes | None, *, where: str) -> int:
     """
-    How many tasks a leader was about to start; 0 for a record that was deleted.
+    Decodes the number of tasks that a leader was about to start; returns 0 for a deleted record.
 
     Raises:
-        StateError: The value is not as Connect writes it.
+        StateError: The value is not in Connect's format.
     """
     if value is None:
         return 0
@@ -177,8 +177,8 @@ def decode_task_count(value: bytes | None, *, where: str) -> int:
         return _number(orjson.loads(value)["task-count"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(
-            f"{where}: this is no task count of Kafka Connect",
-            fix="find out who wrote it; only Connect may write to this topic",
+            f"{where}: not a task count of Kafka Connect",
+            fix="find out which program wrote it; only Connect may write to this topic",
         ) from error
 
 

@@ -1,18 +1,17 @@
 """
-Control records: who owns a link, and how its partitions are laid out over lanes. Pure.
+Control records: the owner of a link, the assignment of its partitions to lanes, and accepted exceptions. Pure.
 
 One partition, compact, written only by the link's control producer in transactions.  Keys:
 
-* ``{"kind":"generation"}`` -> `Generation`: the newest lane layout; a higher number voids all lanes of a lower
-  one (rule 2).  A *revision* is the same generation with partitions added to lanes; no partition ever changes
-  its lane within a generation.
-* ``{"kind":"claim"}`` -> `Claim`: the owner's sign of life (rule 10).
-* ``{"kind":"gap","topic","partition","from"}`` -> `Gap`: a range of the source that is lost and was accepted.
-* ``{"kind":"adoption","topic","partition"}`` -> `Adopted`: where a partition went on that another replicator had
-  mirrored before.
-* ``{"kind":"hand-back"}`` -> `HandedOver`: another replicator mirrors since; deleted when the link is taken back.
-* ``{"kind":"stopped","topic"}`` -> `Stopped`: the owner does not mirror this topic, and why; deleted when the topic
-  goes on.
+* ``{"kind":"generation"}`` -> `Generation`: the newest lane layout; a higher number fences all lanes of a lower one
+  (EO-2).  A *revision* is the same generation with partitions added to lanes; no partition changes its lane within a
+  generation.
+* ``{"kind":"claim"}`` -> `Claim`: the owner's heartbeat (EO-10).
+* ``{"kind":"gap","topic","partition","from"}`` -> `Gap`: a lost range of the source that the user accepted.
+* ``{"kind":"adoption","topic","partition"}`` -> `Adopted`: the resume offset of a partition that another replicator
+  had mirrored before.
+* ``{"kind":"hand-back"}`` -> `HandedOver`: another replicator mirrors the link; deleted when the link is taken back.
+* ``{"kind":"stopped","topic"}`` -> `Stopped`: a topic that the owner has stopped; deleted when the topic resumes.
 * ``{"kind":"promotion",...}``: reserved.
 """
 
@@ -41,11 +40,11 @@ class Generation:
     A lane layout of a link.
 
     Attributes:
-        generation: Its number; every start of a mirror and every change of lanes takes the next one.
-        revision: How often partitions were added to it.
+        generation: Number of the generation; every start of a mirror and every change of lanes takes the next one.
+        revision: Number of times that partitions were added to it.
         run: Run of the mirror that published it.
-        highest_lane: Highest lane number any generation ever used: ids up to it must be fenced.
-        assignment: The layout.
+        highest_lane: Highest lane number that any generation has used: transactional ids up to it must be fenced.
+        assignment: Assignment of partitions to lanes.
         timestamp: Milliseconds since the epoch.
     """
 
@@ -80,18 +79,18 @@ class Generation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """
-    The owner's sign of life.
+    Claim of the owner, renewed as a heartbeat.
 
     Attributes:
         run: Run of the mirror that owns the link.
-        host: Its host, for people.
-        pid: Its process id on that host.
-        boot: Identifies the host's boot and process namespace, so that a process on the same machine can
-            tell that the owner is dead without waiting; empty when the system does not say.
-        started: When the owner's process started, in the system's own ticks; with ``pid`` it names a process.
-        sequence: Grows with every renewal.
-        interval_ms: How often the owner renews.
-        released: The owner stopped and gave the link up.
+        host: Host of the owner, for people.
+        pid: Process id of the owner on that host.
+        boot: Id of the host's boot and process namespace, by which a process on the same machine detects without a
+            wait that the owner is dead; empty if the system does not provide it.
+        started: Start time of the owner's process in the system's ticks; with ``pid`` it identifies the process.
+        sequence: Number that grows with every renewal.
+        interval_ms: Interval of renewals.
+        released: True once the owner has stopped and released the link.
         timestamp: Milliseconds since the epoch, for people.
     """
 
@@ -117,15 +116,15 @@ class Claim:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """
-    Source offsets ``[start, end)`` of a partition that were lost, and that the user accepted (rule 6).
+    Source offsets ``[start, end)`` of a partition that were lost, and that the user accepted (EO-6).
 
     Attributes:
         topic: Source topic.
         partition: Source partition.
         start: First lost offset.
         end: First offset that exists.
-        reason: What was seen.
-        run: Run that went on behind the gap.
+        reason: Observation that proved the gap.
+        run: Run that resumed after the gap.
         timestamp: Milliseconds since the epoch.
     """
 
@@ -164,17 +163,17 @@ class Gap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
     """
-    Where a partition went on that another replicator had mirrored before.
+    Resume offset of a partition that another replicator had mirrored before.
 
     Attributes:
         topic: Source topic.
         partition: Source partition.
         offset: First source offset that the link mirrored.
-        target_offset: Of the last record that stood on the target then; None for none.
-        replicator: Who mirrored it before, such as ``mm2``.
-        place: Where its source offsets were kept.
-        committed: Source offset that it had committed last; None for none.
-        evidence: Why ``offset`` is its next record.
+        target_offset: Offset of the last record on the target at that time; None if there was none.
+        replicator: Replicator that mirrored it before, such as ``mm2``.
+        place: Topic in which that replicator stored its source offsets.
+        committed: Last source offset that it had committed; None for none.
+        evidence: Proof that ``offset`` is the next record.
         run: Run that adopted it.
         timestamp: Milliseconds since the epoch.
     """
@@ -209,11 +208,11 @@ class Adopted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver:
     """
-    Another replicator mirrors what this link mirrored; the link must not run until it is taken back.
+    Hand-over of the link to another replicator; the link must not run until it is taken back.
 
     Attributes:
-        replicator: Who mirrors now, such as ``mm2``.
-        place: Where it keeps its source offsets.
+        replicator: Replicator that mirrors now, such as ``mm2``.
+        place: Topic in which it stores its source offsets.
         run: Run that handed the link over.
         timestamp: Milliseconds since the epoch.
     """
@@ -236,16 +235,16 @@ class HandedOver:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """
-    A source topic that the owner stopped mirroring, while it goes on with the others.
+    A stopped source topic; the owner mirrors the others.
 
     Attributes:
         topic: Source topic.
-        reason: What happened, with topic, partition and range where the error names them.
-        fix: What to do about it; empty where the error names none.
-        exit_code: Exit code of that error (contract.md).
-        lane: Lane that stopped the topic; None where the owner did, before any lane had it.
+        reason: Message of the error, with topic, partition and range.
+        fix: Fix of the error; may be empty.
+        exit_code: Exit code of the error (contract.md).
+        lane: Lane that stopped the topic; None if the owner did, before a lane had it.
         run: Run that stopped it.
-        timestamp: When it was stopped, in milliseconds since the epoch.
+        timestamp: Time of the stop, in milliseconds since the epoch.
     """
 
     topic: str
@@ -261,12 +260,12 @@ class Stopped:
         return self.key_of(self.topic)
 
     def same_reason(self, other: Stopped) -> bool:
-        """Returns true if both have the same reason, fix and exit code, whatever their times and runs."""
+        """Returns True if both have the same reason, fix and exit code; run and time may differ."""
         return (self.reason, self.fix, self.exit_code) == (other.reason, other.fix, other.exit_code)
 
     @staticmethod
     def key_of(topic: str) -> bytes:
-        """Key of the record of a source topic."""
+        """Returns the key of a source topic's record."""
         return orjson.dumps({"kind": "stopped", "topic": topic})
 
     def value(self) -> bytes:
@@ -278,7 +277,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class ControlView:
-    """What the control topic says when read to its end; all fields empty for a link that never ran."""
+    """State in the control topic; all fields are empty for a link that never ran."""
 
     generation: Generation | None = None
     claim: Claim | None = None
@@ -290,7 +289,7 @@ class ControlView:
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
     """
-    Fold control records, oldest first, into what they say together.
+    Builds the state from control records, oldest first.
 
     Args:
         records: Key, value and place (topic-partition@offset, for errors) of each record.
@@ -331,8 +330,8 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
             elif kind == "adoption":
                 names = {"topic": name["topic"], "partition": name["partition"]}
                 others = {item: body[item] for item in Adopted.__slots__ if item not in names}
-                told = checked(Adopted(**names, **others))
-                adopted[told.source] = told
+                adoption = checked(Adopted(**names, **others))
+                adopted[adoption.source] = adoption
             elif kind == "hand-back":
                 handed_over = checked(HandedOver(**{item: body[item] for item in HandedOver.__slots__}))
             elif kind == "stopped":
@@ -393,5 +392,5 @@ def _by_topic(partitions: list[SourcePartition] | tuple[SourcePartition, ...]) -
 def _corrupt(where: str) -> StateError:
     return StateError(
         f"{where}: this control record is not readable",
-        fix="find out who wrote it; only eomirror may write to this topic",
+        fix="find out which program wrote it; only eomirror may write to this topic",
     )

@@ -1,8 +1,8 @@
 """
-Dead letters: records that the target refuses for what they are, and that the user lets us go on without. Pure.
+Dead letters: records that the target refuses and that the user allows to skip. Pure.
 
-The key is ``{"topic","partition","offset"}`` of the source, so that a letter can be looked up from a gap in the
-copy; the value is JSON with a version field, and holds the record itself as long as that fits.
+The key is ``{"topic","partition","offset"}`` of the source, so that a dead letter can be found from a gap in the target
+topic.  The value is JSON with a version field, and contains the record if it fits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["LARGEST_MESSAGE", "DeadLetter", "read_letter"]
 
 VERSION = 1
 
-#: max.message.bytes of the dead-letter topic as it is created.
+#: max.message.bytes with which the dead-letter topic is created.
 LARGEST_MESSAGE = 8 * 1024 * 1024
 
-# what the batch, the key and the other fields need beside the record; base64 makes four bytes of three
+# room for the batch, the key and the other fields beside the record; base64 makes four bytes of three
 _ROOM = 64 * 1024
 _LARGEST_RECORD = (LARGEST_MESSAGE - _ROOM) // 4 * 3
 
@@ -34,21 +34,21 @@ _LARGEST_RECORD = (LARGEST_MESSAGE - _ROOM) // 4 * 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """
-    One refused record.
+    A refused record.
 
     Attributes:
         source: Source partition.
         offset: Source offset.
         target_topic: Topic that refuses it; the partition has the same number.
         reason: Kind of refusal, such as ``size`` or ``timestamp`` (`eomirror.plane.protocol.RefusalReason`).
-        error: The target's own words.
-        limit: The setting that it breaks, such as ``max.message.bytes=1048588``; empty when not known.
-        timestamp: Of the record, ms; -1 when it has none.
-        key: Its key; None is not empty.
-        value: Its value, likewise.
-        headers: Its headers in their order.
-        digest: xxh3-64 of the record by itself (rust/core, digest), hexadecimal.
-        whole: Whether the letter may hold the record; it is left out anyway where it is too large.
+        error: Error message of the target.
+        limit: Setting that the record exceeds, such as ``max.message.bytes=1048588``; empty if unknown.
+        timestamp: Timestamp of the record, ms; -1 for none.
+        key: Key of the record; None differs from empty.
+        value: Value of the record; None differs from empty.
+        headers: Headers in their order.
+        digest: xxh3-64 of the record alone (rust/core, digest), hexadecimal.
+        whole: True if the dead letter may contain the record; a record that is too large is never contained.
     """
 
     source: SourcePartition
@@ -70,19 +70,19 @@ class DeadLetter:
         return sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
 
     def record_key(self) -> builtins.bytes:
-        """Key of the letter."""
+        """Key of the dead letter."""
         return orjson.dumps(
             {"topic": self.source.topic, "partition": self.source.partition, "offset": self.offset}
         )
 
     def record_value(self, *, topic_id: str, run: str, timestamp: int) -> builtins.bytes:
         """
-        Value of the letter.
+        Returns the value of the dead letter.
 
         Args:
-            topic_id: Of the source topic.
+            topic_id: Id of the source topic.
             run: Run of the mirror.
-            timestamp: When the transaction was sealed, wall clock, ms.
+            timestamp: Wall-clock time at the end of the transaction, ms.
         """
         sizes = (len(self.key or b""), len(self.value or b""), self.header_bytes)
         return orjson.dumps(
@@ -115,10 +115,10 @@ class DeadLetter:
 
 def read_letter(key: bytes | None, value: bytes, *, where: str) -> tuple[SourcePartition, int, str, str]:
     """
-    Which record a letter is about: source partition, offset, id of the source topic, digest (`DeadLetter`).
+    Decodes the record that a dead letter names: source partition, offset, id of the source topic, digest.
 
     Raises:
-        StateError: The record is none of ours, or of an unknown version.
+        StateError: The record is not a dead letter, or of an unknown version.
     """
     try:
         name, body = orjson.loads(key or b""), orjson.loads(value)
@@ -128,7 +128,7 @@ def read_letter(key: bytes | None, value: bytes, *, where: str) -> tuple[SourceP
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(
             f"{where}: this dead letter is not readable",
-            fix="find out who wrote it; only eomirror may write to this topic",
+            fix="find out which program wrote it; only eomirror may write to this topic",
         ) from error
     if not known:
         raise StateError(

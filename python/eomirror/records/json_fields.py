@@ -1,8 +1,8 @@
 """
-Whether what came out of JSON has the types that a record's class declares. Pure.
+Checks values from JSON against the types that a record's class declares. Pure.
 
-JSON holds what it likes, and a number that is a string ends whoever calculates with it, far from the record that is
-to blame.  So every record is compared with its class where it is read.
+JSON has no schema: a number that is a string would fail later, far from the faulty record.  So every record is checked
+where it is decoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["checked", "text", "whole"]
 
 Record = TypeVar("Record", bound="DataclassInstance")
 
-# exact types: a bool is no int here, and no float is
+# exact types: neither a bool nor a float counts as an int
 _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "int | None": (int, type(None)),
@@ -31,13 +31,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def checked(record: Record) -> Record:
     """
-    The record, if the values of its fields are what its class declares.
+    Returns the record if its fields have the types that its class declares.
 
     Args:
-        record: Its fields are whole numbers, text, truth values, or mappings of text to these.
+        record: Record with fields that are integers, texts, booleans, or mappings of text to these.
 
     Raises:
-        TypeError: A field is not; names it.
+        TypeError: A field has another type; names the field.
     """
     for name, allowed, numbers in _declared(type(record)):
         value = getattr(record, name)
@@ -48,25 +48,25 @@ def checked(record: Record) -> Record:
 
 def text(value: Any) -> str:
     """
-    Text.
+    Returns ``value`` if it is a text.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not.
     """
     if type(value) is not str:
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not a text")
     return value
 
 
 def whole(value: Any) -> int:
     """
-    A whole number from 0.
+    Returns ``value`` if it is an integer from 0.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r:.40} is no whole number from 0")
+        raise ValueError(f"{value!r:.40} is not an integer from 0")
     return value
 
 

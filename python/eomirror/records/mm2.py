@@ -1,18 +1,18 @@
 """
 MirrorMaker 2's records, byte for byte: offset syncs, checkpoints, heartbeats, and the names of their topics. Pure.
 
-Facts from Apache Kafka 4.3, connect/mirror: OffsetSync.java, Checkpoint.java, Heartbeat.java and
-DefaultReplicationPolicy.java (KIP-382; the place of offset syncs: KIP-716; the separator of internal topics:
-KIP-690).  All three are structs of Kafka's protocol types, big endian, in partition 0 of a compact topic,
-without record headers::
+Source: Apache Kafka 4.3, connect/mirror: OffsetSync.java, Checkpoint.java, Heartbeat.java and
+DefaultReplicationPolicy.java (KIP-382; location of offset syncs: KIP-716; separator of internal topics: KIP-690).
+All three are structs of Kafka's protocol types, big endian, in partition 0 of a compact topic, without record
+headers::
 
     record      key                                      value
     OffsetSync  STRING topic, INT32 partition            INT64 upstream, INT64 downstream
     Checkpoint  STRING group, STRING topic, INT32 part.  INT16 0, INT64 upstream, INT64 downstream, STRING metadata
     Heartbeat   STRING source, STRING target             INT16 0, INT64 timestamp
 
-A STRING is an INT16 length and UTF-8.  None is nullable: Java's reader fails on a null.  We read strictly, with
-every byte accounted for, because a record that is half understood would become a wrong offset.
+A STRING is an INT16 length and UTF-8.  No field is nullable: Java's reader fails on a null.  Decoding is strict and
+accounts for every byte, because a misread record would become a wrong offset.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "decode_offset_sync",
 ]
 
-#: The one version of checkpoints and heartbeats there is; an offset sync has none.
+#: The only version of checkpoints and heartbeats; an offset sync has none.
 VERSION = 0
 
 _MAX_STRING = 32_767
@@ -41,12 +41,12 @@ _MAX_STRING = 32_767
 @dataclass(frozen=True, slots=True)
 class OffsetSync:
     """
-    One record on both sides.
+    Offsets of one record on both clusters.
 
     Attributes:
         topic: Name on the source cluster.
-        partition: Partition, the same on both sides.
-        upstream: Offset of a record on the source.
+        partition: Partition, the same on both clusters.
+        upstream: Offset of the record on the source.
         downstream: Offset of the same record on the target.
     """
 
@@ -57,7 +57,7 @@ class OffsetSync:
 
     def key(self) -> bytes:
         """
-        Key of the record.
+        Returns the key of the record.
 
         Raises:
             StateError: A value does not fit MM2's format.
@@ -66,7 +66,7 @@ class OffsetSync:
 
     def value(self) -> bytes:
         """
-        Value of the record.
+        Returns the value of the record.
 
         Raises:
             StateError: A value does not fit MM2's format.
@@ -77,15 +77,15 @@ class OffsetSync:
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """
-    Where a group stands in one partition, on both sides.
+    Offsets of a consumer group in one partition, on both clusters.
 
     Attributes:
-        group: The consumer group.
+        group: Name of the consumer group.
         topic: Name on the TARGET cluster.
         partition: Partition there.
-        upstream: Next source offset that the group reads.
-        downstream: Next target offset that it would read.
-        metadata: What the group committed beside its offset; empty for none.
+        upstream: Committed offset on the source.
+        downstream: Translated offset on the target.
+        metadata: Metadata that the group committed with its offset; empty for none.
     """
 
     group: str
@@ -97,7 +97,7 @@ class Checkpoint:
 
     def key(self) -> bytes:
         """
-        Key of the record.
+        Returns the key of the record.
 
         Raises:
             StateError: A value does not fit MM2's format.
@@ -106,7 +106,7 @@ class Checkpoint:
 
     def value(self) -> bytes:
         """
-        Value of the record.
+        Returns the value of the record.
 
         Raises:
             StateError: A value does not fit MM2's format.
@@ -122,12 +122,12 @@ class Checkpoint:
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """
-    A sign of life of one flow.
+    Heartbeat of one flow.
 
     Attributes:
         source: Alias of the source cluster.
         target: Alias of the target cluster.
-        timestamp: When it was made, ms since the epoch.
+        timestamp: Time of the heartbeat, ms since the epoch.
     """
 
     source: str
@@ -136,7 +136,7 @@ class Heartbeat:
 
     def key(self) -> bytes:
         """
-        Key of the record.
+        Returns the key of the record.
 
         Raises:
             StateError: A value does not fit MM2's format.
@@ -145,7 +145,7 @@ class Heartbeat:
 
     def value(self) -> bytes:
         """
-        Value of the record.
+        Returns the value of the record.
 
         Raises:
             StateError: A value does not fit MM2's format.
@@ -155,15 +155,15 @@ class Heartbeat:
 
 def decode_offset_sync(key: bytes | None, value: bytes | None, *, where: str) -> OffsetSync:
     """
-    Read an offset sync.
+    Decodes an offset sync.
 
     Args:
-        key: The record's key.
-        value: The record's value.
+        key: Key of the record.
+        value: Value of the record.
         where: Topic-partition@offset, for the error.
 
     Raises:
-        StateError: The bytes are none that MM2 writes.
+        StateError: The record is not in MM2's format.
     """
     read = _Reader(key, f"{where}: key of an offset sync")
     topic, partition = read.string("topic"), read.partition()
@@ -176,15 +176,15 @@ def decode_offset_sync(key: bytes | None, value: bytes | None, *, where: str) ->
 
 def decode_checkpoint(key: bytes | None, value: bytes | None, *, where: str) -> Checkpoint:
     """
-    Read a checkpoint.
+    Decodes a checkpoint.
 
     Args:
-        key: The record's key.
-        value: The record's value.
+        key: Key of the record.
+        value: Value of the record.
         where: Topic-partition@offset, for the error.
 
     Raises:
-        StateError: The bytes are none that MM2 writes, or of a version that this release does not know.
+        StateError: The record is not in MM2's format, or of a version that this release does not know.
     """
     read = _Reader(key, f"{where}: key of a checkpoint")
     group, topic, partition = read.string("group"), read.string("topic"), read.partition()
@@ -205,15 +205,15 @@ def decode_checkpoint(key: bytes | None, value: bytes | None, *, where: str) -> 
 
 def decode_heartbeat(key: bytes | None, value: bytes | None, *, where: str) -> Heartbeat:
     """
-    Read a heartbeat.
+    Decodes a heartbeat.
 
     Args:
-        key: The record's key.
-        value: The record's value.
+        key: Key of the record.
+        value: Value of the record.
         where: Topic-partition@offset, for the error.
 
     Raises:
-        StateError: The bytes are none that MM2 writes, or of a version that this release does not know.
+        StateError: The record is not in MM2's format, or of a version that this release does not know.
     """
     read = _Reader(key, f"{where}: key of a heartbeat")
     source, target = read.string("source alias"), read.string("target alias")
@@ -232,8 +232,8 @@ class Mm2Names:
 
     Attributes:
         separator: ``replication.policy.separator``.
-        separator_for_internal: ``replication.policy.internal.topic.separator.enabled``: whether the separator
-            also stands in the names of internal topics.
+        separator_for_internal: ``replication.policy.internal.topic.separator.enabled``: True if the names of internal
+            topics contain the separator, too.
     """
 
     separator: str = "."
@@ -241,19 +241,19 @@ class Mm2Names:
 
     @property
     def heartbeats(self) -> str:
-        """Where a cluster's own heartbeats are; copied onward as a remote topic."""
+        """Topic of a cluster's own heartbeats, mirrored as a remote topic."""
         return "heartbeats"
 
     def offset_syncs(self, other: str) -> str:
-        """On the target: ``other`` is the source's alias.  On the source: the target's."""
+        """Returns the topic of offset syncs; ``other`` is the alias of the other cluster."""
         return f"mm2-offset-syncs{self._internal}{other}{self._internal}internal"
 
     def checkpoints(self, source: str) -> str:
-        """On the target, for all groups of ``source``."""
+        """Returns the topic of checkpoints on the target, for all groups of ``source``."""
         return f"{source}{self._internal}checkpoints{self._internal}internal"
 
     def remote_heartbeats(self, source: str) -> str:
-        """Heartbeats of ``source`` as they arrive on the target, prefixed under every policy."""
+        """Returns the topic of mirrored heartbeats of ``source`` on the target, prefixed under every policy."""
         return f"{source}{self.separator}{self.heartbeats}"
 
     @property
@@ -285,12 +285,12 @@ def _offset(what: str, number: int) -> bytes:
 
 def _unwritable(what: str) -> StateError:
     return StateError(
-        f"no record for MM2's readers: {what}", fix="please report this, with the name it concerns"
+        f"a record for MM2's readers cannot be encoded: {what}", fix="report this as a bug, with the name"
     )
 
 
 class _Reader:
-    """Reads one struct; names what is wrong with it."""
+    """Decodes one struct; its errors name the faulty field."""
 
     def __init__(self, body: bytes | None, what: str) -> None:
         self._what = what
@@ -342,5 +342,5 @@ class _Reader:
     def _bad(self, problem: str) -> StateError:
         return StateError(
             f"{self._what} {problem}",
-            fix="find out who wrote it; only MirrorMaker 2 and eomirror may write to this topic",
+            fix="find out which program wrote it; only MirrorMaker 2 and eomirror may write to this topic",
         )

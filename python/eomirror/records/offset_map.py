@@ -1,9 +1,9 @@
 """
-Keys of the offset map: which source offsets became which target offsets. Pure.
+Keys of the offset map, which maps source offsets to target offsets. Pure.
 
 One record per transaction and source partition, and one for many transactions once they are merged
-(`eomirror.lane.offset_map_compaction`).  The Rust core writes and reads the value (`encode_offset_map`): target
-topic, partition, and ranges (source, target, count).
+(`eomirror.lane.offset_map_compaction`).  The Rust core encodes and decodes the value
+(`eomirror._native.encode_offset_map`): target topic, partition, and ranges (source, target, count).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIRST = b'"first":'
 
 
 def offset_map_key(source: SourcePartition, topic_id: str, first_offset: int) -> bytes:
-    """Key of the chunk that begins with source offset ``first_offset``."""
+    """Returns the key of the chunk that starts with source offset ``first_offset``."""
     return orjson.dumps(
         {"topic": source.topic, "partition": source.partition, "topic_id": topic_id, "first": first_offset}
     )
@@ -36,9 +36,9 @@ def offset_map_key(source: SourcePartition, topic_id: str, first_offset: int) ->
 
 def merged_chunk_key(source: SourcePartition, topic_id: str, first_offset: int, merged: int) -> bytes:
     """
-    Key of the chunk that ``merged`` chunks became, of which the first has source offset ``first_offset`` in its key.
+    Returns the key of a chunk merged from ``merged`` chunks; ``first_offset`` is that of the first one's key.
 
-    Never the key of a chunk that a transaction wrote for its own records, so that one transaction writes each key.
+    It differs from the key of every unmerged chunk, so that only one transaction writes each key.
     """
     return orjson.dumps(
         {
@@ -52,22 +52,22 @@ def merged_chunk_key(source: SourcePartition, topic_id: str, first_offset: int, 
 
 
 def chunk_prefix(source: SourcePartition, topic_id: str) -> bytes:
-    """What the keys of all chunks of a source partition begin with."""
+    """Returns the common prefix of the keys of a source partition's chunks."""
     return prefix_of_chunk(offset_map_key(source, topic_id, 0))
 
 
 def prefix_of_chunk(key: bytes | None) -> bytes:
-    """What `chunk_prefix` says for the partition of this key; empty for a key that is none of ours."""
+    """Returns `chunk_prefix` for the partition of a key; empty for a key that is not of the offset map."""
     before, found, _ = (key or b"").partition(_FIRST)
     return before + found if found else b""
 
 
 def read_offset_map_key(key: bytes | None, *, where: str) -> tuple[SourcePartition, str, int]:
     """
-    Source partition, topic id and first source offset of a chunk.
+    Decodes source partition, topic id and first source offset of a chunk.
 
     Raises:
-        StateError: The key is none of ours.
+        StateError: The key is not of the offset map.
     """
     try:
         body = orjson.loads(key or b"")
@@ -76,13 +76,13 @@ def read_offset_map_key(key: bytes | None, *, where: str) -> tuple[SourcePartiti
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(
             f"{where}: the key of this record is not one of the offset map: {key!r:.120}",
-            fix="find out who wrote it; only eomirror may write to this topic",
+            fix="find out which program wrote it; only eomirror may write to this topic",
         ) from error
 
 
 def offset_map_partition(source: SourcePartition, partitions: int) -> int:
     """
-    Partition of the offset map that holds all chunks of ``source``: crc32 of name and number.
+    Returns the partition of the offset map that has all chunks of ``source``: crc32 of name and number.
 
     Stable over releases and languages, so that a reader can find one source partition without reading all.
     """

@@ -1,14 +1,14 @@
 """
-Position records: where a source partition stands, committed with the data itself (rule 1). Pure.
+Position records: the progress of a source partition, committed with the records themselves (EO-1). Pure.
 
-The topic is compact.  Two kinds of key live in it:
+The topic is compact and has two kinds of keys:
 
-* ``{"topic","partition"}`` -> `Position`: the next offset to fetch, and all that is needed to notice that
-  either side was replaced since (rule 5);
-* ``{"lane"}`` -> `AttemptClaim`: which attempt of a lane runs, committed before its first data.
+* ``{"topic","partition"}`` -> `Position`: the next offset to fetch, with the ids and digests that detect a replaced
+  source or target topic (EO-5);
+* ``{"lane"}`` -> `AttemptClaim`: the running attempt of a lane, committed before its first records.
 
-The value is JSON with a version field.  An unknown version is refused, an unknown field is kept, so that an
-older mirror can pass over what a newer one wrote without destroying it.
+The value is JSON with a version field.  An unknown version is refused.  An unknown field is kept, so that an older
+mirror preserves the fields of a newer one.
 """
 
 from __future__ import annotations
@@ -34,53 +34,52 @@ VERSION = 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """
-    Where one source partition stands.
+    Progress of one source partition.
 
     Attributes:
         topic: Source topic.
         partition: Source partition.
-        offset: Next source offset to fetch, past markers, aborted ranges and dropped records (rule 4).
-        prev: The ``offset`` of the position before this one, so that an audit can check the chain (O4);
-            None on the first.
-        source_cluster_id: Of the cluster the records came from.
-        topic_id: Of the source topic; a recreated topic has another (rule 5).
-        leader_epoch: Of the record before ``offset``; None when not known, then nothing is compared.
-        epoch_offset: The offset that ``leader_epoch`` belongs to, where only markers and aborted records lie between
-            it and ``offset``; None where it is ``offset`` itself.
-        target_topic: Where records of this partition go.
+        offset: Next source offset to fetch, past markers, aborted ranges and dropped records (EO-4).
+        prev: ``offset`` of the previous position, so that an audit can check the chain (O4); None on the first.
+        source_cluster_id: Id of the source cluster.
+        topic_id: Id of the source topic; a recreated topic has another (EO-5).
+        leader_epoch: Leader epoch of the record before ``offset``; None if unknown, then it is not compared.
+        epoch_offset: Offset that ``leader_epoch`` belongs to, if only markers and aborted records are between it and
+            ``offset``; None if it is ``offset`` itself.
+        target_topic: Target topic of this partition.
         target_partition: Partition there.
         target_topic_id: Id of the target topic.
-        target_offset: Of the last record that was written there; None before the first.
-        target_producer_id: Of the producer that wrote this record in an earlier transaction; None where this
-            transaction wrote it, or nobody knows.
-        target_producer_epoch: Likewise.
-        generation: Of the lane layout that wrote this; the highest wins (rule 3).
+        target_offset: Offset of the last record written there; None before the first.
+        target_producer_id: Id of the producer that wrote that record in an earlier transaction; None if this
+            transaction wrote it, or if unknown.
+        target_producer_epoch: Epoch of that producer.
+        generation: Generation of the lane layout that wrote this; the highest wins (EO-3).
         lane: Lane that wrote this.
         run: Run of the mirror.
-        epoch: Number of the Spark task of the lane in this run.
+        epoch: Number of the lane's Spark task in this run.
         attempt: Attempt within the epoch.
-        producer_id: Of the transaction that holds this record.
-        producer_epoch: Likewise.
+        producer_id: Producer id of the transaction with this record.
+        producer_epoch: Producer epoch of the transaction with this record.
         txn: Number of the transaction in this attempt, from 1; 0 for a position set before the lane ran.
         records: Records mirrored in this transaction from this partition.
-        bytes: Their keys, values and headers, in bytes.
-        dropped: Records dropped on purpose in this transaction, by reason.
+        bytes: Size of their keys, values and headers.
+        dropped: Records dropped by configuration in this transaction, by reason.
         copied_headers: Of ``records``, those that carried the provenance header of another record, which an application
-            copied; they are mirrored as local records.
-        header: Whether the link wrote the provenance header when it began with the partition; later changes of the
-            topology do not show, because what was copied before them stays as it is.
-        timestamp: When this was written, ms since the epoch (of the worker's clock; for people).
-        source_timestamp: Timestamp of the last mirrored record, ms; None when none was mirrored.
+            had copied; they are mirrored as local records.
+        header: True if the link added the provenance header when it started the partition; later changes of the
+            topology do not change it, because records mirrored before them have no header.
+        timestamp: Time of this record, ms since the epoch (of the worker's clock; for people).
+        source_timestamp: Timestamp of the last mirrored record, ms; None for none.
         total_records: Records mirrored from this partition since the link first ran.
         total_copied_headers: Records with a copied header since the link first ran.
         digest: Chained xxh3-64 of the transaction's records of this partition, hexadecimal; empty for none.
-        batch_offset: Base offset of the source's batch before ``offset``, whatever it holds; None when not known.
-        batch_crc: Its checksum.
-        batch_timestamp: Its largest timestamp, ms.
-        record_offset: Of the last mirrored record, where the client plane has mirrored it; None otherwise.
-        record_digest: The chained digest before that record and behind it, hexadecimal; empty without one.
-        compacted: Whether the source topic was seen compacted since the link first ran.
-        missing: Source offsets that were passed over since the link first ran, and that no batch had.
+        batch_offset: Base offset of the source batch before ``offset``, of any kind; None if unknown.
+        batch_crc: Checksum of that batch.
+        batch_timestamp: Largest timestamp of that batch, ms.
+        record_offset: Offset of the last mirrored record, on the client plane; else None.
+        record_digest: Chained digest before and after that record, hexadecimal; empty without one.
+        compacted: True if the source topic was seen compacted since the link first ran.
+        missing: Number of source offsets that were in no batch, since the link first ran.
         extra: Fields of a newer version, kept as they are.
     """
 
@@ -127,12 +126,12 @@ class Position:
 
     @property
     def source(self) -> SourcePartition:
-        """The source partition this is about."""
+        """Source partition of this position."""
         return SourcePartition(self.topic, self.partition)
 
     @property
     def target_writer(self) -> tuple[int, int] | None:
-        """Producer id and epoch that wrote the record at ``target_offset``; None where that is not known."""
+        """Producer id and epoch that wrote the record at ``target_offset``; None if unknown."""
         if self.target_offset is None:
             return None
         if self.target_producer_id is not None and self.target_producer_epoch is not None:
@@ -148,8 +147,8 @@ class Position:
         body: dict[str, Any] = {"v": VERSION}
         for item in _POSITION_FIELDS:
             body[item] = getattr(self, item)
-        # behind ours: a field of a newer release may hold an `"offset"` inside, and a tool, or a release that looks for
-        # the first one in the text, is to find the position's
+        # after our fields: a field of a newer release may contain an `"offset"`, and a tool or an older release that
+        # searches the text for the first one must find the position's
         later = {name: value for name, value in self.extra.items() if name not in body}
         return orjson.dumps(body | later)
 
@@ -162,21 +161,21 @@ _POSITION_FIELDS = tuple(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptClaim:
     """
-    Which attempt of a lane runs; committed alone, before the attempt's first data.
+    Running attempt of a lane; committed alone, before the attempt's first records.
 
     Attributes:
         lane: Lane number.
-        generation: Generation the attempt belongs to.
+        generation: Generation of the attempt.
         run: Run of the mirror.
-        epoch: Number of the Spark task of the lane in this run.
+        epoch: Number of the lane's Spark task in this run.
         attempt: Attempt within the epoch.
-        producer_id: Of the attempt's producer.
-        producer_epoch: Likewise.
-        host: Where the worker runs, for people.
-        pid: Of the worker, for people.
+        producer_id: Producer id of the attempt.
+        producer_epoch: Producer epoch of the attempt.
+        host: Host of the worker, for people.
+        pid: Process id of the worker, for people.
         timestamp: Milliseconds since the epoch.
-        plane: Which plane moves the lane's bytes, ``native`` or ``client``; empty when an older release wrote it.
-        plane_reason: Why it is not the native one.
+        plane: Data plane of the lane, ``native`` or ``client``; empty if an older release wrote it.
+        plane_reason: Reason why the lane does not use the native plane.
     """
 
     lane: int
@@ -206,23 +205,23 @@ class AttemptClaim:
 
 
 def position_key(source: SourcePartition) -> bytes:
-    """Key of the position record of ``source``."""
+    """Returns the key of the position record of ``source``."""
     return orjson.dumps({"topic": source.topic, "partition": source.partition})
 
 
 def decode_key(key: bytes | None, *, where: str) -> SourcePartition | int:
     """
-    Tell whose record a key names.
+    Decodes the key of a record.
 
     Args:
-        key: The record's key.
+        key: Key of the record.
         where: Topic-partition@offset, for the error.
 
     Returns:
         A source partition for a position, or the number of a lane for an attempt's claim.
 
     Raises:
-        StateError: The key is none of ours.
+        StateError: The key is of neither kind.
     """
     try:
         body = orjson.loads(key or b"")
@@ -232,17 +231,17 @@ def decode_key(key: bytes | None, *, where: str) -> SourcePartition | int:
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(
             f"{where}: the key of this record is not one of a position: {key!r:.120}",
-            fix="find out who wrote it; only eomirror may write to this topic",
+            fix="find out which program wrote it; only eomirror may write to this topic",
         ) from error
 
 
 def decode_position(source: SourcePartition, value: bytes, *, where: str) -> Position:
     """
-    Read a position record's value.
+    Decodes the value of a position record.
 
     Args:
-        source: From the record's key.
-        value: The record's value.
+        source: Source partition in the record's key.
+        value: Value of the record.
         where: Topic-partition@offset, for the error.
 
     Raises:
@@ -254,7 +253,7 @@ def decode_position(source: SourcePartition, value: bytes, *, where: str) -> Pos
     except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
         raise StateError(
             f"{where}: the position of {source} is not readable",
-            fix=f"if you know where the mirror stood, run with --adopt {source}=OFFSET",
+            fix=f"if you know the next offset to mirror, run with --adopt {source}=OFFSET",
         ) from error
     if version != VERSION:
         raise StateError(
@@ -273,7 +272,7 @@ def decode_position(source: SourcePartition, value: bytes, *, where: str) -> Pos
 
 def decode_attempt(lane: int, value: bytes, *, where: str) -> AttemptClaim:
     """
-    Read the value of an attempt's claim.
+    Decodes the value of an attempt's claim.
 
     Raises:
         StateError: The value is corrupt, or of a version that this release does not know.
@@ -289,18 +288,18 @@ def decode_attempt(lane: int, value: bytes, *, where: str) -> AttemptClaim:
             item.name for item in fields(AttemptClaim) if item.default is MISSING and item.name != "lane"
         ]
         later = [item.name for item in fields(AttemptClaim) if item.default is not MISSING]
-        told = {name: body[name] for name in needed} | {name: body[name] for name in later if name in body}
-        claim = checked(AttemptClaim(lane=lane, **told))
+        given = {name: body[name] for name in needed} | {name: body[name] for name in later if name in body}
+        claim = checked(AttemptClaim(lane=lane, **given))
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise StateError(
             f"{where}: the claim of lane {lane} is not readable",
-            fix="find out who wrote it; only eomirror may write to this topic",
+            fix="find out which program wrote it; only eomirror may write to this topic",
         ) from error
     return claim
 
 
 def _incomplete(source: SourcePartition, where: str) -> StateError:
     return StateError(
-        f"{where}: the position of {source} lacks fields or has wrong ones",
-        fix=f"if you know where the mirror stood, run with --adopt {source}=OFFSET",
+        f"{where}: the position of {source} has missing or invalid fields",
+        fix=f"if you know the next offset to mirror, run with --adopt {source}=OFFSET",
     )

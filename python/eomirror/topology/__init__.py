@@ -1,1 +1,1 @@
-"""Names, filters, loops and lane layouts: pure decisions about which record goes where."""
+"""Topic names, filters, replication cycles and lane layouts: decides the target of each record. Pure."""

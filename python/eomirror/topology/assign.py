@@ -1,8 +1,8 @@
 """
-Which lane mirrors which partition: pure, deterministic, and as sticky as rule 2 asks.
+Assigns partitions to lanes: deterministic, and as sticky as EO-2 requires. Pure.
 
-Within a generation no partition may change its lane, so known partitions stay and new ones go where there is
-least.  With another number of lanes everything is laid out afresh, in a new generation.
+Within a generation no partition may change its lane, so known partitions keep theirs and new ones go to the least
+loaded lane.  With another number of lanes all partitions are assigned again, in a new generation.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["assign"]
 
 def assign(previous: Assignment | None, lanes: int, partitions: Iterable[SourcePartition]) -> Assignment:
     """
-    Lay partitions out over lanes.
+    Assigns partitions to lanes.
 
     Args:
-        previous: The layout before, if there was one.
-        lanes: How many lanes there are to be.
-        partitions: Everything to mirror now.
+        previous: The layout before; None for the first.
+        lanes: Number of lanes.
+        partitions: All partitions to mirror.
 
     Returns:
-        The layout; partitions of ``previous`` that are not mirrored now are parked, not forgotten.
+        The layout; partitions of ``previous`` that are no longer mirrored are parked.
     """
     wanted = sorted(set(partitions))
     kept: dict[SourcePartition, int] = {}
@@ -43,7 +43,7 @@ def assign(previous: Assignment | None, lanes: int, partitions: Iterable[SourceP
     for item in wanted:
         if item in layout:
             continue
-        # least loaded first; among equals the lane that has least of this topic, so that one busy topic spreads
+        # the least loaded lane; among equals the one with the fewest partitions of this topic, to spread a busy topic
         lane = min(range(lanes), key=lambda number: (load[number], by_topic[item.topic, number], number))
         layout[item] = lane
         load[lane] += 1

@@ -1,18 +1,18 @@
 """
-Names that grow with each time round: topics without end. Pure.
+Detects links whose target names grow without end. Pure.
 
-Prefix naming cannot do it, for a link leaves out what has passed one of its ends by its name.  Two links with a policy
-of one's own can.  The loop guard keeps records from going round, but the topics that hold them are new to the other
-link each time::
+Prefix naming is safe: a link skips topics whose name shows that they have passed its source or target.  Two links with
+other naming policies can form such a cycle.  The loop guard drops the records, but every topic is new to the other
+link::
 
     east                         west
     orders                  ->   east_orders
     west_east_orders        <-
                             ->   east_west_east_orders      and so on, up to Kafka's 249 characters
 
-Whether a regular expression takes what another makes is not decided here.  Names that the patterns spell out are
-followed from link to link; one that has grown to half of what Kafka allows, on a way that took some link three times,
-is the proof.
+This module does not decide whether a regular expression matches all names that another produces.  It follows the
+literal parts of the patterns from link to link.  A name that reaches half of Kafka's limit, on a path that passes a
+link three times, is the proof.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = ["growing_names"]
 _LONG = MAX_TOPIC_LENGTH // 2
 _SHORT = MAX_TOPIC_LENGTH // 4
 _ROUNDS = 3
-# a mesh of links with names of their own has a way for every sequence of them; the first that grows is enough
+# a mesh of links with other naming policies has a path for every sequence of them; one growing path is enough
 _MOST_NAMES = 2000
 _ANYTHING = ("TOPIC", "topic")
 
 
 @dataclass(frozen=True, slots=True)
 class _Hop:
-    """A topic, and by which links it has come: ``names[n]`` is read by ``links[n]``, the last name by none yet."""
+    """A topic with its path: ``links[n]`` reads ``names[n]``; the last name has no reader yet."""
 
     names: tuple[str, ...]
     links: tuple[int, ...]
@@ -54,22 +54,22 @@ class _Hop:
 
 
 def growing_names(links: Sequence[LinkShape]) -> Iterator[GraphFault]:
-    """A fault for each circle of links in which a name grows, at its first link in the file."""
-    told: set[frozenset[int]] = set()
+    """Yields a fault for each cycle of links in which a name grows, at its first link in the file."""
+    reported: set[frozenset[int]] = set()
     for start, link in enumerate(links):
         for topic in _samples(link):
             way = _growth(links, start, topic)
             if way is None:
                 continue
             circle = frozenset(way.links)
-            if circle not in told:
-                told.add(circle)
+            if circle not in reported:
+                reported.add(circle)
                 yield _fault(links, way)
             break
 
 
 def _samples(link: LinkShape) -> list[str]:
-    """Names that the link mirrors: what its patterns spell out, or any."""
+    """Returns sample names that the link mirrors: the literal parts of its patterns, or placeholders."""
     spelled = (re.sub(r"\\?[.][*+]|[^a-zA-Z0-9._-]", "", pattern) for pattern in link.topics)
     return [
         name
@@ -79,7 +79,7 @@ def _samples(link: LinkShape) -> list[str]:
 
 
 def _growth(links: Sequence[LinkShape], start: int, topic: str) -> _Hop | None:
-    """A way on which the name grows, beginning with a link; None where it was not found."""
+    """Returns a path from a link on which the name grows; None if there is none."""
     seen: set[tuple[str, str]] = set()
     waiting = [(start, _Hop((topic,), ()))]
     while waiting and len(seen) < _MOST_NAMES:
@@ -88,7 +88,7 @@ def _growth(links: Sequence[LinkShape], start: int, topic: str) -> _Hop | None:
         try:
             name = link.target_naming.target_topic(hop.names[-1])
         except TopicError:
-            continue  # the link says so when it meets the topic, and creates none
+            continue  # the link reports this when it discovers the topic, and creates no target topic
         further = _Hop((*hop.names, name), (*hop.links, number))
         if further.grown:
             return further
@@ -104,7 +104,7 @@ def _growth(links: Sequence[LinkShape], start: int, topic: str) -> _Hop | None:
 
 def _fault(links: Sequence[LinkShape], way: _Hop) -> GraphFault:
     first, second = links[way.links[0]], links[way.links[1]]
-    shown = ", that becomes ".join(
+    shown = ", which becomes ".join(
         f"{name} on {links[number].target}"
         for name, number in zip(way.names[1:4], way.links[:3], strict=True)
     )

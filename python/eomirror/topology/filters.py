@@ -1,10 +1,10 @@
 """
-Which source topics a link mirrors. Pure.
+Filters the source topics of a link. Pure.
 
-Patterns are full-match regular expressions of the Rust ``regex`` crate: linear time whatever the pattern, no
-look-around (`exclude` serves instead).  Internal topics are never mirrored, whatever a pattern says; for
-those of MirrorMaker 2 this is its own rule (DefaultReplicationPolicy.isMM2InternalTopic, KIP-1074), as is the
-cycle rule for prefixed names (MirrorSourceConnector.isCycle, KAFKA-9914).
+Patterns are full-match regular expressions of the Rust ``regex`` crate: linear time for every pattern, no look-around
+(use `exclude` instead).  Internal topics are never mirrored, whatever the patterns.  The rule for MirrorMaker 2's
+internal topics is its own (DefaultReplicationPolicy.isMM2InternalTopic, KIP-1074), and so is the cycle rule for
+prefixed names (MirrorSourceConnector.isCycle, KAFKA-9914).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _META = frozenset(".^$*+?{}[]\\|()")
 
 
 def internal_reason(topic: str) -> str:
-    """Why a topic is internal and therefore never mirrored; empty for all others."""
+    """Returns why a topic is internal and never mirrored; empty for all others."""
     if topic.startswith("eomirror."):
         return "a topic of eomirror itself"
     if topic.startswith("__"):
@@ -45,9 +45,9 @@ def internal_reason(topic: str) -> str:
 
 def upstream_aliases(topic: str) -> Iterator[str]:
     """
-    What prefix naming says about the way of a topic, newest hop first.
+    Yields the aliases in a prefixed topic name, newest hop first.
 
-    Any text before a dot looks like an alias, as in MirrorMaker 2.
+    Any text before a dot counts as an alias, as in MirrorMaker 2.
     """
     rest = topic
     while "." in rest:
@@ -56,30 +56,30 @@ def upstream_aliases(topic: str) -> Iterator[str]:
 
 
 def pattern_fault(pattern: str) -> str:
-    """What is wrong with a regular expression; empty when nothing is."""
+    """Returns the error of a regular expression; empty if it is valid."""
     try:
         PatternSet([pattern], [])
     except ValueError as error:
-        # the regex crate draws the pattern with a caret; its last line says what is wrong
-        told = " ".join(str(error).rpartition("error:")[2].split())
-        return ascii(told)[1:-1][:200] or "it cannot be compiled"
+        # the regex crate draws the pattern with a caret; the last line is the message
+        message = " ".join(str(error).rpartition("error:")[2].split())
+        return ascii(message)[1:-1][:200] or "it cannot be compiled"
     return ""
 
 
 def is_literal(pattern: str) -> bool:
-    """Whether a pattern matches exactly one text: itself, its dots (if any) escaped."""
+    """Returns True if a pattern matches exactly one text: itself, with any dots escaped."""
     return _META.isdisjoint(pattern.replace(r"\.", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFilter:
     """
-    Include minus exclude minus internal minus what would go round by its name.
+    Filter: included topics without excluded and internal ones, and without those whose name shows a cycle.
 
     Attributes:
-        include: Patterns of topics to mirror; none matches nothing.
-        exclude: Patterns of topics to leave out; wins over ``include``.
-        hops: Aliases that must not be in a prefixed name's way: source and target of a prefix link.
+        include: Patterns of topics to mirror; an empty tuple matches no topic.
+        exclude: Patterns of topics that are not mirrored; wins over ``include``.
+        hops: Aliases that a prefixed name must not contain: source and target of a prefix link.
     """
 
     include: tuple[str, ...]
@@ -87,25 +87,25 @@ class TopicFilter:
     hops: tuple[str, ...] = ()
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic is mirrored."""
+        """Returns True if the topic is mirrored."""
         return not self.reason(topic)
 
     def accepts(self, text: str) -> bool:
-        """Whether the patterns alone match; also serves names that are no topics, such as groups."""
+        """Returns True if the patterns alone match; also used for other names, such as groups."""
         return _compiled(self.include, self.exclude).matches(text)
 
     def reason(self, topic: str) -> str:
-        """Why the topic is not mirrored; empty when it is."""
+        """Returns why the topic is not mirrored; empty if it is."""
         if internal := internal_reason(topic):
             return internal
         if not self.accepts(topic):
             return "no pattern of `topics` matches, or one of `exclude` does"
         if alias := self._passed(topic):
-            return f"by its name it has passed {alias} already, so that mirroring it would go round"
+            return f"its name shows that it has passed {alias} already, so mirroring it would be a cycle"
         return ""
 
     def has_passed(self, topic: str) -> bool:
-        """Whether nothing but the way that its name tells of keeps the topic from being mirrored."""
+        """Returns True if only the aliases in its name keep the topic from being mirrored."""
         return bool(self._passed(topic)) and not internal_reason(topic) and self.accepts(topic)
 
     def _passed(self, topic: str) -> str:
@@ -120,5 +120,5 @@ def _compiled(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternSet:
 def topic_filter(
     include: tuple[str, ...], exclude: tuple[str, ...] = (), hops: tuple[str, ...] = ()
 ) -> TopicFilter:
-    """A filter; compiled patterns are kept, so that asking a link for its filter is cheap."""
+    """Returns a filter; compiled patterns are cached, so this is cheap."""
     return TopicFilter(include, exclude, hops)

@@ -1,9 +1,8 @@
 """
-What the topology knows of a link, and whether topics can flow from one link into another. Pure.
+Decides whether topics can flow from one link into another. Pure.
 
-"Can a topic that link L writes be read by link M" is a question about two regular languages.  We answer yes
-where L and M have the same patterns or L names its topics literally, no where literal names tell, and maybe
-otherwise.
+Whether link M can read a topic that link L writes is a question about two regular languages.  The answer is yes or no
+if L lists literal names, yes if L and M have the same patterns, and maybe otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["Flow", "GraphFault", "LinkShape", "LoopRules", "covers", "flow", "ov
 
 
 class LinkShape(Protocol):
-    """What the topology needs to know of a link; `eomirror.config.Link` has it."""
+    """The parts of `eomirror.config.Link` that the topology uses."""
 
     @property
     def name(self) -> str:
@@ -44,7 +43,7 @@ class LinkShape(Protocol):
 
     @property
     def exclude(self) -> tuple[str, ...]:
-        """Patterns of topics that are left out."""
+        """Patterns of topics that are not mirrored."""
 
     @property
     def naming(self) -> Naming:
@@ -60,24 +59,24 @@ class LinkShape(Protocol):
 
     @property
     def filter(self) -> TopicFilter:
-        """Which topics are mirrored."""
+        """Filter of mirrored topics."""
 
     @property
     def target_naming(self) -> TargetNaming:
-        """How they are called on the target."""
+        """Naming of target topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopRules:
     """
-    What the topology asks of one link.
+    Rules that the topology sets for one link.
 
     Attributes:
-        provenance_header: Write the provenance header into every record.
-        guard: Look at where records come from, and drop those that passed the target or another origin.
-        origins: Aliases of the clusters whose records are forwarded, sorted; None: of all.
-        why: One line for people.
-        onward: What the links mirror that carry its copies on, on a way that leads back to it.
+        provenance_header: Add the provenance header to every record.
+        guard: Read the origin of records, and drop those that have passed the target or have another origin.
+        origins: Aliases of the clusters whose records are forwarded, sorted; None for all.
+        why: Reason in one line, for users.
+        onward: Filters of the links that mirror its target topics onward, on a path that leads back to it.
     """
 
     provenance_header: bool = False
@@ -90,13 +89,13 @@ class LoopRules:
 @dataclass(frozen=True, slots=True)
 class GraphFault:
     """
-    A link that cannot be kept from loops or twins.
+    A link with cycles or duplicates that no rule prevents.
 
     Attributes:
         link: Index of the link.
-        key: Setting of the link that is wrong.
-        message: What is wrong.
-        fix: What would be right.
+        key: Setting of the link at fault.
+        message: Description of the fault.
+        fix: Setting that would be valid.
     """
 
     link: int
@@ -106,7 +105,7 @@ class GraphFault:
 
 
 class Flow(enum.IntEnum):
-    """Whether topics that one link writes are read by another."""
+    """Answer to the question if one link reads topics that another writes."""
 
     NO = 0
     MAYBE = 1
@@ -114,13 +113,13 @@ class Flow(enum.IntEnum):
 
 
 def flow(first: LinkShape, then: LinkShape) -> Flow:
-    """Whether a topic that ``first`` writes on its target can be mirrored on by ``then``."""
+    """Returns whether ``then`` can mirror a topic that ``first`` writes."""
     if first.target != then.source:
         return Flow.NO
     if all(is_literal(pattern) for pattern in first.topics):
         return Flow.YES if any(then.filter.matches(name) for name in _literal_targets(first)) else Flow.NO
     if first.naming.kind == "prefix" and then.naming.kind == "prefix" and then.target == first.source:
-        return Flow.NO  # the name says that it came from there
+        return Flow.NO  # the prefix shows that it came from there
     if first.naming.kind == "map":
         return Flow.YES if any(then.filter.matches(new) for _, new in first.naming.names) else Flow.NO
     if first.naming.kind == "identity":
@@ -151,7 +150,7 @@ def _literal_targets(link: LinkShape) -> Iterable[str]:
 
 
 def covers(wide: LinkShape, narrow: LinkShape) -> bool:
-    """Whether ``wide`` certainly carries every topic that ``narrow`` carries."""
+    """Returns True if ``wide`` certainly mirrors every topic that ``narrow`` mirrors."""
     if all(is_literal(pattern) for pattern in narrow.topics):
         names = [_unescaped(pattern) for pattern in narrow.topics]
         return all(wide.filter.matches(name) for name in names if narrow.filter.matches(name))
@@ -160,7 +159,7 @@ def covers(wide: LinkShape, narrow: LinkShape) -> bool:
 
 
 def overlap(one: LinkShape, other: LinkShape) -> bool:
-    """Whether two links may carry the same source topic; True when their patterns do not tell."""
+    """Returns True if two links may mirror the same source topic; also if their patterns do not determine it."""
     for names, reader in ((one, other), (other, one)):
         if all(is_literal(pattern) for pattern in names.topics):
             topics = [_unescaped(pattern) for pattern in names.topics]

@@ -1,9 +1,9 @@
 """
-By which way the records of an origin travel when equal names live on several clusters. Pure.
+Builds the forwarding trees of records when several clusters use equal names. Pure.
 
-One tree per origin cluster: shortest path over the links, ties by the names of the clusters on it.  A tree over
-clusters presumes that its links carry the same topics; where a link would drop an origin although the tree does
-not surely carry all of the link's topics, no tree follows, and the user has to say what is meant.
+One tree per origin cluster: shortest path over the links, ties by the names of the clusters on it.  A tree presumes
+that its links mirror the same topics.  If a link outside the tree would drop an origin, but the tree does not certainly
+mirror all of the link's topics, there is no valid tree and the user must set `forward`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Trees:
     faults: list[GraphFault] = field(default_factory=list)
 
     def grow(self, origin: str, root: str) -> None:
-        """Give every link of the tree from ``root`` the records of ``origin``."""
+        """Adds ``origin`` to every link of the tree that starts at ``root``."""
         usable = [n for n in self.tree if n in self.carried or origin in self.chosen.get(n, ())]
         ways = _shortest_ways(self.links, usable, root)
         for index in usable:
@@ -42,7 +42,7 @@ class _Trees:
                 self.carried[index].add(origin)
 
     def _check_left_out(self, index: int, origin: str, way: tuple[str, ...], usable: Sequence[int]) -> None:
-        """A link outside of the tree must be free to drop, and the tree must carry all of its topics."""
+        """Checks that a link outside of the tree may drop the origin, and that the tree mirrors all of its topics."""
         link = self.links[index]
         steps = [
             [n for n in usable if (self.links[n].source, self.links[n].target) == step]
@@ -65,8 +65,8 @@ class _Trees:
                     GraphFault(
                         index,
                         "forward",
-                        f"auto finds no tree: records of {origin} travel to {link.target} by {' -> '.join(way)}, "
-                        f"but {before} -> {after} does not surely carry all topics of {link.name}",
+                        f"auto finds no tree: records of {origin} reach {link.target} through {' -> '.join(way)}, "
+                        f"but {before} -> {after} does not certainly mirror all topics of {link.name}",
                         "give these links the same `topics` and `exclude`, or set `forward` (local, or a list)",
                     )
                 )
@@ -77,12 +77,12 @@ def forwarding(
     links: Sequence[LinkShape], tree: Sequence[int], headers: Collection[int]
 ) -> tuple[dict[int, tuple[str, ...]], list[GraphFault]]:
     """
-    Origins of every link that has to choose; an explicit ``forward`` is taken as it is.
+    Returns the forwarded origins of each link that needs them, and faults; an explicit ``forward`` is used as it is.
 
     Args:
         links: All links.
-        tree: Those with equal names that can make records meet: they form the trees.
-        headers: Those that write the provenance header; through them records come in from outside.
+        tree: Indexes of links with equal names on which records can meet: they form the trees.
+        headers: Indexes of links that add the provenance header; records from outside the trees enter through them.
     """
     chosen = {
         index: {link.source} if link.forward == "local" else set(link.forward)
@@ -101,9 +101,9 @@ def forwarding(
                 GraphFault(
                     entries[-1],
                     "target",
-                    f"records of {origin} come in at {' and '.join(sorted(links[n].target for n in entries))}, and "
-                    "would meet: clusters with equal names forward them to each other",
-                    f"mirror {origin} into one of these clusters, or set `forward: local` between them",
+                    f"records of {origin} enter at {' and '.join(sorted(links[n].target for n in entries))}, and "
+                    "would be duplicated: these clusters use equal names and forward records to each other",
+                    f"mirror {origin} to one of these clusters only, or set `forward: local` between them",
                 )
             )
     result = {index: tuple(sorted(origins)) for index, origins in {**trees.carried, **chosen}.items()}
@@ -113,7 +113,7 @@ def forwarding(
 def _entries(
     links: Sequence[LinkShape], inside: Collection[str], feeders: Collection[int]
 ) -> dict[str, list[int]]:
-    """For every origin outside of the trees: the links by which its records come in with a header."""
+    """Returns, for every origin outside of the trees, the links through which its records enter with a header."""
     found: dict[str, list[int]] = {}
     for index in sorted(feeders):
         if links[index].target not in inside:
@@ -129,7 +129,7 @@ def _entries(
 def _shortest_ways(
     links: Sequence[LinkShape], usable: Sequence[int], origin: str
 ) -> dict[str, tuple[str, ...]]:
-    """From ``origin`` to every cluster: the clusters on the shortest way, ties by name."""
+    """Returns the shortest path from ``origin`` to every cluster, as clusters; ties by name."""
     ways: dict[str, tuple[str, ...]] = {origin: (origin,)}
     edge: list[tuple[str, ...]] = [(origin,)]
     while edge:

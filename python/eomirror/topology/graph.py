@@ -1,18 +1,17 @@
 """
-Where records would go round or arrive twice, and what keeps them from it. Pure.
+Detects replication cycles and duplicates between links, and decides the rules that prevent them. Pure.
 
-Prefix naming needs nothing but names: `TopicFilter` refuses a topic that has passed source or target.  Where
-names do not tell, a record must: the provenance header says from which cluster it comes, and a link drops what
-has passed its target.  That stops circles.  It does not stop twins: with equal names on A, B and C a record
-of A reaches C from A, and once more from B.  So every origin cluster O gets one fixed tree of links (shortest
-path, ties by name of the path's clusters), and link X -> Y forwards records of O only if it is in O's tree::
+Prefix naming needs names only: `TopicFilter` refuses a topic that has passed source or target.  With equal names the
+record must tell: the provenance header names its origin cluster, and a link drops records that have passed its target.
+That stops cycles, but not duplicates: with equal names on A, B and C a record of A reaches C from A and again from B.
+So every origin cluster O gets one fixed tree of links (shortest path, ties by the names of its clusters), and link
+X -> Y forwards records of O only if it is in O's tree::
 
     full mesh          X -> Y carries what is local to X
-    ring A-B-C-D       D gets A's records straight, C gets them by B (A.B.C before A.D.C)
+    ring A-B-C-D       D gets A's records directly, C gets them through B (A.B.C before A.D.C)
     hub H, leaves      leaf -> H carries the leaf; H -> leaf carries H and all other leaves
 
-Maybe counts as yes where we ask whether topics can flow from one link into the next (flow.py), except that only
-a yes forbids ``provenance: off``.
+`Flow.MAYBE` counts as yes here, except that only a certain yes forbids ``provenance: off``.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ __all__ = ["GraphFault", "LinkShape", "LoopRules", "Topology", "topology"]
 @dataclass(frozen=True, slots=True)
 class Topology:
     """
-    The verdict over all links.
+    Result for all links.
 
     Attributes:
-        rules: One per link, in their order.
-        faults: What must be changed before anything may run.
-        warnings: What may go wrong and cannot be decided from the file.
+        rules: Rules of each link, in their order.
+        faults: Faults: the configuration is refused.
+        warnings: Possible problems that the file alone does not decide.
     """
 
     rules: tuple[LoopRules, ...]
@@ -48,19 +47,19 @@ class Topology:
 
 def topology(links: Sequence[LinkShape]) -> Topology:
     """
-    Decide over all links what each must do against loops and twins.
+    Decides the rules of all links against cycles and duplicates.
 
     Args:
-        links: The links of one configuration; aliases differ, names are unique.
+        links: Links of one configuration; aliases differ, names are unique.
 
     Returns:
         Rules, faults and warnings; rules are meaningful only without faults.
     """
-    possible = _circles(links, Flow.MAYBE)
-    certain = _circles(links, Flow.YES)
+    possible = _cycles(links, Flow.MAYBE)
+    certain = _cycles(links, Flow.YES)
     equal = [index for index, link in enumerate(links) if link.naming.kind == "identity"]
-    twins = _twins([links[index] for index in equal])
-    meet = {equal[position] for position in twins}
+    duplicates = _duplicates([links[index] for index in equal])
+    meet = {equal[position] for position in duplicates}
     guarded = possible | meet
     faults = list(growing_names(links))
     warnings: list[GraphFault] = []
@@ -68,12 +67,12 @@ def topology(links: Sequence[LinkShape]) -> Topology:
         link = links[index]
         if link.provenance != "off":
             continue
-        what = "come back to where they began" if index in possible else "arrive twice"
+        what = "return to their origin" if index in possible else "arrive twice"
         fault = GraphFault(
             index,
             "provenance",
             f"without provenance, records that {link.name} mirrors {'' if index in certain | meet else 'may '}{what}",
-            "remove `provenance: off`, or use `naming: prefix`, or mirror different topics each way",
+            "remove `provenance: off`, or use `naming: prefix`, or mirror different topics in each direction",
         )
         (faults if index in certain | meet else warnings).append(fault)
     headers = {
@@ -93,7 +92,7 @@ def topology(links: Sequence[LinkShape]) -> Topology:
                 GraphFault(
                     index,
                     "forward",
-                    "choosing origins needs the provenance header, which `provenance: off` forbids",
+                    "`forward` needs the provenance header, which `provenance: off` forbids",
                     "remove one of the two",
                 )
             )
@@ -108,18 +107,18 @@ def _why(link: LinkShape, index: int, possible: Collection[int], meet: Collectio
     if link.provenance != "auto":
         return f"provenance: {link.provenance}"
     if index in possible:
-        return "its records could come back through other links"
+        return "its records could return through other links"
     if index in meet:
-        return "equal names reach a cluster by more than one way"
+        return "equal names reach a cluster on more than one path"
     if link.forward != "auto":
-        return "forward chooses origins"
-    return "names tell prefixed copies apart" if link.naming.kind == "prefix" else LoopRules().why
+        return "`forward` selects origins"
+    return "prefixed names show the origin" if link.naming.kind == "prefix" else LoopRules().why
 
 
-# -- circles: links on a closed way along which names can flow ------------------------------------
+# -- cycles: links on a closed path along which names can flow ------------------------------------
 
 
-def _circles(links: Sequence[LinkShape], least: Flow) -> set[int]:
+def _cycles(links: Sequence[LinkShape], least: Flow) -> set[int]:
     following = _following(links, least)
     reach = {index: _reachable(following, following[index]) for index in following}
     found = set()
@@ -128,7 +127,7 @@ def _circles(links: Sequence[LinkShape], least: Flow) -> set[int]:
             continue
         circle = {index} | {other for other in reach[index] if index in reach[other]}
         kinds = {links[other].naming.kind for other in circle}
-        # a circle of prefix and identity links with a prefix in every way round ends by name
+        # a cycle of prefix and identity links with a prefix on every path around it ends by name
         if "prefix" in kinds and kinds <= {"prefix", "identity"}:
             rest = {n: [m for m in following[n] if links[m].naming.kind == "identity"] for n in circle}
             if link.naming.kind == "prefix" or index not in _reachable(rest, rest[index]):
@@ -138,7 +137,7 @@ def _circles(links: Sequence[LinkShape], least: Flow) -> set[int]:
 
 
 def _following(links: Sequence[LinkShape], least: Flow) -> dict[int, list[int]]:
-    """By link: those that can carry on what it writes."""
+    """Returns, for each link, the links that can mirror its target topics onward."""
     return {
         index: [other for other, then in enumerate(links) if flow(link, then) >= least]
         for index, link in enumerate(links)
@@ -156,11 +155,11 @@ def _reachable(following: Mapping[int, Sequence[int]], start: Iterable[int]) -> 
     return seen
 
 
-# -- twins: two ways for equal names into one cluster ---------------------------------------------
+# -- duplicates: two paths for equal names into one cluster ---------------------------------------
 
 
-def _twins(links: Sequence[LinkShape]) -> set[int]:
-    """Positions of the links that lie on one of several ways between the same two clusters."""
+def _duplicates(links: Sequence[LinkShape]) -> set[int]:
+    """Returns the positions of links on one of several paths between the same two clusters."""
     following = _following(links, Flow.MAYBE)
     found: set[int] = set()
     for origin in sorted({link.source for link in links}):
@@ -175,7 +174,7 @@ def _twins(links: Sequence[LinkShape]) -> set[int]:
 
 
 def _meet(links: Sequence[LinkShape], last: Sequence[int]) -> bool:
-    """Whether two of the links into one cluster can carry the same topic."""
+    """Returns True if two of the links into one cluster can mirror the same topic."""
     return any(
         overlap(links[one], links[other])
         for one in last

@@ -1,8 +1,8 @@
 """
-What a topic is called on the target. Pure.
+Names topics on the target. Pure.
 
 Five policies, as in contract.md: ``prefix``, ``identity``, ``{pattern: ...}``, ``{match: ..., to: ...}`` and
-``{map: ...}``.  A policy that says nothing of a topic is an error for that topic, never a silent guess.
+``{map: ...}``.  A topic that the policy does not cover is an error of that topic, never a silent guess.
 Legal names are Kafka's own (org.apache.kafka.common.internals.Topic): 1 to 249 of ``[a-zA-Z0-9._-]``.
 """
 
@@ -45,7 +45,7 @@ class Naming:
 
     Attributes:
         kind: ``prefix``, ``identity``, ``pattern``, ``match`` or ``map``.
-        pattern: For ``pattern``: a text with ``{topic}``, and ``{source}`` or ``{target}`` where wanted.
+        pattern: For ``pattern``: a text with ``{topic}``, and optionally ``{source}`` and ``{target}``.
         match: For ``match``: full-match regular expression of the source topic.
         to: For ``match``: the target topic, with ``$1`` or ``${name}`` for groups.
         names: For ``map``: pairs of source and target topic.
@@ -70,13 +70,13 @@ class Naming:
 @dataclass(frozen=True, slots=True)
 class Collision:
     """
-    Source topics that cannot live side by side on the target.
+    Source topics whose target names conflict.
 
     Attributes:
-        sources: The source topics, sorted.
-        targets: What they would be called, in the same order.
-        same_name: True: they would be mixed in one topic.  False: the names differ only in ``.`` and ``_``,
-            which Kafka's metric names do not tell apart; brokers refuse to create the second.
+        sources: Source topics, sorted.
+        targets: Their target names, in the same order.
+        same_name: True: the target names are equal.  False: they differ only in ``.`` and ``_``, which Kafka's metric
+            names do not distinguish; brokers refuse to create the second.
     """
 
     sources: tuple[str, ...]
@@ -84,12 +84,12 @@ class Collision:
     same_name: bool
 
     def error(self, where: str, target: str) -> TopicError:
-        """The error for the user, about the first of the source topics; ``target`` is the alias of the cluster."""
+        """Returns the error of the first source topic; ``target`` is the alias of the target cluster."""
         sources, names = " and ".join(self.sources), " and ".join(sorted(set(self.targets)))
         what = (
             f"would both become {names}"
             if self.same_name
-            else f"would become {names}, whose names differ only in '.' and '_', which brokers do not allow"
+            else f"would become {names}, which differ only in '.' and '_'; brokers do not allow that"
         )
         return TopicError(
             f"{where}: {sources} {what} on {target}",
@@ -104,11 +104,10 @@ class TargetNaming:
     A naming policy between two clusters.
 
     Attributes:
-        naming: The policy.
         source: Alias of the source.
         target: Alias of the target.
-        heartbeats: Name of a topic that is prefixed whatever the policy, as MirrorMaker 2 does with its heartbeats;
-            empty for none.
+        heartbeats: Name of a topic that is prefixed under every policy, like MirrorMaker 2's heartbeats; empty for
+            none.
     """
 
     naming: Naming
@@ -118,15 +117,15 @@ class TargetNaming:
 
     def target_topic(self, topic: str) -> str:
         """
-        Name on the target of a source topic.
+        Returns the target name of a source topic.
 
         Raises:
-            TopicError: The policy says nothing of this topic, or gives a name that Kafka does not allow.
+            TopicError: The policy does not cover this topic, or gives a name that Kafka does not allow.
         """
         name = self._name(topic)
         if problem := illegal_name(name):
             raise TopicError(
-                f"topic {topic} would be called {_shorten(name)} on {self.target}: {problem}",
+                f"topic {topic} would be named {_shorten(name)} on {self.target}: {problem}",
                 fix="choose another `naming` for the link, or put the topic under its `exclude`",
             )
         return name
@@ -149,34 +148,34 @@ class TargetNaming:
                 fix=f"add `{topic}: NEW_NAME` to the map, or put the topic under `exclude`",
             )
         if naming.kind == "match":
-            # The linear-time engine decides; only a topic that does match is matched again for its
-            # groups, so that no pattern can make the backtracking engine run for ever on a near miss.
+            # The linear-time engine decides; only a matching topic is matched again for its groups, so that no
+            # pattern can make the backtracking engine run without end on a near miss.
             if topic_filter((naming.match,), ()).accepts(topic) and (
                 found := _expression(naming.match).fullmatch(topic)
             ):
                 return _REFERENCE.sub(lambda reference: _group(found, reference), naming.to)
             raise TopicError(
                 f"topic {topic} does not match {naming.match!r} of `naming`",
-                fix="widen the expression, or put the topic under `exclude`",
+                fix="extend the expression, or put the topic under `exclude`",
             )
         return f"{self.source}.{topic}"
 
 
 def illegal_name(name: str) -> str:
-    """Why Kafka does not allow a topic name; empty when it does."""
+    """Returns why Kafka does not allow a topic name; empty if it does."""
     if not name:
         return "a topic name cannot be empty"
     if name in (".", ".."):
-        return "a topic cannot be called . or .."
+        return "a topic cannot be named . or .."
     if len(name) > MAX_TOPIC_LENGTH:
-        return f"that is {len(name)} characters, and Kafka allows {MAX_TOPIC_LENGTH}"
+        return f"it has {len(name)} characters, Kafka allows {MAX_TOPIC_LENGTH}"
     if found := re.search(r"[^a-zA-Z0-9._-]", name):
-        return f"character {found[0]!a} is not allowed; letters, digits, '.', '_' and '-' are"
+        return f"character {found[0]!a} is not allowed; use letters, digits, '.', '_' and '-'"
     return ""
 
 
 def naming_fault(naming: Naming) -> tuple[str, str]:
-    """What is wrong with a policy whatever the topic, and what would be right; empty texts when nothing is."""
+    """Returns fault and fix of a policy, independent of topics; empty texts if it is valid."""
     if naming.kind == "pattern":
         return _pattern_fault(naming.pattern)
     if naming.kind == "match":
@@ -186,20 +185,20 @@ def naming_fault(naming: Naming) -> tuple[str, str]:
             for name in (old, new):
                 if problem := illegal_name(name):
                     return (
-                        f"{_shorten(name)!a} is no topic name: {problem}",
+                        f"{_shorten(name)!a} is not a topic name: {problem}",
                         "map topic names to topic names",
                     )
         news = [new for _, new in naming.names]
         if twice := sorted({new for new in news if news.count(new) > 1}):
-            return f"two topics would become {twice[0]}", "give each topic a name of its own"
+            return f"two topics would become {twice[0]}", "map each topic to another name"
     return "", ""
 
 
 def _pattern_fault(pattern: str) -> tuple[str, str]:
-    example = 'write it like "{source}_{topic}"; {source}, {target} and {topic} are known'
+    example = 'write it like "{source}_{topic}"; the placeholders are {source}, {target} and {topic}'
     for name in _PLACEHOLDER.findall(pattern):
         if name not in _KNOWN_PLACEHOLDERS:
-            return f"placeholder {'{' + name + '}'!a} is not known", example
+            return f"unknown placeholder {'{' + name + '}'!a}", example
     if "{topic}" not in pattern:
         return "without {topic} all topics would become one", example
     rest = _PLACEHOLDER.sub("", pattern)
@@ -217,16 +216,16 @@ def _match_fault(naming: Naming) -> tuple[str, str]:
         name = found[1] or found[2] or found[3]
         if not (int(name) <= expression.groups if name.isdigit() else name in expression.groupindex):
             return (
-                f"`to` names group {name}, which `match` does not have",
-                "name a group that `match` has, like $1",
+                f"`to` refers to group {name}, which `match` does not have",
+                "refer to a group of `match`, such as $1",
             )
     rest = _REFERENCE.sub("", naming.to)
     if (problem := illegal_name("x" + rest)) and rest:
         return f"`to`: {problem}", "write a topic name with $1 for the first group"
     if "$" not in naming.to and not _is_single(naming.match):
         return (
-            "`to` names no group, so that all topics would become one",
-            "name a group of `match` in `to`, like $1",
+            "`to` refers to no group, so all topics would become one",
+            "refer to a group of `match` in `to`, such as $1",
         )
     return "", ""
 
@@ -251,9 +250,9 @@ def _shorten(name: str) -> str:
 
 def collisions(topics: Iterable[str], naming: TargetNaming) -> list[Collision]:
     """
-    Source topics that would meet on the target.
+    Returns source topics whose target names conflict.
 
-    Topics without a target name are left out; `TargetNaming.target_topic` says what is wrong with them.
+    Topics without a target name are skipped; `TargetNaming.target_topic` raises their error.
     """
     by_name: dict[str, set[str]] = {}
     for topic in topics:

@@ -281,7 +281,7 @@ def test_a_lane_says_which_plane_serves_and_how_long_quotas_held_it_back() -> No
     assert [lane.throttled_seconds for lane in snapshot.lanes] == [2.0, None]
     assert lanes_line(snapshot) == (
         "lane 0 on the native plane; lane 1 on the client plane: the link says so; "
-        "held back by brokers' quotas for 2.0 s"
+        "throttled by broker quotas for 2.0 s"
     )
 
 

@@ -35,7 +35,7 @@ def test_since_is_so_long_ago_or_a_moment(text: str, expected: int) -> None:
 @pytest.mark.parametrize("text", ["", "yesterday", "5", "-3h", "2 h", "2026-13-01"])
 def test_since_that_means_nothing_is_refused(text: str) -> None:
     """With an example of either form."""
-    with pytest.raises(UsageError, match="not a time") as refused:
+    with pytest.raises(UsageError, match="neither an age nor a time") as refused:
         parse_since(text, now_ms=NOW)
     assert "2h" in refused.value.fix
 

@@ -1,4 +1,4 @@
-"""What a link's helpers do about what they meet."""
+"""What a link's background do about what they meet."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_what_a_helper_works_with_is_made_again(monkeypatch: pytest.MonkeyPatch)
             raise answer
         return answer
 
-    helpers = Background(Link(), threading.Event())
-    assert helpers.obtained("event", make, until=threading.Event()) == "made"
+    background = Background(Link(), threading.Event())
+    assert background.obtained("event", make, until=threading.Event()) == "made"
 
     ended = SimpleNamespace(is_set=lambda: True)
-    assert helpers.obtained("event", raising(UnreachableError("away")), until=ended) is None  # type: ignore[arg-type]  as much of it as is asked
+    assert background.obtained("event", raising(UnreachableError("away")), until=ended) is None  # type: ignore[arg-type]  as much of it as is asked

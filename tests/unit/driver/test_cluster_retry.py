@@ -42,7 +42,7 @@ class Rig:
         self.clock = PlayedClock()
         self.over = PlayedEvent(self.clock)
         self.said: list[str] = []
-        self.reaching = ClusterRetry("a->b", self.over, clock=self.clock, say=self.said.append)
+        self.reaching = ClusterRetry("a->b", self.over, clock=self.clock, on_wait=self.said.append)
 
     def do(self, *errors: MirrorError) -> Any:
         """The answer after these failures."""

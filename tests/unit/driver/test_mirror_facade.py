@@ -48,8 +48,8 @@ def test_every_exported_name_exists() -> None:
     [
         ({"links": ["three"]}, "three"),
         ({"adopt": {SourcePartition("t", 0): 5}}, "adopted"),
-        ({"spark": object(), "master": "local[2]"}, "Spark context was given"),
-        ({"spark": object(), "spark_conf": {"a": "b"}}, "Spark context was given"),
+        ({"spark": object(), "master": "local[2]"}, "given Spark context"),
+        ({"spark": object(), "spark_conf": {"a": "b"}}, "given Spark context"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict[str, Any], word: str) -> None:
