@@ -137,7 +137,7 @@ def test_a_cluster_that_is_restored_as_a_whole(
     for word, text in stopped.items():
         # a running mirror may look before as many records are written again as were lost
         found = [
-            "the source's log diverges from what was mirrored",
+            "the source's log diverges from the mirrored records",
             *["the source was truncated or restored"] * running,
         ]
         assert any(f"{link.topic(word)}-0: {words}" in text for words in found), text

@@ -127,7 +127,7 @@ def test_a_tab_in_a_file_is_named(tmp_path: Path) -> None:
     with Terminal(eomirror("check", str(path)), 80) as terminal:
         text = "\n".join(terminal.wait_until_ended())
     assert terminal.process.returncode == 78
-    assert "(line 3): the line begins with a tab" in text
+    assert "(line 3): the line starts with a tab" in text
     assert "fix: indent with spaces" in text
 
 

@@ -114,10 +114,10 @@ def test_passwords_in_properties_of_mirrormaker_count(tmp_path: Path) -> None:
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="hunter2";\n'
     )
     path.chmod(0o644)
-    found = {where: text for where, text in warned(path).items() if "others can read" in text}
+    found = {where: text for where, text in warned(path).items() if "other users can read" in text}
     assert set(found) == {"clusters.west.sasl.password"}
     path.chmod(0o600)
-    assert not [text for text in warned(path).values() if "others can read" in text]
+    assert not [text for text in warned(path).values() if "other users can read" in text]
 
 
 @pytest.mark.parametrize(

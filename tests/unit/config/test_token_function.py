@@ -82,7 +82,7 @@ def test_a_function_is_called_as_confluent_kafka_calls_it(name: str, answer: obj
         ("my_logins:gone", r"my_logins:gone cannot be imported \(AttributeError\)"),
         ("no_such_module:f", r"no_such_module:f cannot be imported \(ModuleNotFoundError\)"),
         ("my_broken:f", r"my_broken:f cannot be imported \(RuntimeError\)"),
-        ("my_logins:nothing", "my_logins:nothing is a int, no function"),
+        ("my_logins:nothing", "my_logins:nothing is a int, not a function"),
     ],
 )
 def test_a_function_that_is_not_there_is_named_with_the_way_to_provide_it(name: str, words: str) -> None:
@@ -110,7 +110,10 @@ def test_a_program_may_hand_over_the_function_itself() -> None:
 
 @pytest.mark.parametrize(
     ("function", "words"),
-    [(lambda _: ("t", 1.0), "exists in this process only"), ("short", "no name of a function")],
+    [
+        (lambda _: ("t", 1.0), "other processes cannot import this function"),
+        ("short", "not of the form MODULE:FUNCTION"),
+    ],
 )
 def test_a_function_that_workers_could_not_find_is_refused(function: object, words: str) -> None:
     """A lambda has no name, and a name needs its module."""

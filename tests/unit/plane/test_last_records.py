@@ -84,7 +84,7 @@ def test_a_log_without_the_record_is_another_one(messages: list[Message]) -> Non
     kept, changed = last.compare(messages)
 
     assert isinstance(changed, DataLossError)
-    assert "orders-0: the source's log diverges from what was mirrored" in changed.message
+    assert "orders-0: the source's log diverges from the mirrored records" in changed.message
     assert changed.topic == "orders"
     assert kept == []
 

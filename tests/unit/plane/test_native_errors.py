@@ -112,7 +112,7 @@ def test_a_kind_that_is_not_known_ends_the_attempt() -> None:
 @pytest.mark.parametrize(
     ("gap", "expected", "words"),
     [
-        ((102, 150, 400), DataLossError, "offsets [102, 150) are gone from the source"),
+        ((102, 150, 400), DataLossError, "the source deleted offsets [102, 150)"),
         ((102, 0, 90), DataLossError, "mirrored up to offset 102, but the log ends at 90"),
         # the log has grown over the position since
         ((102, 0, 400), TransactionFailedError, "it went wrong"),

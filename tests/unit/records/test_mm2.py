@@ -136,7 +136,7 @@ def test_negative_numbers_and_null_strings_are_refused() -> None:
 def test_what_does_not_fit_is_not_written(change: dict[str, Any]) -> None:
     """A value that Java would read wrong is an error here."""
     checkpoint = dataclasses.replace(Checkpoint("g", "t", 0, 1, 2), **change)
-    with pytest.raises(StateError, match="no record for MM2's readers"):
+    with pytest.raises(StateError, match="a record for MM2's readers cannot be encoded"):
         checkpoint.key() + checkpoint.value()
 
 

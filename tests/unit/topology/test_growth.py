@@ -38,8 +38,8 @@ def test_a_name_that_both_ways_add_to_is_shown_with_its_way() -> None:
 
     assert (fault.link, fault.key) == (0, "naming")
     assert fault.message == (
-        "names grow without end: orders of A becomes A_orders on B, that becomes B_A_orders on A, "
-        "that becomes A_B_A_orders on B, and so on"
+        "names grow without end: orders of A becomes A_orders on B, which becomes B_A_orders on A, "
+        "which becomes A_B_A_orders on B, and so on"
     )
     assert fault.fix.endswith("under `exclude` of B->A")
 

@@ -39,7 +39,7 @@ def test_each_policy_names_topics(naming: Naming, topic: str, target: str) -> No
         (Naming("pattern", pattern="{topic}_REPLICA"), "o" * 242, "250 characters"),
         (Naming("match", match="(.*)_REPLICA", to="$1"), "orders", "does not match"),
         (Naming("match", match="(.*)_REPLICA", to="$1"), "_REPLICA", "cannot be empty"),
-        (Naming("match", match="(\\.*)x", to="$1"), "..x", "cannot be called"),
+        (Naming("match", match="(\\.*)x", to="$1"), "..x", "would be named"),
         (Naming("map", names=(("a", "b"),)), "c", "not in the map"),
     ],
 )
