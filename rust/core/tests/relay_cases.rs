@@ -378,7 +378,7 @@ fn a_record_that_is_too_large_is_named_with_what_it_needs() {
     assert_eq!(
         error.to_string(),
         format!(
-            "{TOPIC}-0@1: the record needs a batch of {needed} bytes, the target topic takes 300"
+            "{TOPIC}-0@1: the record needs a batch of {needed} bytes, the target topic accepts 300"
         )
     );
     assert_eq!(error.topic(), Some(TOPIC));
