@@ -367,6 +367,7 @@ def test_a_letter_that_does_not_fit_its_topic_goes_as_a_pointer(link: TestLink) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @_OPENED
 def test_hundred_refused_records_in_a_row(link: TestLink) -> None:
     """Many of them take their time, and none of the others is lost, twice or out of order."""
