@@ -186,7 +186,7 @@ def test_a_topic_that_no_link_knows_is_a_usage_error(flow: Flow) -> None:
     """Nothing is guessed about a partition that was never mirrored, nor about a question with two meanings."""
     with pytest.raises(UsageError, match="no link has mirrored"):
         translate(flow.config, topic=flow.target, partition=0, offset=0)
-    with pytest.raises(UsageError, match="ask either"):
+    with pytest.raises(UsageError, match="name either"):
         translate(flow.config, topic=flow.topic, partition=0)
     assert translate(flow.config, group="nobody") == []
 
