@@ -44,11 +44,11 @@ class PatternSet:
         """
 
     def matches(self, name: str) -> bool:
-        """Whether a pattern of ``include`` matches all of ``name``, and none of ``exclude`` does."""
+        """Returns True if a pattern of ``include`` matches all of ``name`` and none of ``exclude`` does."""
 
 @final
 class Policy:
-    """What a link does with records; compiled once, frozen."""
+    """Policy of a link for its records; compiled once, frozen."""
 
     def __new__(
         cls,
@@ -108,7 +108,7 @@ class Planner:
         Enter records that the target refuses as dropped, with reason ``dead-letter``.
 
         Returns:
-            The digest of each record by itself, hexadecimal.
+            The digest of each record, hexadecimal.
 
         Raises:
             TopicError: A topic has no route.
@@ -142,7 +142,7 @@ class Planner:
 
 @final
 class Plan:
-    """What to do with a batch."""
+    """Plan for a batch."""
 
     @property
     def records(self) -> list[tuple[Any, ...]]:
@@ -230,7 +230,7 @@ class PartitionAccount:
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
-        """What the chunk holds: source offset, target offset, count; made when it is asked for."""
+        """Ranges of the chunk: source offset, target offset, count; built on access."""
 
     @property
     def digest(self) -> str:
@@ -267,7 +267,7 @@ class PartitionMap:
         """
 
     def ranges(self) -> int:
-        """How many ranges the map has, 24 bytes each."""
+        """Returns the number of ranges of the map, 24 bytes each."""
 
     def keep_near(self, source: int, target: int, most: int) -> None:
         """
@@ -289,14 +289,14 @@ class PartitionMap:
         """Answer for a target offset if the newest chunks, which alone were taken in, decide it."""
 
     def to_target(self, offset: int, position: int) -> tuple[str, int]:
-        """Where a source offset is; ``position`` is the next offset to mirror, read before the map."""
+        """Translates a source offset; ``position`` is the next offset to mirror, read before the map."""
 
     def to_source(self, offset: int, stable_end: int) -> tuple[str, int]:
-        """Where a target offset is; ``stable_end`` is the target's last stable offset, read before the map."""
+        """Translates a target offset; ``stable_end`` is the target's last stable offset, read before the map."""
 
 @final
 class Acks:
-    """What the target acknowledged; made by a witness, or by hand for tests."""
+    """Acknowledgements of the target; made by a witness, or by hand for tests."""
 
     def __new__(
         cls, partitions: Sequence[tuple[str, int, list[tuple[int, int]]]] = ..., *, failed: int = 0
@@ -331,7 +331,7 @@ class Witness:
 
     @property
     def attached(self) -> bool:
-        """Whether a client took this witness."""
+        """Returns True once a client has taken this witness."""
 
     def mark(self) -> None:
         """Forget requests; acknowledgements are kept."""
@@ -381,7 +381,7 @@ class LeftOpen:
         self, records: Sequence[tuple[str, int, int]], seconds: float
     ) -> list[tuple[str, int, Literal["shown", "doubtful", "open", "gone", "unreadable"], int]]:
         """
-        What became of acknowledged records: topic, partition and offset, one in each partition.
+        Returns the states of acknowledged records: topic, partition and offset, one in each partition.
 
         Returns:
             Topic, partition, what became of it, and the partition's last stable offset.
@@ -395,7 +395,7 @@ class LeftOpen:
 
     def is_written_by(self, record: tuple[str, int, int], writer: tuple[int, int], seconds: float) -> bool:
         """
-        Whether a record (topic, partition, offset) was written by this producer (id, epoch).
+        Returns True if this producer (id, epoch) wrote the record at (topic, partition, offset).
 
         ``shown`` of `fates` does not tell: it is said of a transaction marker too, and of what others wrote.  False
         where the log does not hold the offset any more.
@@ -421,7 +421,7 @@ class LeftOpen:
         self, record: tuple[str, int, int], producer_ids: set[int], most: int, seconds: float
     ) -> bool:
         """
-        Whether committed records of these producers stand behind a record (topic, partition, offset).
+        Returns True if committed records of these producers follow a record (topic, partition, offset).
 
         Args:
             record: The record; -1 for the beginning of the log.
@@ -465,13 +465,13 @@ class LeftOpen:
         """
         Take over a transactional id, and end what its producer has open in these partitions; writes no record.
 
-        Who has the id gives the identity that it has it with, and is refused where somebody else has taken it since.
+        The holder of the id passes its identity, and is refused if another producer has taken the id since.
 
         Returns:
             Producer id and epoch that it was done with.
 
         Raises:
-            FencedError: Somebody else took the id at the same time.
+            FencedError: Another producer took the id at the same time.
             UnreachableError: It was not done in time; the same again may do it.
             MirrorError: A broker refuses us.
         """
@@ -522,10 +522,10 @@ class LogAudit:
 
     def finish(self, at_rest: bool) -> dict[str, Any]:
         """
-        What was seen, under the names of `eomirror.verify.transactions.TransactionAudit`; ends the audit.
+        Returns the findings, under the names of `eomirror.verify.transactions.TransactionAudit`; ends the audit.
 
         Args:
-            at_rest: Whether nobody writes, so that what is open is wrong.
+            at_rest: True if no producer writes, so that an open transaction is a finding.
         """
 
 @final
@@ -558,7 +558,7 @@ class NativeLane:
 
         Args:
             source: librdkafka's properties of a consumer, as text.
-            target: Likewise of a producer.
+            target: Properties of a producer on the target.
             transactional_id: The id that `open` takes.
             transaction_timeout: Seconds after which the coordinator aborts what is left open.
             source_cluster_id: Id of the source cluster.
@@ -568,7 +568,7 @@ class NativeLane:
             origins: Ids of the clusters whose records are forwarded; None for any.
             source_tokens: Gives tokens for the source's OAUTHBEARER; see `PlaneReader`.  Called from within any of
                 the calls below, when a connection is opened.
-            target_tokens: Likewise for the target's.
+            target_tokens: Returns tokens for the target.
         """
 
     @staticmethod
@@ -626,10 +626,10 @@ class NativeLane:
         """Forget everything fetched, and every partition."""
 
     def await_records(self, seconds: float) -> bool:
-        """Whether there is something to mirror."""
+        """Returns True if there is something to mirror."""
 
     def has_more(self) -> bool:
-        """Whether more has come of partitions that the open transaction holds, and of no others; waits for nothing."""
+        """Returns True if records arrived for partitions of the open transaction and for no others; does not wait."""
 
     def advances(
         self,
@@ -643,7 +643,7 @@ class NativeLane:
         ]
     ]:
         """
-        What moved since the last commit: topic, partition, next offset, leader epoch, what was seen of the log.
+        Returns the advances since the last commit: topic, partition, next offset, leader epoch, facts of the log.
 
         That is the batch before the offset (base offset, CRC, largest timestamp), how many offsets were missing so far,
         whether a batch has shown that the log was compacted, and the holes since the last commit.
@@ -672,7 +672,7 @@ class NativeLane:
         """Send records of ours: topic, partition, key, value; ``timestamp`` in ms."""
 
     def foresee(self) -> list[PartitionAccount] | None:
-        """What `settle` will tell if nobody else writes to the target partitions; None when that cannot be told."""
+        """Predicts the result of `settle` for copies that the lane alone writes; None if it cannot be predicted."""
 
     def settle(self, seconds: float) -> list[PartitionAccount]:
         """Wait until everything is acknowledged, and balance the books (rule 7)."""
@@ -782,7 +782,7 @@ class PartitionComparison:
         Args:
             source: Topic, partition, first offset, end of what is compared, end of what is read (``by_key`` reads
                 on, to excuse what compaction removed because of later records; else the same).
-            target: Likewise.
+            target: The target partition.
             timestamps: Whether timestamps count.
             guard: Source cluster id, target cluster id and forwarded origins of a link that leaves out records by
                 their provenance; None for one that mirrors all.
@@ -809,7 +809,7 @@ class PartitionComparison:
         """
 
     def wants(self, side: str) -> bool:
-        """Whether `feed` should bring more messages of ``source`` or ``target``."""
+        """Returns True if `feed` should bring more messages of ``source`` or ``target``."""
 
     def feed(self, side: str, messages: list[Any], reached: int | None) -> bool:
         """
@@ -833,7 +833,7 @@ class PartitionComparison:
 
         Args:
             source_end: End of what is compared of the source.
-            target_end: Likewise.
+            target_end: End offset on the target.
             letters: As for the constructor.
             starts: Source and target offset before which nothing can be compared any more.
         """
@@ -852,7 +852,7 @@ class PartitionComparison:
 
     @property
     def too_many_keys(self) -> bool:
-        """Whether this share has more keys than fit; the result would be wrong."""
+        """Returns True if this share has more keys than fit; its result would be wrong."""
 
     def counts(self) -> dict[str, Any]:
         """Records matched, differences by kind, and what was read of either side."""

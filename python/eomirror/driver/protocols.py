@@ -121,7 +121,7 @@ class Follower(Protocol):
         """Reads the groups' offsets and sends them to the lanes; returns the seconds until the next round."""
 
     def record_answers(self, items: tuple[GroupOffset, ...]) -> None:
-        """What a lane answers."""
+        """Records the answers of a lane."""
 
     def lane_restarted(self, partitions: Collection[SourcePartition]) -> None:
         """The lane of these partitions has a new attempt."""

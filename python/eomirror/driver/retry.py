@@ -84,7 +84,7 @@ def next_action(
         ended: Ending of the attempt.
         stopping: True if the driver wants the lane to end.
         raises: Consecutive exceptions of the lane, including this one.
-        topics_changed: True if topics of the attempt were stopped, by itself or by another lane, or stopped topics
+        topics_changed: True if topics of the attempt were stopped, by this lane or by another one, or stopped topics
             are to be retried.  The next attempt starts at once with other topics, and the link does not fail.
         patient: True if the run waits for missing ACLs.
     """

@@ -1,13 +1,13 @@
-//! What a leader's error code means for a batch.
+//! Classes of a leader's error codes, as they concern a batch.
 
 use super::code;
 
-/// Whether a batch was refused only because one before it was.
+/// Returns true if a batch was refused only because an earlier one was.
 pub(super) const fn is_follow_up(error: i16, behind_failure: bool) -> bool {
     error == code::OUT_OF_ORDER_SEQUENCE_NUMBER && behind_failure
 }
 
-/// Whether the same batch may be taken later.
+/// Returns true if the same batch may be accepted later.
 pub(super) const fn is_passing(error: i16) -> bool {
     is_about_leaders(error)
         || matches!(
@@ -22,7 +22,7 @@ pub(super) const fn is_passing(error: i16) -> bool {
         )
 }
 
-/// Whether somebody else may lead the partition.
+/// Returns true if another broker may lead the partition.
 pub(super) const fn is_about_leaders(error: i16) -> bool {
     matches!(
         error,
