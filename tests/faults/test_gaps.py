@@ -78,7 +78,7 @@ def test_a_gap_while_the_mirror_does_not_run(link: TestLink) -> None:
 
     assert code == 4
     assert set(stopped) == {"lost"}
-    assert f"{link.topic('lost')}-0: offsets [102, 150) are gone" in stopped["lost"]
+    assert f"{link.topic('lost')}-0: the source deleted offsets [102, 150)" in stopped["lost"]
     link.check("edge", "healthy")
     link.entry.records += 100
     assert link.found("lost")[0] == link.written["lost"][0][:100]

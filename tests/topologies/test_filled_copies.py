@@ -212,7 +212,7 @@ def test_a_new_topic_whose_copy_is_filled_is_left_out_by_name(site: Site) -> Non
     before = site.copy(new)
     site.write()
 
-    with capture_logs() as logged, pytest.raises(TopicError, match="left out"):
+    with capture_logs() as logged, pytest.raises(TopicError, match="is skipped"):
         site.catch_up(site.topic)
     (left,) = [line for line in logged if line["event"] == "topic_left_out"]
     assert left["topic"] == new
