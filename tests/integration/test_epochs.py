@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from eomirror import Mirror, load_config
 from eomirror.driver.link import LinkThread
 from eomirror.lane.spec import Ending
-from eomirror.spark.handover import GOING_ON_SECONDS
+from eomirror.spark.handover import OVERLAP_SECONDS
 from support.link import TestLink
 from support.records import create_topic, produce, read_committed, some_records, wait_for
 
@@ -200,7 +200,7 @@ def test_a_run_that_is_over_leaves_no_lane_behind_that_mirrors_on(
     link.check("orders")
     before = link.found("orders")
     link.write("orders", 20)
-    time.sleep(GOING_ON_SECONDS)
+    time.sleep(OVERLAP_SECONDS)
     assert link.found("orders") == before
     last = claims(link.west, f"eomirror.{topic_name}.positions")[-1]
     # the driver heard of the end before or behind its next task: the lane was told over its line, or fetched

@@ -1,1 +1,1 @@
-"""The engine: lanes as long Spark tasks; nothing else imports pyspark."""
+"""Runs lanes as long Spark tasks; no other package imports pyspark."""

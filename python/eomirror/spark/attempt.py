@@ -1,4 +1,4 @@
-"""One attempt of a lane: builds the adapters around the pump, or goes on with a parked one; a signal is an abort."""
+"""Runs one attempt of a lane: builds the runner with its adapters, or resumes a parked one; aborts on a signal."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _PARKING = Parking()
 
 
 class LaneInterruptedError(BaseException):
-    """Raised in the lane's thread by a signal handler; no ``except Exception`` on the way may swallow it."""
+    """Raised in the lane's thread by a signal handler; not an ``Exception``, so that no handler swallows it."""
 
 
 def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) -> LaneReport:
     """
-    Run one attempt of a lane until its epoch is over, it is told to stop, or it cannot go on.
+    Runs one attempt of a lane until its epoch is over, it is stopped, or it fails.
 
-    Blocks the calling thread, which must be the process's main thread so that signals reach it.  Never raises
-    for what can be expected: the report says how it ended.  An exception is a bug or a crash.
+    Blocks the calling thread, which must be the process's main thread so that signals reach it.  Expected errors are in
+    the report; an exception is a bug or a crash.
 
     Args:
-        spec: What to mirror.
-        mailbox: The line to the driver.
-        clock: Where time comes from.
+        spec: Spec of the attempt.
+        mailbox: Connection to the driver.
+        clock: Source of time.
     """
     clients = _Clients()
     close = clients.close
@@ -49,17 +49,17 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         if lane is None:
             lane = _build(spec, mailbox, clock, clients)
         else:
-            # as it is: with one call around it for every epoch, none could be made after a thousand of them
+            # not wrapped: one more wrapper per epoch would reach the recursion limit after a thousand epochs
             close = lane.close
             lane.pump.resume(spec, mailbox)
         report = _drive(spec, lane.pump)
         if report.ending is Ending.EPOCH and not report.stopped_topics:
-            # before it is: a signal may come in between
+            # set first: a signal may come between this and the call
             parked = True
             parked = _PARKING.put(ParkedLane(spec, lane.pump, mailbox, close))
             report = replace(report, continues=parked)
     except LaneInterruptedError:
-        # nobody would be told that it goes on; what is parked closes itself
+        # the driver would not know that a parked lane mirrors on, so close it
         leave_parked()
         raise
     except (LaneError, UnreachableError) as error:
@@ -76,7 +76,7 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
 
 
 def leave_parked() -> None:
-    """Close the lane that this process keeps between two epochs, if there is one, behind its transaction."""
+    """Closes the lane that this process has parked between two epochs, if any, after its transaction."""
     _PARKING.leave()
 
 
@@ -134,7 +134,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
 
 
 class _Clients:
-    """What to close at the end, in the order in which it was made."""
+    """Clients to close at the end, in the order of their creation."""
 
     def __init__(self) -> None:
         self._closers: list[Callable[[], None]] = []

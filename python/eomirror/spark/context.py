@@ -1,9 +1,9 @@
 """
-The Spark context that a mirror runs on: its own, or the user's.
+Provides the Spark context of a mirror: an own one, or the user's.
 
-An own context has no SQL, no UI, and a JVM in a session of its own: a lost terminal or a SIGHUP, which ends nothing in
-the driver, must not reach the JVM, because a dying JVM takes all lanes with it.  The JVM still ends with the
-driver, whose end of a pipe it watches.  Numbers in reference to these choices: docs/adr/, "Spark is the engine".
+An own context has no SQL, no UI, and a JVM in its own session: a lost terminal or a SIGHUP, which the driver survives,
+must not reach the JVM, because the lanes end with it.  The JVM still ends with the driver, whose end of a pipe it
+watches.  Figures behind these choices: docs/adr/, "Spark is the engine".
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def engine_settings(
     *, master: str | None, configured: Mapping[str, str], given: Mapping[str, str], version: str
 ) -> dict[str, str]:
     """
-    Settings of an own context: our defaults, then the configuration's ``spark`` section, then ``--spark-conf``.
+    Returns settings of an own context: defaults, overridden by the ``spark`` section, then by ``--spark-conf``.
 
     Args:
         master: ``--master``; wins over a ``spark.master`` setting.
         configured: The configuration's ``spark`` section.
         given: ``--spark-conf``.
-        version: Our release.
+        version: Release of eomirror.
 
     Raises:
         UsageError: A setting would break lanes.
@@ -60,13 +60,13 @@ def engine_settings(
         "spark.app.name": "eomirror",
         "spark.scheduler.mode": "FAIR",
         "spark.speculation": "false",
-        # the driver repeats lanes, with a new attempt number; Spark's own repetition would hide that
+        # the driver retries lanes with a new attempt number; Spark's own retries would hide failures
         "spark.task.maxFailures": "1",
         "spark.python.worker.reuse": "true",
-        # a cancelled task is killed after Spark's poll of 2 s; waiting longer only lengthens the overlap
+        # a cancelled task is killed after Spark's poll of 2 s; a longer wait only lengthens the overlap
         "spark.python.task.killTimeout": "0s",
         "spark.python.worker.faulthandler.enabled": "true",
-        # closures hold passwords: above this size Spark would put them into a broadcast file
+        # closures contain passwords: above this size Spark would write them to a broadcast file
         "spark.broadcast.UDFCompressionThreshold": str(64 << 20),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -78,7 +78,7 @@ def engine_settings(
         settings["spark.driver.memory"] = "512m"
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
-        # one small JVM that only schedules: starts in half the time and keeps no idle threads for collection
+        # a small JVM that only schedules: these options halve its start and avoid idle collector threads
         java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     settings["spark.driver.extraJavaOptions"] = java
     extra = chosen.pop("spark.driver.extraJavaOptions", "")
@@ -91,10 +91,10 @@ def engine_settings(
 
 def check_settings(settings: Mapping[str, str]) -> None:
     """
-    Refuse settings under which a lane cannot live long or lives twice.
+    Refuses settings that would kill lanes or run them twice.
 
     Raises:
-        UsageError: Names the setting and what to do.
+        UsageError: Names the setting and the fix.
     """
     if settings.get("spark.speculation", "false").lower() == "true":
         raise UsageError(
@@ -104,7 +104,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
     idle = settings.get("spark.python.worker.idleTimeoutSeconds", "0").strip().rstrip("s") or "0"
     if idle != "0" and settings.get("spark.python.worker.killOnIdleTimeout", "false").lower() == "true":
         raise UsageError(
-            "spark.python.worker.killOnIdleTimeout=true would kill lanes: they exchange nothing with the JVM",
+            "spark.python.worker.killOnIdleTimeout=true would kill lanes, which exchange no data with the JVM",
             fix="remove spark.python.worker.killOnIdleTimeout or spark.python.worker.idleTimeoutSeconds",
         )
 
@@ -116,8 +116,8 @@ class SparkEngine:
 
     Attributes:
         context: The pyspark ``SparkContext``.
-        own: Whether we made it and must stop it.
-        gateway: Connection to the JVM, if we started that too.
+        own: True if eomirror created the context and must stop it.
+        gateway: Connection to the JVM, if eomirror started it too.
     """
 
     context: Any
@@ -126,16 +126,16 @@ class SparkEngine:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The context's settings."""
+        """Settings of the context."""
         return dict(self.context.getConf().getAll())
 
     def close(self, *, patience: float = 1.0) -> None:
-        """Stop what is ours, killing a JVM that has not ended after ``patience`` seconds; never raises."""
+        """Stops an own context; kills a JVM that has not ended after ``patience`` seconds; never raises."""
         if not self.own:
             return
         try:
             self.context.stop()
-        except Exception as error:  # noqa: BLE001  py4j raises of all kinds when the JVM is gone
+        except Exception as error:  # noqa: BLE001  py4j raises any kind of error after the JVM's end
             log.debug("spark_stop_failed", error=str(error))
         if self.gateway is not None:
             end_jvm(self.gateway, patience)
@@ -143,15 +143,15 @@ class SparkEngine:
 
 def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
     """
-    The engine to run on: the user's, one that is active in this process, or a new one.
+    Returns the user's context, else the active one of this process, else a new one.
 
     Args:
         spark: A SparkContext or SparkSession of the user, or None.
-        settings: For a new context, from `engine_settings`.
-        lanes: How many lanes it must hold.
+        settings: Settings of a new context, from `engine_settings`.
+        lanes: Number of lanes that it must run.
 
     Raises:
-        UsageError: The context cannot hold lanes.
+        UsageError: The context cannot run the lanes.
         ConfigError: Its connections to other machines are not authenticated and encrypted.
         MirrorError: The JVM or the context does not start.
     """
@@ -163,7 +163,7 @@ def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> Spark
         if not isinstance(context, SparkContext):
             raise UsageError(
                 f"spark={type(found).__name__}: not a classic SparkContext or SparkSession",
-                fix="pass a session that was not made by Spark Connect, or none",
+                fix="pass a session that Spark Connect did not create, or None",
             )
         engine = SparkEngine(context, own=False)
         check_settings(engine.settings)
@@ -177,9 +177,9 @@ def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> Spark
 
 def channel_addresses(settings: Mapping[str, str], master: str) -> tuple[str, str, int]:
     """
-    Where the lanes' channel listens: address to bind, host that workers connect to, port (0 = any free one).
+    Returns the addresses of the lanes' channel: address to bind, host for workers, port (0 for a free one).
 
-    Under a local master all of it stays on the loopback interface.
+    Under a local master both are on the loopback interface.
     """
     port = int(settings.get("spark.eomirror.channel.port", "0"))
     if is_local(master):
@@ -195,17 +195,17 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
     from pyspark import SparkConf, SparkContext
 
     gateway: Any = None
-    # pyspark keeps the JVM in these names; a gateway of our own goes in there before the first context
+    # pyspark stores the JVM in these names; an own gateway must be set before the first context
     if SparkContext._gateway is None:  # noqa: SLF001
         gateway = launch_jvm(settings)
-    # a JVM that somebody else started is theirs to stop
+    # a JVM that the user started must not be stopped
     started_here = gateway is not None and gateway.proc is not None
     try:
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  as above
         conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001  as above
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         for name, value in settings.items():
-            # spark-submit's own master stands unless it is one that it made up
+            # the master of spark-submit wins, unless it is its default
             if submitted and name == "spark.master" and conf.get(name, "") not in {"", "local[*]"}:
                 continue
             conf.set(name, value)

@@ -1,15 +1,14 @@
 """
-What travels on the line between a lane and the driver: authenticated JSON frames.
+Encodes the authenticated JSON frames between a lane and the driver.
 
-A frame is four bytes of length, 16 bytes of HMAC-SHA256, and a JSON object.  The key is made of the run's
-token, which only the driver and the closures of its tasks hold, and of a nonce of each side; direction and
-number of the frame are part of what is authenticated.  So a stranger who finds the port can neither speak nor
-replay, and both sides know each other from the first frame on.  Nothing is ever unpickled from the wire.
+A frame is four bytes of length, 16 bytes of HMAC-SHA256, and a JSON object.  The key is derived from the run's token,
+which only the driver and the closures of its tasks have, and from a nonce of each side.  The MAC covers the direction
+and the number of the frame.  So a stranger that finds the port can neither send nor replay frames, and both sides are
+authenticated from the first frame on.  Nothing is unpickled from the wire.
 
-The lane begins with a greeting: its nonce, and a proof (HMAC-SHA256 under the token) that it made the nonce.  It does
-not wait for the driver with that, so the driver can tell a lane from a stranger as soon as the first bytes arrive, and
-answers nothing to a stranger.  A greeting that was recorded and sent again proves nothing: the driver takes each nonce
-once.
+The lane starts with a greeting: its nonce, and a proof (HMAC-SHA256 under the token).  It sends it without waiting for
+the driver, so the driver distinguishes a lane from a stranger by the first bytes, and answers nothing to a stranger.
+A replayed greeting proves nothing: the driver accepts each nonce once.
 
 ::
 
@@ -20,8 +19,7 @@ once.
                      {"type":"groups","offsets"}
     lane -> driver   {"type":"progress", ...}, {"type":"groups","offsets"}
 
-The content is not encrypted: it is topic names and offsets, like all that Spark itself sends between its processes
-by default.
+Frames are not encrypted: they contain topic names, offsets and group names.
 """
 
 from __future__ import annotations
@@ -55,15 +53,15 @@ __all__ = [
     "nonce_of",
 ]
 
-#: Longer frames are refused before they are read.
+#: Longer frames are refused before their body is read.
 MAX_FRAME_BYTES = 4 << 20
 NONCE_BYTES = 32
 #: A lane's nonce and its proof.
 GREETING_BYTES = 64
 
-# 1,000 partitions are some 200 kB: far below the limit, and few enough frames
+# 1,000 partitions are some 200 kB: far below the limit
 _PARTITIONS_PER_FRAME = 1000
-# half of the limit, for texts that others choose the length of: what a group commits beside an offset
+# half of the limit, for foreign texts of any length: the metadata that a group commits with an offset
 _TEXT_BYTES = MAX_FRAME_BYTES // 2
 # a control character is \u and four digits in JSON
 _BYTES_PER_CHARACTER = 6
@@ -72,7 +70,7 @@ _MAC_BYTES = 16
 
 
 class FrameError(Exception):
-    """What came is no frame of ours: drop the connection."""
+    """Received bytes are not a valid frame: the connection must be closed."""
 
 
 def greeting(token: str, lane_nonce: bytes) -> bytes:
@@ -80,8 +78,8 @@ def greeting(token: str, lane_nonce: bytes) -> bytes:
     Returns the first bytes that a lane sends.
 
     Args:
-        token: The run's secret, in hexadecimal.
-        lane_nonce: Fresh random bytes.
+        token: Secret of the run, in hexadecimal.
+        lane_nonce: Random bytes, used once.
     """
     return lane_nonce + hmac.digest(
         bytes.fromhex(token), b"eomirror lane greeting 1" + lane_nonce, hashlib.sha256
@@ -93,7 +91,7 @@ def nonce_of(token: str, greeted: bytes) -> bytes:
     Returns the lane's nonce from its greeting.
 
     Raises:
-        FrameError: The sender does not hold the token.
+        FrameError: The sender does not have the token.
     """
     nonce = greeted[:NONCE_BYTES]
     if not hmac.compare_digest(greeted, greeting(token, nonce)):
@@ -103,13 +101,13 @@ def nonce_of(token: str, greeted: bytes) -> bytes:
 
 class FrameCodec:
     """
-    Both directions of one connection; pure, so it serves blocking and non-blocking sockets alike.
+    Codec of both directions of one connection; does no I/O, so it serves blocking and non-blocking sockets.
 
     Args:
-        token: The run's secret, in hexadecimal.
-        driver_nonce: What the driver sent.
-        lane_nonce: What the lane sent.
-        is_driver: Which side this is.
+        token: Secret of the run, in hexadecimal.
+        driver_nonce: Nonce of the driver.
+        lane_nonce: Nonce of the lane.
+        is_driver: True on the driver's side.
     """
 
     __slots__ = ("_buffer", "_key", "_received", "_receives", "_sends", "_sent")
@@ -123,7 +121,7 @@ class FrameCodec:
         self._buffer = bytearray()
 
     def encode(self, message: Mapping[str, Any]) -> bytes:
-        """The next frame to send."""
+        """Returns the next frame to send."""
         body = orjson.dumps(message)
         if len(body) > MAX_FRAME_BYTES:
             raise FrameError(f"a message of {len(body)} bytes is too long to send")
@@ -133,10 +131,10 @@ class FrameCodec:
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """
-        Take bytes as they came, give the messages that are complete.
+        Adds received bytes; returns the complete messages.
 
         Raises:
-            FrameError: The other side does not hold the token, or the frame is too long or no JSON object.
+            FrameError: The other side does not have the token, or the frame is too long or not a JSON object.
         """
         self._buffer += data
         messages = []
@@ -163,7 +161,7 @@ class FrameCodec:
 
 
 def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
-    """Messages that say it; more than one when very many partitions changed."""
+    """Returns the messages of a progress report; several if many partitions changed."""
     chunks = _chunks(progress.partitions) or [()]
     return [
         {
@@ -194,10 +192,10 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
 
 def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
     """
-    The progress in a message.
+    Decodes a progress message.
 
     Raises:
-        FrameError: It is none.
+        FrameError: It is not one.
     """
     try:
         fields = {name: message[name] for name in LaneProgress.__slots__}
@@ -218,7 +216,7 @@ def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
 
 
 def encode_added(partitions: Sequence[AssignedPartition]) -> list[dict[str, Any]]:
-    """Messages that give partitions to a lane; none when there are none."""
+    """Returns the messages that add partitions to a lane; none for no partitions."""
     return [
         {
             "type": "added",
@@ -232,10 +230,10 @@ def encode_added(partitions: Sequence[AssignedPartition]) -> list[dict[str, Any]
 
 def decode_added(message: Mapping[str, Any]) -> tuple[AssignedPartition, ...]:
     """
-    The partitions in a message.
+    Decodes the partitions of an ``added`` message.
 
     Raises:
-        FrameError: It holds none.
+        FrameError: It is not one.
     """
     try:
         return tuple(
@@ -249,7 +247,7 @@ def decode_added(message: Mapping[str, Any]) -> tuple[AssignedPartition, ...]:
 
 
 def encode_groups(offsets: Sequence[GroupOffset]) -> list[dict[str, Any]]:
-    """Messages about offsets of groups, in either direction; none when there are none."""
+    """Returns the messages with group offsets, for either direction; none for no offsets."""
     return [
         {
             "type": "groups",
@@ -264,10 +262,10 @@ def encode_groups(offsets: Sequence[GroupOffset]) -> list[dict[str, Any]]:
 
 def decode_groups(message: Mapping[str, Any]) -> tuple[GroupOffset, ...]:
     """
-    The offsets of groups in a message.
+    Decodes the group offsets of a message.
 
     Raises:
-        FrameError: It holds none.
+        FrameError: It is not one.
     """
     try:
         return tuple(
@@ -290,7 +288,7 @@ def _chunks(items: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def _short(offsets: Sequence[GroupOffset]) -> list[Sequence[GroupOffset]]:
-    """In portions whose texts fit a frame, whatever is in them; those of a single one do, as Kafka bounds them."""
+    """Splits offsets into portions whose texts fit a frame; those of a single offset do, as Kafka limits them."""
     portions: list[Sequence[GroupOffset]] = []
     begin, size = 0, 0
     for place, item in enumerate(offsets):
@@ -306,7 +304,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     try:
         message = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise FrameError("a frame is no JSON") from error
+        raise FrameError("a frame is not JSON") from error
     if not isinstance(message, dict):
-        raise FrameError("a frame is no JSON object")
+        raise FrameError("a frame is not a JSON object")
     return message

@@ -1,41 +1,41 @@
 """
-Keeps a lane going between two epochs.
+Keeps a lane running between two epochs.
 
-When its epoch is over, a lane hands its place back to Spark.  Mostly the next epoch lands on the same worker a moment
-later, and would then close every connection only to open it again: new producer, InitProducerId, control and
-positions read, both sides compared.  Its records wait meanwhile (measured on a busy machine: p50 1.2 s).  So a lane
-that ended its epoch well is parked in its process, and its direct successor goes on with it.
+At the end of its epoch a lane returns its slot to Spark.  The next epoch usually starts on the same worker a moment
+later.  Without this module it would close all connections and open them again: new producer, InitProducerId, read of
+control and positions, comparison of both sides.  Records would wait for that (measured on a busy machine: p50 1.2 s).
+So a lane that ended its epoch normally is parked in its process, and its direct successor resumes it.
 
-What is left is the time that Spark takes for a result, a job and a task: 70 to 200 ms on a calm machine, 900 on a
-busy one.  For that time the parked lane goes on as it is, in a thread of its own, as the attempt that it was::
+The rest is the time that Spark takes for a result, a job and a task: 70 to 200 ms on an idle machine, 900 on a busy
+one.  During that time the parked lane mirrors on in its own thread, as the attempt that it was::
 
     task of epoch 7          the lane                            task of epoch 8
     report, to Spark         mirrors on (thread), as epoch 7
-                             ...                                 comes, asks for it
-                             finishes its transaction, rests
+                             ...                                 starts, asks for the lane
+                             finishes its transaction, stops
                                                                  claim of epoch 8, mirrors
 
-Nobody waits for more than the transaction at hand, nor for longer than `HAND_OVER_SECONDS`: a lane that does not rest
-by then is taken as if it were on another worker.  If no successor comes, the lane rests after `GOING_ON_SECONDS` and
-is closed after `PARKED_SECONDS`.
+A successor waits for the current transaction only, and at most `HAND_OVER_SECONDS`: it then takes over a lane that has
+not stopped as if it were on another worker.  If no successor comes, the lane stops after `OVERLAP_SECONDS` and is
+closed after `PARKED_SECONDS`.
 
 Why that is safe
 ----------------
-The successor goes on with the same producer: nobody has taken the lane's transactional.id in between, or else its
-first commit, the claim, is fenced, and it ends like any fenced attempt (rule 2).  A new generation fences all lanes,
-so it cannot be missed either.  What a parked lane knows of positions is what it committed itself, as within an epoch.
+The successor uses the same producer.  If another producer has taken the lane's transactional.id in between, the first
+commit, the claim, is fenced, and the successor ends like any fenced attempt (EO-2).  A new generation fences all lanes,
+so it cannot be missed either.  A parked lane knows its positions because it committed them, as within an epoch.
 
-A lane that goes on is an attempt that overlaps with another: a successor on another worker fences it by InitProducerId
-before it reads positions, and the lane's transaction is aborted or its positions are read.  It never takes the lane's
-id again itself: whatever asks for that (a suspect commit, a refused record) ends it.  It keeps its line to the driver
-until it rests, and no longer: it is told to stop, what it counts is counted, and the driver releases a link when
-all lines of its lanes are closed.
+A lane that mirrors on is an attempt that overlaps with another one: a successor on another worker fences it by
+InitProducerId before it reads positions, and the lane's transaction is aborted or its positions are read.  It never
+takes the lane's transactional.id again: a step that needs that (a suspect commit, a refused record) ends it.  It keeps
+its connection to the driver until it stops: the driver can stop it, counts its records, and releases a link only when
+all connections of its lanes are closed.
 
-A worker that dies in between leaves a transaction open like one that is killed within an epoch.  Between two tasks
-PySpark takes every signal's handler away (pyspark/daemon.py), so that is what SIGHUP and SIGTERM do then.
+A worker that dies in between leaves a transaction open, like one that is killed within an epoch.  Between two tasks
+PySpark removes all signal handlers (pyspark/daemon.py), so SIGHUP and SIGTERM have that effect then.
 
-Only the direct successor may take it: the same run, generation and lane, the next epoch, its first attempt, and all
-of its partitions.  Everybody else starts from what the target says, and throws the parked lane away.
+Only the direct successor may resume the lane: the same run, generation and lane, the next epoch, its first attempt, and
+all of its partitions.  Any other attempt closes the parked lane and starts from the committed state on the target.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
     from eomirror.lane.runner import LaneRunner
     from eomirror.lane.spec import AssignedPartition, LaneMailbox, LaneSpec
 
-__all__ = ["GOING_ON_SECONDS", "HAND_OVER_SECONDS", "PARKED_SECONDS", "ParkedLane", "Parking", "is_successor"]
+__all__ = ["HAND_OVER_SECONDS", "OVERLAP_SECONDS", "PARKED_SECONDS", "ParkedLane", "Parking", "is_successor"]
 
 log = structlog.get_logger(__name__)
 
-#: A lane whose successor does not come within this time went on elsewhere: its connections are closed.
+#: A lane whose successor does not come within this time was resumed on another worker: its connections are closed.
 PARKED_SECONDS = 15.0
 
-#: For how long whoever comes waits for its transaction.
+#: Time that a successor waits for the lane's transaction.
 HAND_OVER_SECONDS = 2.0
 
-#: For how long it mirrors on meanwhile: what Spark takes for a task, on a new worker and a busy machine as well.
-GOING_ON_SECONDS = 3.0
+#: Time that a parked lane mirrors on: the time that Spark needs for a task, also on a new worker or a busy machine.
+OVERLAP_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class ParkedLane:
     A lane between two epochs.
 
     Attributes:
-        spec: Of the epoch that is over.
-        pump: Without a transaction when it is parked, and when it is taken.
-        mailbox: The epoch's line to the driver.
-        close: Closes all of its clients.
+        spec: Spec of the epoch that is over.
+        pump: Runner of the lane; has no open transaction when the lane is parked and when it is taken.
+        mailbox: Connection of that epoch to the driver.
+        close: Closes all clients of the lane.
     """
 
     spec: LaneSpec
@@ -89,12 +89,12 @@ class ParkedLane:
 
 def is_successor(before: LaneSpec, mirrored: Collection[AssignedPartition], after: LaneSpec) -> bool:
     """
-    Whether ``after`` may go on with what an attempt of ``before`` left: see the module's docstring.
+    Returns True if ``after`` may resume the parked lane of ``before``; see the module's docstring.
 
     Args:
-        before: The epoch that is over.
-        mirrored: All partitions that it mirrored in the end; revisions may have added some.
-        after: The attempt that begins.
+        before: Spec of the epoch that is over.
+        mirrored: All partitions that it mirrored at its end, including those added by revisions.
+        after: Spec of the attempt that starts.
     """
     same = (before.link, before.source, before.target, before.run, before.generation, before.lane) == (
         after.link,
@@ -105,18 +105,18 @@ def is_successor(before: LaneSpec, mirrored: Collection[AssignedPartition], afte
         after.lane,
     )
     following = (after.epoch, after.attempt) == (before.epoch + 1, 1)
-    # one that was made for a slow target fetches little at a time, for good
+    # a lane that was built for a slow target fetches small amounts for its whole life
     alike = before.overdue == after.overdue
     return same and following and alike and set(mirrored) <= set(after.partitions)
 
 
 class Parking:
     """
-    The one place for a parked lane in a process.  Thread-safe.
+    Holds the parked lane of a process, at most one.  Thread-safe.
 
     Args:
-        clock: Where time comes from.
-        patience: For how many seconds a transaction is waited for.
+        clock: Measures time-outs.
+        patience: Seconds that a successor waits for the transaction.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, *, patience: float = HAND_OVER_SECONDS) -> None:
@@ -126,29 +126,29 @@ class Parking:
         self._held: _Keeper | None = None
 
     def put(
-        self, lane: ParkedLane, *, seconds: float = PARKED_SECONDS, going_on: float = GOING_ON_SECONDS
+        self, lane: ParkedLane, *, seconds: float = PARKED_SECONDS, overlap: float = OVERLAP_SECONDS
     ) -> bool:
         """
-        Park a lane; it goes on for a while, and is closed if nobody takes it in time.
+        Parks a lane; it mirrors on for a while, and is closed if no successor takes it in time.
 
         Args:
-            lane: The lane; its line to the driver is closed when it rests.
-            seconds: How long it rests.
-            going_on: For how long it goes on at most.
+            lane: The lane; its connection to the driver is closed when it stops.
+            seconds: Time after the lane's stop until it is closed.
+            overlap: Longest time that it mirrors on.
 
         Returns:
-            Whether it is parked; one for which there is no thread stays the caller's, as it was.
+            False if no thread could be started; the lane is then unchanged and still belongs to the caller.
         """
         self.leave()
-        keeper = _Keeper(lane, _End(going_on, self._clock), seconds)
+        keeper = _Keeper(lane, _End(overlap, self._clock), seconds)
         with self._lock:
             self._held = keeper
-        # made after PySpark forked this worker, and gone before another could be
+        # started after PySpark forked this worker, and ended before it forks another
         thread = threading.Thread(target=keeper.keep, name=f"parked-lane-{lane.spec.lane}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            # the system gives no more threads
+            # out of threads
             log.warning("lane_not_parked", lane=lane.spec.lane, error=str(error))
             with self._lock:
                 self._held = None
@@ -156,7 +156,7 @@ class Parking:
         return True
 
     def take(self, spec: LaneSpec) -> ParkedLane | None:
-        """The parked lane, if ``spec`` is its successor; any other is closed.  Waits for its transaction."""
+        """Returns the parked lane if ``spec`` is its successor, else closes it.  Waits for its transaction."""
         keeper = self._hand_over()
         if keeper is None:
             return None
@@ -167,7 +167,7 @@ class Parking:
         return lane
 
     def leave(self) -> None:
-        """Close what is parked; waits for its transaction."""
+        """Closes the parked lane, if any; waits for its transaction."""
         keeper = self._hand_over()
         if keeper is not None:
             _close(keeper.lane)
@@ -177,7 +177,7 @@ class Parking:
             keeper = self._held
         if keeper is None:
             return None
-        # a signal may end this wait, and whoever handles it finds the lane where it was
+        # a signal may end this wait; its handler still finds the lane here
         mine = keeper.hand_over(self._patience)
         with self._lock:
             if self._held is keeper:
@@ -186,7 +186,7 @@ class Parking:
 
 
 class _End:
-    """When a lane that goes on is to rest: a `Term`."""
+    """End of the time that a parked lane mirrors on: a `Term`."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._deadline = Deadline(seconds, clock)
@@ -201,7 +201,7 @@ class _End:
 
 
 class _Keeper:
-    """One parked lane: goes on, rests, and is closed unless it was handed over."""
+    """Thread of a parked lane: mirrors on, stops, and closes the lane unless it was handed over."""
 
     def __init__(self, lane: ParkedLane, end: _End, seconds: float) -> None:
         self.lane = lane
@@ -209,40 +209,40 @@ class _Keeper:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._gone = self._given_up = False
-        self._rests = threading.Event()
+        self._stopped = threading.Event()
         self._taken = threading.Event()
 
     def keep(self) -> None:
-        """What the lane's thread does."""
+        """Runs the lane's thread."""
         fit = False
         try:
-            fit = self._go_on()
+            fit = self._mirror_on()
             if not fit and self._claim():
-                # before anybody hears that it is over: who comes next takes the lane's id with a producer of its own
+                # close before the stop is visible: the next attempt takes the lane's id with its own producer
                 _close(self.lane)
         finally:
-            # whatever happened: nobody shall wait for what does not come
-            self._rests.set()
+            # always, so that a successor does not wait for a failed lane
+            self._stopped.set()
             self.lane.mailbox.close()
         if fit and (not self._taken.wait(self._seconds) or self._given_up) and self._claim():
             _close(self.lane)
 
     def hand_over(self, seconds: float) -> bool:
-        """Ask the lane to rest, and wait for it; whether it is the caller's now, to go on with or to close."""
+        """Requests a stop and waits for it; returns True if the lane belongs to the caller, to resume or close it."""
         self._end.ask()
-        if not self._rests.wait(seconds):
-            # said before it is taken: its thread closes it, some time
+        if not self._stopped.wait(seconds):
+            # set before `_taken`: the lane's thread then closes the lane
             self._given_up = True
             log.warning("parked_lane_does_not_rest", lane=self.lane.spec.lane, epoch=self.lane.spec.epoch)
         self._taken.set()
         return not self._given_up and self._claim()
 
-    def _go_on(self) -> bool:
+    def _mirror_on(self) -> bool:
         try:
             self.lane.pump.extend(self._end)
             report = self.lane.pump.run()
         except BaseException:
-            # a panic of the native plane is no `Exception`, and no signal comes to this thread
+            # a panic of the native plane is not an `Exception`; signals never reach this thread
             log.exception("parked_lane_failed", lane=self.lane.spec.lane)
             return False
         log.debug("parked_lane_rests", lane=report.lane, ending=str(report.ending), reason=report.reason)

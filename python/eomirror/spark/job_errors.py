@@ -8,7 +8,7 @@ __all__ = ["Crash", "classify_job_error"]
 
 
 class Crash(enum.StrEnum):
-    """How a Spark job can fail without a report of the lane."""
+    """Kinds of failures of a Spark job without a report of the lane."""
 
     WORKER_DIED = "worker died"
     TASK_RAISED = "task raised"
@@ -17,7 +17,7 @@ class Crash(enum.StrEnum):
 
 
 def classify_job_error(text: str) -> Crash:
-    """Tell from the text of a failed Spark job what happened; the text is all that Spark gives."""
+    """Returns the kind of failure from the text of a failed Spark job; Spark provides only the text."""
     if "was cancelled" in text or "cancelled part of cancelled job group" in text or "killed by user" in text:
         return Crash.CANCELLED
     if "SparkContext was shut down" in text or "stopped SparkContext" in text:

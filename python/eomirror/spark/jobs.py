@@ -1,8 +1,7 @@
 """
-Lanes as Spark jobs: one job with one task per attempt, in a pool and a job group of its lane.
+Runs lanes as Spark jobs: one job with one task per attempt, in the pool and job group of its lane.
 
-One job per lane and not one job with a task per lane: the failure of a task would abort the job, and with it every
-other lane.
+One job per lane, not one job with a task per lane: the failure of a task would abort the job, and with it all lanes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["LaneCrashedError", "LaneJobs"]
 log = structlog.get_logger(__name__)
 
 _THRESHOLD = "spark.broadcast.UDFCompressionThreshold"
-# of a closure besides the spec: other fields of the task, PySpark's serializers
+# size of a closure beside the spec: other fields of the task, PySpark's serializers
 _AROUND_BYTES = 64 << 10
 
 
@@ -34,7 +33,7 @@ class LaneCrashedError(Exception):
     The job of an attempt failed without a report.
 
     Attributes:
-        crash: What kind of failure.
+        crash: Kind of the failure.
     """
 
     def __init__(self, crash: Crash, text: str) -> None:
@@ -48,12 +47,12 @@ class LaneJobs:
 
     Args:
         context: The ``SparkContext``.
-        host: Host of the lanes' channel, as workers reach it.
-        port: Its port.
-        token: The run's secret.
-        version: Our release.
+        host: Host of the lanes' channel, as seen by workers.
+        port: Port of the lanes' channel.
+        token: Secret of the run.
+        version: Release of eomirror.
         log_level: Level of the workers' logs.
-        lane: What runs a lane.
+        lane: Function that runs a lane.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class LaneJobs:
         self._limit: int | None = None
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """A thread whose Spark jobs have local properties of their own."""
+        """Returns a thread whose Spark jobs have their own local properties."""
         from pyspark import InheritableThread
 
         thread: threading.Thread = InheritableThread(target=target, name=name, daemon=True)
@@ -87,7 +86,7 @@ class LaneJobs:
 
     def run(self, spec: LaneSpec) -> LaneReport:
         """
-        Run one attempt; blocks until it ends.
+        Runs one attempt; blocks until it ends.
 
         Raises:
             LaneCrashedError: It ended without a report.
@@ -115,32 +114,34 @@ class LaneJobs:
             )
             (report,) = self._one_row().mapPartitions(task).collect()
         except Exception as error:
-            # py4j, pyspark and socket errors, depending on what broke: only their text tells them apart
+            # py4j, pyspark and socket errors: only their texts distinguish them
             raise LaneCrashedError(*_explain(error, alive=self.alive)) from error
         if not isinstance(report, LaneReport):
-            raise LaneCrashedError(Crash.TASK_RAISED, f"the lane gave {type(report).__name__}, not a report")
+            raise LaneCrashedError(
+                Crash.TASK_RAISED, f"the lane returned {type(report).__name__}, not a report"
+            )
         return report
 
     def cancel(self, link: str, lane: int) -> None:
         """
-        The last resort: Spark kills the worker within about 2 s, without a word to it; never raises.
+        Cancels an attempt as the last resort: Spark kills the worker within about 2 s; never raises.
 
-        The lane's open transaction is aborted by whoever takes its transactional.id next, or by the broker.
+        The next producer with its transactional.id aborts the lane's open transaction, or the broker does.
         """
         try:
             self._context.cancelJobGroup(_group(link, lane))
-        except Exception as error:  # noqa: BLE001  the JVM may be gone, which serves as well
+        except Exception as error:  # noqa: BLE001  the JVM may have ended, and the job with it
             log.debug("cancel_failed", link=link, lane=lane, error=str(error))
 
     def warm_up(self, workers: int) -> threading.Thread:
-        """Start as many workers in the background and let them import, while the link is being taken."""
+        """Starts ``workers`` workers in the background, so that they import modules while the link is taken."""
 
         def run() -> None:
             try:
                 self._context.setLocalProperty("spark.scheduler.pool", "eomirror/warm-up")
                 self._context.setJobGroup("eomirror/warm-up", f"eomirror: start {workers} workers")
                 self._context.parallelize(range(workers), workers).mapPartitions(WarmUpTask()).collect()
-            except Exception as error:  # noqa: BLE001  lanes will meet the same problem and report it
+            except Exception as error:  # noqa: BLE001  lanes will have the same problem and report it
                 log.debug("warm_up_failed", error=str(error))
 
         thread = self.thread(run, "warm-up")
@@ -149,17 +150,17 @@ class LaneJobs:
 
     @property
     def alive(self) -> bool:
-        """Whether the Spark context still runs."""
+        """True if the Spark context runs."""
         try:
-            java = self._context._jsc  # noqa: SLF001  pyspark has no public way to ask
+            java = self._context._jsc  # noqa: SLF001  pyspark has no public attribute for it
             return java is not None and not java.sc().isStopped()
-        except Exception:  # noqa: BLE001  the JVM is gone
+        except Exception:  # noqa: BLE001  the JVM has ended
             return False
 
     def _too_large(self, spec: LaneSpec, size: int) -> LaneReport | None:
-        """A report that refuses a task which PySpark would write to a file, for its passwords would be in there."""
+        """Returns a report that refuses a task if PySpark would write it, with its passwords, to a file; else None."""
         if self._limit is None:
-            # what PySpark itself asks, for each closure (pyspark.core.rdd._prepare_for_python_RDD)
+            # the limit that PySpark applies to each closure (pyspark.core.rdd._prepare_for_python_RDD)
             self._limit = int(
                 self._context._jvm.PythonUtils.getBroadcastThreshold(self._context._jsc)  # noqa: SLF001
             )
@@ -167,10 +168,10 @@ class LaneJobs:
             return None
         reason = (
             f"link {spec.link.name}: lane {spec.lane} has {len(spec.partitions)} partitions, and its task of {size} "
-            "bytes would pass through a file, passwords included"
+            "bytes would be written to a file, including passwords"
         )
         fix = (
-            f"take more lanes, or set {_THRESHOLD}={2 * (size + _AROUND_BYTES)} on the Spark context that runs "
+            f"use more lanes, or set {_THRESHOLD}={2 * (size + _AROUND_BYTES)} on the Spark context that runs "
             "the mirror"
         )
         return LaneReport(
@@ -184,7 +185,7 @@ class LaneJobs:
         )
 
     def _one_row(self) -> Any:
-        # the same input serves every attempt: what differs is in the task, which never touches a file
+        # all attempts share the same input; the task itself differs, and is never written to a file
         with self._lock:
             if self._seed is None:
                 self._seed = self._context.parallelize([0], 1)
@@ -204,7 +205,7 @@ def _explain(error: Exception, *, alive: bool) -> tuple[Crash, str]:
 
 
 def _cause(text: str) -> str:
-    """What was raised on the worker: the line behind the last Python traceback, before the Java one."""
+    """Returns the exception of the worker: the line after the last Python traceback, before the Java one."""
     cause, inside = "", False
     for line in text.splitlines():
         if line.lstrip().startswith("at org.apache"):

@@ -1,10 +1,10 @@
 """
-Starts the JVM of an own Spark context, and ends it.
+Starts and ends the JVM of an own Spark context.
 
-The arguments of a process are readable by every user of its machine (``/proc/PID/cmdline``).  Java options and
-addresses of repositories may hold passwords, so none of what the user configured is an argument, neither of the JVM
-nor of the shell scripts that start it.  Spark reads its properties from a file, and the JVM reads the options of the
-driver from a second one (``java @FILE``).  Both have mode 0600 and are removed as soon as the JVM has read them.
+Every user of a machine can read the arguments of its processes (``/proc/PID/cmdline``).  Java options and repository
+addresses may contain passwords, so no user setting is passed as an argument, neither to the JVM nor to the shell
+scripts that start it.  Spark reads its properties from a file, and the JVM reads the options of the driver from a
+second one (``java @FILE``).  Both have mode 0600 and are removed as soon as the JVM has read them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-# what the JVM must be told when it starts, because it is too late afterwards
+# settings that take effect only at the start of the JVM
 _LAUNCH_SETTINGS = frozenset(
     {
         "spark.driver.memory",
@@ -58,13 +58,13 @@ _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptio
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
 
-# what Spark refuses among Java options; it does not see those in our file
+# Java options that Spark refuses; it does not see those in our file
 _SPARKS_OWN = {
     "-Xmx": "set spark.driver.memory instead",
     "-Dspark.": "write the property itself in the spark section",
 }
 
-# the JVM's own words at start, of no use to anybody who runs a mirror; some of them show the options
+# messages of a starting JVM that are not logged; some of them contain the options
 _NOISE = (
     b"WARNING: Using incubator modules",
     b"Picked up JAVA_TOOL_OPTIONS",
@@ -72,19 +72,19 @@ _NOISE = (
     b"Picked up JDK_JAVA_OPTIONS",
     b"NOTE: Picked up JDK_JAVA_OPTIONS",
 )
-# Ivy prints the address of each repository
+# credentials in repository addresses, which Ivy prints
 _CREDENTIALS = re.compile(rb"(://)[^/\s@]+@")
 
 
 def launch_jvm(settings: Mapping[str, str]) -> Any:
     """
-    Starts the JVM of a context, and returns the gateway to it.
+    Starts the JVM of a context and returns the gateway to it.
 
     Args:
-        settings: Of the context.
+        settings: Settings of the context.
 
     Raises:
-        UsageError: A Java option is one that Spark sets.
+        UsageError: A Java option must be set through a Spark property.
         MirrorError: The JVM does not start.
     """
     from pyspark.errors import PySparkRuntimeError
@@ -94,7 +94,7 @@ def launch_jvm(settings: Mapping[str, str]) -> Any:
     java = java_options(settings)
     if not any(word.startswith(("-XX:ArchiveClassesAtExit", "-XX:SharedArchiveFile")) for word in java):
         java += archive_arguments(*spark_archive())
-    # workers are started by this JVM: the interpreter must be the one that has eomirror
+    # this JVM starts the workers: they must use the interpreter that has eomirror
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     reading, writing = os.pipe()
@@ -105,9 +105,9 @@ def launch_jvm(settings: Mapping[str, str]) -> Any:
         with _private_files(launch, java):
             return launch_gateway(popen_kwargs=options)
     except (PySparkRuntimeError, OSError) as error:
-        said = "; ".join(last[-3:]) or first_line(error)
+        reason = "; ".join(last[-3:]) or first_line(error)
         raise MirrorError(
-            f"the java virtual machine for spark does not start: {said}",
+            f"the java virtual machine for spark does not start: {reason}",
             fix="install Java 17 or newer, and set JAVA_HOME to it or put java on the PATH",
         ) from error
     finally:
@@ -120,12 +120,12 @@ def end_jvm(gateway: Any, patience: float = 1.0) -> None:
 
     try:
         gateway.shutdown()
-    except Exception as error:  # noqa: BLE001  py4j raises of all kinds when the JVM is gone
+    except Exception as error:  # noqa: BLE001  py4j raises any kind of error after the JVM's end
         log.debug("gateway_shutdown_failed", error=str(error))
-    # the next context of this process must not find a dead one
+    # the next context of this process must not use an ended gateway
     if SparkContext._gateway is gateway:  # noqa: SLF001
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-    # the JVM ends when this pipe does
+    # the JVM ends when this pipe is closed
     gateway.proc.stdin.close()
     try:
         gateway.proc.wait(patience)
@@ -135,7 +135,7 @@ def end_jvm(gateway: Any, patience: float = 1.0) -> None:
 
 
 def spark_archive() -> tuple[str, list[Path]]:
-    """What `eomirror.cache.class_archive` is asked for Spark's driver: its name and its jars."""
+    """Returns the arguments of `eomirror.cache.class_archive` for Spark's driver: its name and its jars."""
     import pyspark
     from pyspark.find_spark_home import _find_spark_home
 
@@ -143,24 +143,24 @@ def spark_archive() -> tuple[str, list[Path]]:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error that says something: py4j puts the Java exception and its stack behind it."""
+    """Returns the first meaningful line of an error: py4j appends the Java exception with its stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
     return (useful or lines or [type(error).__name__])[0].removeprefix(": ")[:500]
 
 
-# -- what stands in the files --------------------------------------------------------------------
+# -- content of the files ------------------------------------------------------------------------
 
 
 def java_options(settings: Mapping[str, str]) -> list[str]:
     """
-    Returns the driver's Java options, one by one.
+    Returns the driver's Java options, split into words.
 
     Args:
-        settings: Of the context.
+        settings: Settings of the context.
 
     Raises:
-        UsageError: The options cannot be told apart, or one is Spark's own.
+        UsageError: A quotation is not closed, or an option must be set through a Spark property.
     """
     found = []
     for name in _JAVA_OPTIONS:
@@ -174,13 +174,13 @@ def java_options(settings: Mapping[str, str]) -> list[str]:
             for beginning, fix in _SPARKS_OWN.items():
                 if word.startswith(beginning):
                     shown = word.partition("=")[0] if "=" in word else beginning
-                    raise UsageError(f"{name}: spark does not take {shown} among Java options", fix=fix)
+                    raise UsageError(f"{name}: spark does not accept {shown} as a Java option", fix=fix)
         found += words
     return found
 
 
 def argument_file(options: Iterable[str]) -> str:
-    """Returns the content of a file for ``java @FILE`` that stands for these options."""
+    """Returns the content of a file for ``java @FILE`` with these options."""
     lines = []
     for option in options:
         escaped = option.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
@@ -201,12 +201,12 @@ def properties_file(properties: Mapping[str, str]) -> str:
 
 @contextmanager
 def _private_files(launch: Mapping[str, str], java: Sequence[str]) -> Iterator[None]:
-    """Write both files, and name them to the ``spark-submit`` that pyspark starts."""
+    """Writes both files, and passes their names to the ``spark-submit`` that pyspark starts."""
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     given, theirs = _submit_arguments(before)
-    # a folder of mode 0700, and files of mode 0600 whatever the umask is
+    # a folder of mode 0700, and files of mode 0600 under every umask
     with tempfile.TemporaryDirectory(prefix="eomirror-") as folder:
-        # java does not look for further files in a file
+        # java does not expand nested @FILE
         nested = [option for option in java if option.startswith("@")]
         options = _write(
             Path(folder, "java-options"), argument_file(option for option in java if option not in nested)
@@ -225,7 +225,7 @@ def _private_files(launch: Mapping[str, str], java: Sequence[str]) -> Iterator[N
 
 
 def _submit_arguments(given: str | None) -> tuple[list[str], str]:
-    """The user's arguments for ``spark-submit``, and the content of the properties file that they name."""
+    """Returns the user's arguments for ``spark-submit``, and the content of the properties file among them."""
     words = shlex.split(given or "pyspark-shell")
     for place, word in enumerate(words):
         name, _, path = word.partition("=")
@@ -250,11 +250,11 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-# -- what the JVM says ---------------------------------------------------------------------------
+# -- output of the JVM ---------------------------------------------------------------------------
 
 
 def _relay(reading: int, last: list[str]) -> None:
-    """Pass on the stderr of the JVM and of the workers, line by line, in the format of this process's log."""
+    """Logs the stderr of the JVM and of the workers, line by line, in the format of this process's log."""
     with os.fdopen(reading, "rb") as lines:
         for raw in lines:
             if raw.startswith(_NOISE):

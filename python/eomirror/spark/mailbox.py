@@ -1,10 +1,10 @@
 """
-The lane's end of the line to the driver.
+The lane's end of its connection with the driver.
 
-It lives in the task's own thread: PySpark forks its workers, and a lane should need no thread to be told to stop.
+It runs in the task's thread: PySpark forks its workers, so a lane should need no other thread to receive a stop.
 
-No call blocks once connected.  While the line is busy, what there is to say is merged, not queued: a partition's
-newest position replaces an older one that was not sent yet, so nothing is lost and nothing piles up.
+No call blocks once connected.  While the connection is busy, reports are merged, not queued: the newest position of a
+partition replaces an older one that was not sent yet, so no progress is lost and the memory is bounded.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from eomirror.types import SourcePartition
 
 __all__ = ["GRACE_SECONDS", "SILENCE_SECONDS", "ChannelMailbox", "NoLineError"]
 
-#: How long a lane goes on after it lost the driver: one more transaction, not a new epoch.
+#: Time that a lane mirrors on after it lost the driver: enough for the current transaction, not for a new epoch.
 GRACE_SECONDS = 1.0
 
-#: A driver that says nothing for so long, although it pings every few seconds, is gone with its host.
+#: A driver that sends nothing for this long, although it pings every few seconds, has failed with its host.
 SILENCE_SECONDS = 20.0
 
 _SEND_SECONDS = 0.1
@@ -53,17 +53,17 @@ class NoLineError(LaneError):
 
 
 class _NotHeardError(Exception):
-    """The other side hung up before it knew who we are."""
+    """The other side closed the connection before it read the greeting."""
 
 
 class ChannelMailbox:
     """
-    A `LaneMailbox` over a TCP connection; `connect` makes one.
+    A `LaneMailbox` over a TCP connection; `connect` creates one.
 
     Args:
-        line: The connected socket.
+        line: Connected socket.
         codec: Encodes and decodes its frames.
-        clock: Where time comes from.
+        clock: Measures time-outs.
     """
 
     def __init__(self, line: socket.socket, codec: FrameCodec, clock: Clock) -> None:
@@ -87,10 +87,10 @@ class ChannelMailbox:
         cls, host: str, port: int, *, token: str, spec: LaneSpec, clock: Clock, seconds: float = 5.0
     ) -> ChannelMailbox:
         """
-        Connect to the driver and say which attempt this is.
+        Connects to the driver and sends the id of the attempt.
 
         Raises:
-            NoLineError: The driver cannot be reached or does not hold the token.
+            NoLineError: The driver cannot be reached or does not have the token.
         """
         deadline = Deadline(seconds, clock)
         while True:
@@ -102,7 +102,7 @@ class ChannelMailbox:
                 clock.sleep(_AGAIN_SECONDS)
                 continue
             try:
-                return cls._introduce(line, token, spec, clock, deadline)
+                return cls._handshake(line, token, spec, clock, deadline)
             except _NotHeardError as error:
                 line.close()
                 if deadline.passed:
@@ -113,7 +113,7 @@ class ChannelMailbox:
                 raise NoLineError(f"{host}:{port} is not the driver of this run: {error}") from error
 
     @classmethod
-    def _introduce(
+    def _handshake(
         cls, line: socket.socket, token: str, spec: LaneSpec, clock: Clock, deadline: Deadline
     ) -> ChannelMailbox:
         lane_nonce = bytes.fromhex(new_token())
@@ -123,7 +123,7 @@ class ChannelMailbox:
             line.sendall(greeting(token, lane_nonce))
             driver_nonce = _receive_exactly(line, NONCE_BYTES)
         except (OSError, FrameError) as error:
-            # strangers may have taken its place, before the driver read the greeting
+            # strangers may have displaced this connection before the driver read the greeting
             raise _NotHeardError(str(error)) from error
         codec = FrameCodec(token, driver_nonce=driver_nonce, lane_nonce=lane_nonce, is_driver=False)
         hello = {
@@ -139,7 +139,7 @@ class ChannelMailbox:
         return mailbox
 
     def report(self, progress: LaneProgress) -> None:
-        """Say where the lane stands; merged with what could not be sent yet."""
+        """Sends progress to the driver, merged with earlier progress that is not sent yet."""
         self._latest = progress
         self._changed.update(
             (SourcePartition(item.topic, item.partition), item) for item in progress.partitions
@@ -147,31 +147,31 @@ class ChannelMailbox:
         self._exchange()
 
     def stop(self) -> StopReason | None:
-        """Why the lane should hand back, or None; a lost driver is a reason."""
+        """Returns the reason why the lane must end, or None; a lost driver is a reason."""
         self._exchange()
         if self._lost_at is not None and self._clock.monotonic() - self._lost_at >= GRACE_SECONDS:
             return StopReason.SHUTDOWN
         return self._stop
 
     def added(self) -> tuple[AssignedPartition, ...]:
-        """Partitions that this lane gets besides those it has."""
+        """Returns partitions that were added to this lane since the last call."""
         self._exchange()
         added, self._added = tuple(self._added), []
         return added
 
     def followed(self) -> tuple[GroupOffset, ...]:
-        """Where groups stand, as the driver said."""
+        """Returns group offsets that the driver has sent since the last call."""
         self._exchange()
         followed, self._followed = tuple(self._followed), []
         return followed
 
     def answer(self, offsets: tuple[GroupOffset, ...]) -> None:
-        """Say what became of them; sent with the next exchange that finds the line free."""
+        """Sends the translated group offsets, once the connection is free."""
         self._answers.extend(offsets)
         self._exchange()
 
     def close(self, seconds: float = 0.5) -> None:
-        """Send what is left, for at most so many seconds, and hang up."""
+        """Sends what is left, for at most ``seconds``, and closes the connection."""
         deadline = Deadline(seconds, self._clock)
         while self._line is not None and (self._latest is not None or self._unsent or self._answers):
             self._exchange(hurry=True)
@@ -228,7 +228,7 @@ class ChannelMailbox:
                 self._hang_up()
                 return
             for message in self._codec.feed(data):
-                # only an authentic frame is a sign of life
+                # only an authentic frame proves that the driver is alive
                 self._heard_at = self._clock.monotonic()
                 if message.get("type") == "stop":
                     self._stop = StopReason(message["reason"])
@@ -255,11 +255,11 @@ class ChannelMailbox:
 
 def _part(line: socket.socket, seconds: float) -> None:
     """
-    Hang up without losing what was sent.
+    Closes a socket without losing sent data.
 
-    A socket that is closed with something unread in it sends a reset, and the driver's system then throws away what
-    the driver has not read yet: (1) we send our last progress, (2) a ping arrives, (3) we close, (4) the
-    progress is gone.  So we say that we are done, and wait for the driver to hang up.
+    A socket that is closed with unread data sends a reset, and the driver's system then discards data that the driver
+    has not read: (1) the lane sends its last progress, (2) a ping arrives, (3) the lane closes the socket, (4) the
+    progress is lost.  So the lane shuts down its sending side, and waits until the driver closes the connection.
     """
     with contextlib.suppress(OSError):
         line.shutdown(socket.SHUT_WR)

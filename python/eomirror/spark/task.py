@@ -1,26 +1,25 @@
 """
-What Spark runs on a worker: one attempt of a lane.
+Spark task that runs one attempt of a lane on a worker.
 
-`LaneTask` is pickled by reference, so eomirror must be installed where the workers' Python is (``PYSPARK_PYTHON``;
-docs describe ``--archives`` for YARN and Kubernetes).  Its fields travel in the task's closure.
+`LaneTask` is pickled by reference, so eomirror must be installed for the workers' Python (``PYSPARK_PYTHON``; the docs
+describe ``--archives`` for YARN and Kubernetes).  Its fields travel in the task's closure.
 
-The closure holds the run's token and broker passwords that stand in the configuration itself; nothing here prints
-them.  Passwords that the configuration refers to (``${env:NAME}``, ``${file:/path}``) travel as references under
-every master but a local one, and the worker resolves them (`eomirror.config.carried`).  Workers of a local master
-are on the driver's machine but may have another environment (a context that is older than a variable), so they get
-the text.  `eomirror.spark.transport` refuses a cluster whose connections are not authenticated and encrypted.
+The closure contains the run's token and broker passwords that are written in the configuration; nothing here prints
+them.  Passwords with a reference (``${env:NAME}``, ``${file:/path}``) travel as references under every master but a
+local one, and the worker resolves them (`eomirror.config.carried`).  Workers of a local master are on the driver's
+machine but may have another environment (a context that is older than a variable), so they get the text.
+`eomirror.spark.transport` refuses a cluster whose connections are not authenticated and encrypted.
 
-PySpark never writes the closure to a file.  It would, in the clear, for a closure above
-`spark.broadcast.UDFCompressionThreshold` (1 MiB in a context of the user's own): so the spec travels compressed, which
-leaves room for more than 10,000 topics, and `eomirror.spark.jobs` refuses what is still larger.  Spark itself keeps
-the closures of running stages in memory and moves them to ``spark.local.dir`` only when the driver's or an executor's
-storage memory is full; where that folder is not trusted, ``spark.io.encryption.enabled`` encrypts it.
+PySpark must not write the closure to a file.  It would, unencrypted, for a closure above
+`spark.broadcast.UDFCompressionThreshold` (1 MiB in a user's context).  So the spec travels compressed, which leaves
+room for more than 10,000 topics, and `eomirror.spark.jobs` refuses a larger one.  Spark keeps the closures of running
+stages in memory and moves them to ``spark.local.dir`` only when the storage memory of the driver or an executor is
+full; if that folder is not trusted, ``spark.io.encryption.enabled`` encrypts it.
 
-PySpark forks workers from a daemon and reuses them.  So: import clients here and not in the daemon, drain the input
-(a worker whose task leaves some of it unread exits, and the next epoch pays 1.5 s for a new one), put signal
-handlers back at the end.  A task whose driver or executor dies is told by SIGHUP (PySpark's daemon sends it to all
-of its workers) or SIGTERM, in the main thread, which is where the lane runs; a cancelled one gets SIGKILL without a
-word.
+PySpark forks workers from a daemon and reuses them.  So a task imports clients here and not in the daemon, reads all of
+its input (a worker with unread input exits, and the next epoch takes 1.5 s for a new one), and restores the signal
+handlers at the end.  If the driver or the executor dies, the task gets SIGHUP (PySpark's daemon sends it to all of its
+workers) or SIGTERM, in the main thread, in which the lane runs; a cancelled task gets SIGKILL.
 """
 
 from __future__ import annotations
@@ -52,22 +51,22 @@ __all__ = ["LaneFunction", "LaneTask", "WarmUpTask", "pack_spec", "unpack_spec"]
 
 LaneFunction = Callable[[LaneSpec, LaneMailbox, Clock], LaneReport]
 
-# more than a batch of records with a few headers each
+# more objects than a batch of records with a few headers each
 _COLLECT_EVERY = 200_000
 
 _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 
-# after a signal, the time to abort and close; SIGALRM's default action then ends the process
+# time to abort and close after a signal; then SIGALRM's default action ends the process
 _LAST_SECONDS = 10
 
 
 def pack_spec(spec: LaneSpec, *, remote: bool = False) -> bytes:
     """
-    Returns the spec in few bytes: names and ids repeat, and the quickest level finds most of that.
+    Returns the compressed spec: names and ids repeat, and the fastest level finds most repetitions.
 
     Args:
-        spec: What to run.
-        remote: The worker may be on another machine: secrets with a reference are replaced by it.
+        spec: Spec of the attempt.
+        remote: True if the worker may be on another machine: secrets are then replaced by their references.
     """
     carried: tuple[CarriedCluster, CarriedCluster] | None = None
     if remote:
@@ -78,19 +77,18 @@ def pack_spec(spec: LaneSpec, *, remote: bool = False) -> bytes:
 
 def unpack_spec(packed: bytes, environ: Mapping[str, str]) -> LaneSpec:
     """
-    Returns what `pack_spec` packed in the same release, with the secrets of this process.
+    Returns the spec that `pack_spec` packed in the same release, with the secrets of this process.
 
     Args:
-        packed: From `pack_spec`.
-        environ: The environment of this process.
+        packed: Result of `pack_spec`.
+        environ: Environment of this process.
 
     Raises:
         ConfigError: A variable or a file that a secret refers to is missing here.
     """
-    # came in the same closure as this code's own name
-    spec, carried = pickle.loads(zlib.decompress(packed))  # noqa: S301  as above
+    spec, carried = pickle.loads(zlib.decompress(packed))  # noqa: S301  in the same closure as this code's name
     if not isinstance(spec, LaneSpec):
-        raise TypeError(f"the task holds {type(spec).__name__}, not a LaneSpec")
+        raise TypeError(f"the task contains {type(spec).__name__}, not a LaneSpec")
     if carried is None:
         return spec
     return replace(spec, source=carried[0].resolve(environ), target=carried[1].resolve(environ))
@@ -99,17 +97,17 @@ def unpack_spec(packed: bytes, environ: Mapping[str, str]) -> LaneSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneTask:
     """
-    The function of a one-partition Spark job.
+    Function of a one-partition Spark job that runs an attempt.
 
     Attributes:
-        packed: What to run, as `pack_spec` made it.
-        number: Lane, epoch and attempt, for a report on a spec that cannot be read.
-        host: Where the driver's channel listens.
-        port: Its port.
-        token: The run's secret.
-        version: The driver's release; a worker with another one refuses.
+        packed: Spec of the attempt, from `pack_spec`.
+        number: Lane, epoch and attempt, for a report on a spec that cannot be unpacked.
+        host: Host of the driver's channel.
+        port: Port of the driver's channel.
+        token: Secret of the run.
+        version: Release of the driver; a worker with another release refuses the task.
         log_level: Level of the worker's log.
-        lane: What runs the lane.
+        lane: Function that runs the lane.
     """
 
     packed: bytes = field(repr=False)
@@ -122,7 +120,7 @@ class LaneTask:
     lane: LaneFunction
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[LaneReport]:
-        """Run the lane; gives one report."""
+        """Runs the lane; yields one report."""
         for _ in rows:
             pass
         yield self._attempt()
@@ -140,7 +138,7 @@ class LaneTask:
         try:
             spec = unpack_spec(self.packed, os.environ)
         except ConfigError as error:
-            # the secret may still arrive on this worker, or the next attempt may run on another
+            # the secret may be added to this worker later, or the next attempt may run on another worker
             return self._report(
                 Ending.UNAUTHORIZED, f"the worker on {socket.gethostname()} lacks a secret", text=str(error)
             )
@@ -152,35 +150,35 @@ class LaneTask:
             except NoLineError as error:
                 return self._report(Ending.REBUILD, str(error))
             except interrupts.kind as interrupt:
-                # the lane of the epoch before mirrors meanwhile
+                # the parked lane of the previous epoch still mirrors
                 leave_parked()
                 return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
             report = None
             try:
                 report = self.lane(spec, mailbox, SYSTEM_CLOCK)
                 if report.continues and not _outlives_its_task():
-                    # behind its transaction, which would stay open
+                    # after its transaction, which would otherwise stay open
                     leave_parked()
             except interrupts.kind as interrupt:
-                # it may have come between the lane's last word and ours
+                # the signal may have come after the lane's last report
                 leave_parked()
                 return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
             else:
                 return report
             finally:
-                # one that goes on keeps its line (`eomirror.spark.handover`)
+                # a lane that mirrors on keeps its connection (`eomirror.spark.handover`)
                 if report is None or not report.continues:
                     mailbox.close()
 
     def _unfit(self) -> LaneReport | None:
-        """Returns why a lane must not run in this process; None when it may."""
+        """Returns a report that refuses the lane in this process; None if it may run."""
         import eomirror
 
         if eomirror.__version__ != self.version:
             return self._report(
                 Ending.FAILED,
                 f"the worker has eomirror {eomirror.__version__}, the driver {self.version}",
-                fix="install the same release where PYSPARK_PYTHON points on all workers",
+                fix="install the same release for PYSPARK_PYTHON on all workers",
             )
         if _librdkafka_in_daemon():
             return self._report(
@@ -190,7 +188,7 @@ class LaneTask:
             )
         if _attempt_number() > 0:
             return self._report(
-                Ending.REBUILD, "spark repeated the task by itself; the driver decides instead"
+                Ending.REBUILD, "spark retried the task, but only the driver may retry a lane"
             )
         return None
 
@@ -211,12 +209,12 @@ class LaneTask:
 
 @dataclass(frozen=True, slots=True)
 class WarmUpTask:
-    """Makes PySpark start its daemon and fork workers that have imported what a lane needs."""
+    """Task that makes PySpark start its daemon and fork workers, which import the modules of a lane."""
 
     modules: tuple[str, ...] = ("eomirror.log", "eomirror.spark.mailbox", "eomirror.spark.attempt")
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
-        """Import; gives the worker's process id."""
+        """Imports the modules; yields the worker's process id."""
         import importlib
 
         for _ in rows:
@@ -229,11 +227,11 @@ class WarmUpTask:
 @contextmanager
 def _rare_collections() -> Iterator[None]:
     """
-    Keep Python's cycle collector out of the way while a lane runs.
+    Makes Python's cycle collector run rarely while a lane runs.
 
-    A batch of 10,000 records is tens of thousands of objects, each freed by its reference count; by default the
-    collector walks them dozens of times a batch and finds no cycle (measured with 1 kB records: 18 % of the
-    throughput, 19 % of the CPU).  It still runs, once per so many objects that stay.
+    A batch of 10,000 records is tens of thousands of objects, each freed by its reference count.  By default the
+    collector visits them dozens of times per batch and finds no cycle (measured with 1 kB records: 18 % of the
+    throughput, 19 % of the CPU).  It still runs once per `_COLLECT_EVERY` new objects that are not freed.
     """
     before = gc.get_threshold()
     gc.set_threshold(_COLLECT_EVERY, *before[1:])
@@ -247,8 +245,8 @@ class _Interrupts:
     """
     Turns the first SIGHUP or SIGTERM into an exception in the lane's thread, while the lane runs.
 
-    The daemon may send a signal twice, and the second must not break the clean-up after the first: so only the
-    first raises.  The handlers write nothing, because they may interrupt a write to the same buffered stream.
+    The daemon may send a signal twice, and the second must not break the clean-up after the first, so only the first
+    raises.  The handlers write nothing, because they may interrupt a write to the same buffered stream.
     """
 
     def __init__(self) -> None:
@@ -264,7 +262,7 @@ class _Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # whatever comes from here on ends the process, as it did before
+        # from here on a signal has its earlier effect again
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._raised:
@@ -285,12 +283,12 @@ def _attempt_number() -> int:
 
 
 def _outlives_its_task() -> bool:
-    """Whether this process takes another task: with `spark.python.worker.reuse` off it ends when its report is read."""
+    """Returns True if this process gets further tasks; without `spark.python.worker.reuse` it ends after its report."""
     return bool(os.environ.get("SPARK_REUSE_WORKER"))
 
 
 def _librdkafka_in_daemon() -> bool:
-    """Whether the process that this one was forked from has the library; known on Linux only."""
+    """Returns True if the process from which this one was forked has loaded librdkafka; detected on Linux only."""
     if not sys.platform.startswith("linux"):
         return False
     try:

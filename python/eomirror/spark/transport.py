@@ -1,13 +1,13 @@
 """
-Refuses a Spark cluster whose connections others can read or speak on.
+Refuses a Spark cluster whose connections are not authenticated and encrypted.
 
-The closure of a lane's task goes from the driver to an executor through Spark's own connections, with the run's token
-and with those passwords that stand in the configuration itself.  By default Spark neither authenticates nor encrypts
-these connections (https://spark.apache.org/docs/latest/security.html), under no cluster manager: on YARN and Kubernetes
-it distributes a secret of the application by itself, but only with ``spark.authenticate=true``.
+The closure of a lane's task goes from the driver to an executor through Spark's connections, with the run's token and
+the passwords that are written in the configuration.  By default Spark neither authenticates nor encrypts these
+connections (https://spark.apache.org/docs/latest/security.html), under any cluster manager.  On YARN and Kubernetes it
+distributes a secret of the application, but only with ``spark.authenticate=true``.
 
-Encryption is AES (``spark.network.crypto.enabled``) or TLS (``spark.ssl.rpc.enabled``, which Spark prefers when both
-are set).  TLS alone tells the driver nothing about the executor, so authentication is needed in both cases.
+Encryption is AES (``spark.network.crypto.enabled``) or TLS (``spark.ssl.rpc.enabled``, which Spark prefers if both are
+set).  TLS alone does not authenticate the executor to the driver, so authentication is needed in both cases.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def check_transport(settings: Mapping[str, str], master: str) -> None:
     Refuses a master other than a local one whose connections are not both authenticated and encrypted.
 
     Args:
-        settings: Of the Spark context, with the defaults of its installation.
-        master: Its master.
+        settings: Settings of the Spark context, with the defaults of its installation.
+        master: Master of the context.
 
     Raises:
-        ConfigError: Names each setting that is missing.
+        ConfigError: Names each missing setting.
     """
     if is_local(master):
         return
@@ -44,8 +44,8 @@ def check_transport(settings: Mapping[str, str], master: str) -> None:
         faults.append(
             Fault(
                 _AUTHENTICATE,
-                f"is off, so any process that reaches the driver of {master} gets the tasks, with the run's token "
-                "and passwords in them",
+                f"is off, so any process that reaches the driver of {master} can receive tasks, which contain the "
+                "run's token and passwords",
                 f"set {_AUTHENTICATE}=true; a standalone master also needs spark.authenticate.secret, the same on "
                 "the master, the workers and the driver",
             )
@@ -54,7 +54,7 @@ def check_transport(settings: Mapping[str, str], master: str) -> None:
         faults.append(
             Fault(
                 _ENCRYPT[0],
-                f"is off, so tasks cross the network to the workers of {master} in clear",
+                f"is off, so tasks are sent to the workers of {master} unencrypted",
                 f"set {_ENCRYPT[0]}=true, or {_ENCRYPT[1]}=true with its key stores",
             )
         )

@@ -1,10 +1,10 @@
 """
-`eomirror verify` as a Spark batch job: one job, with a task for each group of partitions.
+Runs `eomirror verify` as a Spark batch job: one job, with a task for each group of partitions.
 
-Partitions are dealt out by how much there is to read, so that tasks end at about the same time; there are as many
-tasks as the context has slots.  A task compares its partitions one after the other with two connections, in the same
-bounded memory as a comparison in one process.  Like a lane's, its closure travels packed, and carries references
-instead of the secrets that they stand for to other machines (`eomirror.spark.task`); records never enter the JVM.
+Partitions are grouped by the amount of data to read, so that tasks end at about the same time; there are as many tasks
+as the context has slots.  A task compares its partitions one after the other with two connections, in the same bounded
+memory as a comparison in one process.  Like a lane's, its closure is compressed and carries references instead of
+secrets to other machines (`eomirror.spark.task`).  Records never enter the JVM.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ __all__ = ["SparkComparison", "deal"]
 
 def deal(scopes: Sequence[Scope], groups: int) -> list[list[tuple[int, Scope]]]:
     """
-    Partitions in at most so many groups of about equal work, each with its place in ``scopes``.
+    Distributes partitions over at most ``groups`` groups of about equal work, each with its index in ``scopes``.
 
-    The largest goes first, each to the group that has least; a partition without anything to read costs a round trip.
+    In descending size, each partition goes to the group with the least work; an empty partition counts as 1, for its
+    round trip.
     """
     hands: list[list[tuple[int, Scope]]] = [[] for _ in range(max(1, min(groups, len(scopes))))]
     loads = [0] * len(hands)
@@ -45,7 +46,7 @@ def deal(scopes: Sequence[Scope], groups: int) -> list[list[tuple[int, Scope]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What every task needs to know."""
+    """Common input of all tasks."""
 
     link: Link
     source: CarriedCluster
@@ -58,19 +59,19 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """The function of a task: compares the partitions of its groups."""
+    """Function of a task: compares the partitions of its groups."""
 
     packed: bytes
 
     def __call__(
         self, groups: Iterable[list[tuple[int, Scope]]]
     ) -> Iterator[tuple[int, PartitionVerdict | MirrorError]]:
-        """Give each verdict with the place of its partition; the first failure ends the task."""
-        # clients must not be imported where PySpark forks its workers from
+        """Yields each verdict with the index of its partition; the first error ends the task."""
+        # clients must not be imported in the daemon from which PySpark forks its workers
         from eomirror.verify.partition import Comparer
 
         work = pickle.loads(zlib.decompress(self.packed))  # noqa: S301  came in the same closure as this code's name
-        # all input is read first: a worker that leaves some of it exits, and the next task pays for a new one
+        # read all input first: a worker with unread input exits, and the next task needs a new one
         dealt = [each for group in list(groups) for each in group]
         place = -1
         try:
@@ -89,7 +90,7 @@ class VerifyTask:
             finally:
                 comparer.close()
         except MirrorError as error:
-            # as a value: a failed job would leave only its text
+            # yielded as a value: of a failed job only the text would remain
             yield place, error
 
 
@@ -99,13 +100,13 @@ class SparkComparison:
 
     Args:
         context: The ``SparkContext``.
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
+        link: Link to compare.
+        source: Source cluster of the link.
+        target: Target cluster of the link.
         ids: Ids of both clusters.
-        show: For how many differences of a partition the records are fetched.
+        show: Number of differences per partition for which the records are fetched.
         most_keys: Keys of a compacted partition that a task keeps in memory.
-        native: Whether the native plane reads; workers reach the clusters as the driver does.
+        native: True to read with the native plane.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class SparkComparison:
 
     def __call__(self, scopes: Sequence[Scope]) -> list[PartitionVerdict]:
         """
-        The verdicts, in the order of their scopes.
+        Returns the verdicts, in the order of their scopes.
 
         Raises:
             MirrorError: A partition could not be compared, or the job failed.
@@ -149,10 +150,10 @@ class SparkComparison:
             rows = self._context.parallelize(groups, len(groups)).mapPartitions(VerifyTask(self._packed))
             found: list[tuple[int, Any]] = rows.collect()
         except Exception as error:
-            # py4j, pyspark and socket errors, depending on what broke
+            # py4j, pyspark and socket errors
             raise MirrorError(
                 f"link {self._name}: the comparison on spark failed: {_first_line(error)}",
-                fix="look at the log of its executors, or leave out --master to compare in this process",
+                fix="check the log of the executors, or leave out --master to compare in this process",
             ) from error
         for _, each in found:
             if isinstance(each, MirrorError):
@@ -161,7 +162,7 @@ class SparkComparison:
 
     @property
     def description(self) -> str:
-        """Where it compares, for people."""
+        """Master and number of concurrent tasks, for people."""
         return f"{self._context.master}, {self._context.defaultParallelism} tasks at a time"
 
 

@@ -90,7 +90,7 @@ def test_the_next_epoch_goes_on() -> None:
 def test_a_lane_does_not_go_on_for_ever() -> None:
     """Its driver does not hear it: it rests after a while, and may still be taken."""
     pump = Pump()
-    parking = park(pump, going_on=0.0)
+    parking = park(pump, overlap=0.0)
     until(lambda: pump.events == ["goes on", "rests"])
 
     assert (
@@ -222,7 +222,7 @@ def test_there_is_room_for_one() -> None:
 def test_a_lane_that_nobody_comes_for_is_closed() -> None:
     """Its successor went on elsewhere: connections and buffers do not stay for ever."""
     pump = Pump()
-    parking = park(pump, seconds=0.05, going_on=0.0)
+    parking = park(pump, seconds=0.05, overlap=0.0)
 
     until(lambda: pump.events == ["goes on", "rests", "closed"])
     assert parking.take(AFTER) is None
