@@ -33,7 +33,7 @@ from eomirror.plane.protocol import (
 )
 from eomirror.records.dead_letter import DeadLetter
 from eomirror.records.names import LinkNames
-from eomirror.spark.handover import GOING_ON_SECONDS, is_successor
+from eomirror.spark.handover import OVERLAP_SECONDS, is_successor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -338,7 +338,7 @@ class SaysItOnce(SpeculativeState):
     """The mutation: what a transaction has said of a key it does not say again, whatever has become of it."""
 
     def changed(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
-        said = set(self._said)
+        said = set(self._written)
         super().changed(records)
         return [one for one in records if (one.topic, one.partition, one.key) not in said]
 
@@ -378,7 +378,7 @@ class SimAttempt:
         world.say(self, "goes on behind its epoch")
         world.taken |= self.pump.machine.taken
         self.parked = True
-        self.pump.extend(Deadline(GOING_ON_SECONDS, world))
+        self.pump.extend(Deadline(OVERLAP_SECONDS, world))
         self.next = self.pump.machine.first()
         return True
 
