@@ -244,6 +244,11 @@ _mirrors = click.option(
     help="How often all mirrors take turns: brokers are warmer in the second, and noise shows.",
 )
 @_mirrors
+@click.option(
+    "--against",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="A built checkout of another commit, whose native plane takes turns with this one's.",
+)
 @_output
 @_keep
 @click.pass_context
@@ -255,6 +260,7 @@ def main(
     seconds: float,
     rounds: int,
     names: tuple[str, ...],
+    against: Path | None,
     output: str,
     results: Path | None,
 ) -> None:
@@ -263,6 +269,8 @@ def main(
         return
     chosen = workloads or (SMALL if small else (*WORKLOADS, IDLE.name))
     peers = [_PEERS[name] for name in names or (_SMALL_PEERS if small else _PEERS)]
+    if against is not None:
+        peers.insert(0, Mirror("native", checkout=against))
     timing = _SMALL_TIMING if small else Timing(seconds=seconds)
     session = _Session("small" if small else "throughput", output, results or (None if small else RESULTS))
     comparisons, extra = [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,21 +28,24 @@ class Mirror:
         plane: ``client`` or ``native``.
         epoch: How long one Spark task runs a lane, as in the configuration; empty for the default.
         lanes: How many.
+        checkout: Another built checkout, whose mirror is measured instead of this one; None for this one.
     """
 
     plane: str = "client"
     epoch: str = ""
     lanes: int = 2
+    checkout: Path | None = None
 
     @property
     def name(self) -> str:
         """Short."""
-        return f"eo{self.plane}"
+        return f"eo{self.plane}" if self.checkout is None else f"eo{self.plane}before"
 
     @property
     def title(self) -> str:
         """In reports."""
-        return f"eomirror, {self.plane} plane"
+        title = f"eomirror, {self.plane} plane"
+        return title if self.checkout is None else f"{title}, {_commit(self.checkout)}"
 
     @property
     def transactional(self) -> bool:
@@ -65,7 +69,8 @@ class Mirror:
 
     def start(self, site: Site, workload: Workload) -> MirrorProcess:
         """Start it in processes of its own."""
-        command = [sys.executable, "-m", "eomirror", "run", str(self.configure(site, workload))]
+        python = sys.executable if self.checkout is None else str(self.checkout / ".venv/bin/python")
+        command = [python, "-m", "eomirror", "run", str(self.configure(site, workload))]
         return MirrorProcess(self.name, command, folder=site.folder)
 
     def _alias(self, workload: Workload) -> str:
@@ -87,3 +92,9 @@ class Mirror:
             "links": [{"source": source, "target": "target", "topics": [workload.topic], "groups": []}],
             "defaults": defaults,
         }
+
+
+def _commit(checkout: Path) -> str:
+    """Returns the short commit of a checkout."""
+    asked = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()

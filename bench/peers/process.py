@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import psutil
 
-from eomirror.localkafka import orphans as reaper
+from eomirror.localkafka import orphans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ class MirrorProcess:
     """
     A running mirror; a context manager that ends it with everything it started.
 
-    Should the bench itself be killed, the reaper of the embedded clusters ends the mirror too.
+    Should the bench itself be killed, the watcher of the embedded clusters ends the mirror too.
 
     Args:
         name: Of the peer.
@@ -97,19 +97,19 @@ class MirrorProcess:
                 cwd=folder,
                 start_new_session=True,
             )
-        self._reaper = subprocess.Popen(
-            [sys.executable, "-P", str(Path(reaper.__file__))],
+        self._watcher = subprocess.Popen(
+            [sys.executable, "-P", str(Path(orphans.__file__))],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
         )
-        assert self._reaper.stdin is not None
+        assert self._watcher.stdin is not None
         with contextlib.suppress(psutil.Error):
             started = psutil.Process(self.pid).create_time()
-            self._reaper.stdin.write(f"watch {self.pid} {started!r}\n")
-            self._reaper.stdin.flush()
+            self._watcher.stdin.write(f"watch {self.pid} {started!r}\n")
+            self._watcher.stdin.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -156,6 +156,6 @@ class MirrorProcess:
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        if self._reaper.stdin is not None and not self._reaper.stdin.closed:
-            self._reaper.stdin.close()
-            self._reaper.wait()
+        if self._watcher.stdin is not None and not self._watcher.stdin.closed:
+            self._watcher.stdin.close()
+            self._watcher.wait()
