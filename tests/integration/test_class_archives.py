@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eomirror.cache import class_archive
+from eomirror.jvm import class_archive
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.jars import DEFAULT_KAFKA, cache_folder, class_path, kafka_archive
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 from confluent_kafka import Producer
 
-from eomirror.cache import archive_arguments
 from eomirror.demo.mirror_process import ProcessTree
-from eomirror.jvm import find_java
+from eomirror.jvm import archive_arguments, find_java
 from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path, kafka_archive
 from eomirror.localkafka.ports import free_ports
 

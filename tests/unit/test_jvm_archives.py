@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.cache import archive_arguments, class_archive
+from eomirror.jvm import archive_arguments, class_archive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,5 +1,5 @@
 """
-Makes the class archives of `eomirror.cache`: ``python -m eomirror.demo.class_archives``.
+Makes the class archives of `eomirror.jvm`: ``python -m eomirror.demo.class_archives``.
 
 A JVM writes the archive when it ends, of the classes that it has used by then.  So one broker and one Spark driver
 are started, a small mirror runs on both of them, and they are ended in good order.  That takes about half a minute,
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import yaml
 
 from eomirror import Mirror, __version__, load_config
-from eomirror.cache import class_archive
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.demo.clients import TrafficProducer, create_topic
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.errors import MirrorError
+from eomirror.jvm import class_archive
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path, kafka_archive
 from eomirror.localkafka.progress import Step, show_progress

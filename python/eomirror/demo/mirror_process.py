@@ -19,7 +19,7 @@ import psutil
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_token
 from eomirror.errors import MirrorError
-from eomirror.localkafka import orphans as reaper
+from eomirror.localkafka import orphans
 from eomirror.localkafka.broker import end_processes, has_ended
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ProcessTree:
                 env={**os.environ, **(environment or {}), _TOKEN: self._token},
             )
         self._root = psutil.Process(self._child.pid)
-        self._reaper = self._watch()
+        self._watcher = self._watch()
 
     @property
     def pid(self) -> int:
@@ -173,7 +173,7 @@ class ProcessTree:
     def _watch(self) -> subprocess.Popen[str]:
         """End the program when we are gone without a word; Spark's JVM and its workers follow it."""
         watcher = subprocess.Popen(
-            [sys.executable, "-P", str(Path(reaper.__file__))],
+            [sys.executable, "-P", str(Path(orphans.__file__))],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -186,9 +186,9 @@ class ProcessTree:
         return watcher
 
     def _release(self) -> None:
-        if self._reaper.stdin is not None and not self._reaper.stdin.closed:
-            self._reaper.stdin.close()
-        self._reaper.wait()
+        if self._watcher.stdin is not None and not self._watcher.stdin.closed:
+            self._watcher.stdin.close()
+        self._watcher.wait()
 
     @staticmethod
     def _each(processes: Sequence[psutil.Process], act: Callable[[psutil.Process], None]) -> None:

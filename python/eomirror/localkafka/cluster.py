@@ -8,7 +8,7 @@ Real brokers (KRaft, combined with the controller) in child ``java`` processes o
 
 Every broker has a CLIENT listener for applications and a plaintext INTERNAL one, which brokers use among
 themselves and tests use to look past a proxy or a refused right.  A cluster that was started as a library ends
-with the program (see reaper.py); `LocalCluster.detach` lets it live on.
+with the program (see orphans.py); `LocalCluster.detach` lets it live on.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from eomirror.cache import archive_arguments
 from eomirror.clock import Deadline, new_token
 from eomirror.errors import ClusterError, UsageError
-from eomirror.jvm import find_java
-from eomirror.localkafka import orphans as reaper
+from eomirror.jvm import archive_arguments, find_java
+from eomirror.localkafka import orphans
 from eomirror.localkafka.broker import Broker, end_processes, failure_lines
 from eomirror.localkafka.jars import class_path, exact_version, kafka_archive
 from eomirror.localkafka.ports import free_ports, is_free
@@ -81,7 +80,7 @@ class LocalCluster:
         self._class_path = class_path
         self._keys: KeyStore | None = None
         self._users: dict[str, str] = {}
-        self._reaper: subprocess.Popen[str] | None = None
+        self._watcher: subprocess.Popen[str] | None = None
 
     @classmethod
     def start(
@@ -191,13 +190,13 @@ class LocalCluster:
 
     def detach(self) -> None:
         """Let the brokers live on when this program ends; nothing may be asked of this object afterwards."""
-        if self._reaper is not None and self._reaper.stdin is not None:
+        if self._watcher is not None and self._watcher.stdin is not None:
             for broker in self.brokers:
-                self._tell_reaper(f"forget {broker.pid}")
-            self._tell_reaper(f"keep {self.folder}")
-            self._reaper.stdin.close()
-            self._reaper.wait()
-            self._reaper = None
+                self._tell_watcher(f"forget {broker.pid}")
+            self._tell_watcher(f"keep {self.folder}")
+            self._watcher.stdin.close()
+            self._watcher.wait()
+            self._watcher = None
         for broker in self.brokers:
             broker.let_go()
 
@@ -305,20 +304,20 @@ class LocalCluster:
             end_processes([broker.process for broker in self.brokers if broker.running], timeout=timeout)
         for broker in self.brokers:
             broker.kill()
-        if self._reaper is not None and self._reaper.stdin is not None:
-            self._reaper.stdin.close()
-            self._reaper.wait()
-            self._reaper = None
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.stdin.close()
+            self._watcher.wait()
+            self._watcher = None
 
     def _remove_folder_if_temporary(self) -> None:
         if self.temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _watch(self, process: psutil.Process) -> None:
-        """Have the reaper end this process when we are gone."""
-        if self._reaper is None:
-            self._reaper = subprocess.Popen(
-                [sys.executable, "-P", str(Path(reaper.__file__))],
+        """Makes the watcher end this process when the program ends."""
+        if self._watcher is None:
+            self._watcher = subprocess.Popen(
+                [sys.executable, "-P", str(Path(orphans.__file__))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -326,10 +325,10 @@ class LocalCluster:
                 start_new_session=True,
             )
             if self.temporary:
-                self._tell_reaper(f"remove {self.folder}")
-        self._tell_reaper(f"watch {process.pid} {process.create_time()!r}")
+                self._tell_watcher(f"remove {self.folder}")
+        self._tell_watcher(f"watch {process.pid} {process.create_time()!r}")
 
-    def _tell_reaper(self, line: str) -> None:
-        if self._reaper is not None and self._reaper.stdin is not None:
-            self._reaper.stdin.write(f"{line}\n")
-            self._reaper.stdin.flush()
+    def _tell_watcher(self, line: str) -> None:
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.stdin.write(f"{line}\n")
+            self._watcher.stdin.flush()

@@ -34,9 +34,8 @@ from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from eomirror.cache import cache_folder
 from eomirror.errors import MirrorError, UsageError
-from eomirror.jvm import find_java
+from eomirror.jvm import cache_folder, find_java
 from eomirror.localkafka.progress import OnProgress, Step, quiet
 
 __all__ = [
@@ -147,7 +146,7 @@ def class_path(kafka_version: str = DEFAULT_KAFKA, *, on_progress: OnProgress = 
 
 
 def kafka_archive(kafka_version: str, class_path: str) -> tuple[str, list[Path]]:
-    """Returns the name and the jars of a broker version, for `eomirror.cache.class_archive`."""
+    """Returns the name and the jars of a broker version, for `eomirror.jvm.class_archive`."""
     return f"kafka-{exact_version(kafka_version)}", [Path(jar) for jar in class_path.split(os.pathsep)]
 
 

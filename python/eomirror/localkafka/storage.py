@@ -11,10 +11,9 @@ import hashlib
 import subprocess
 from typing import TYPE_CHECKING
 
-from eomirror.cache import archive_arguments
 from eomirror.clock import new_token
 from eomirror.errors import MirrorError
-from eomirror.jvm import find_java
+from eomirror.jvm import archive_arguments, find_java
 from eomirror.localkafka.jars import kafka_archive
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.cache import archive_arguments
 from eomirror.errors import MirrorError, UsageError
+from eomirror.jvm import archive_arguments
 from eomirror.log import relay
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def end_jvm(gateway: Any, patience: float = 1.0) -> None:
 
 
 def spark_archive() -> tuple[str, list[Path]]:
-    """Returns the arguments of `eomirror.cache.class_archive` for Spark's driver: its name and its jars."""
+    """Returns the arguments of `eomirror.jvm.class_archive` for Spark's driver: its name and its jars."""
     import pyspark
     from pyspark.find_spark_home import _find_spark_home
 
