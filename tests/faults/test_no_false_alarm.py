@@ -180,7 +180,7 @@ class Soak:
     def restart_mirror(self) -> None:
         """In order."""
         assert self.mirror is not None
-        self.mirror.stop()
+        self.mirror.stop(aborted=True)
         self.start_mirror()
 
     def kill_mirror(self) -> None:
