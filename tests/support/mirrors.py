@@ -8,6 +8,7 @@ workers.
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
