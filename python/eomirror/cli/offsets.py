@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.groups import GroupPartition, ImportedGroup, Translation
-    from eomirror.groups.from_checkpoints import FindUnreachable
+    from eomirror.groups.offset_queries import FindUnreachable
 
 __all__ = ["offsets"]
 

@@ -15,10 +15,9 @@ offsets of a group are read from the source.
 
 from __future__ import annotations
 
-from eomirror.groups.group_translator import GroupPartition, group_offsets
+from eomirror.groups.offset_queries import GroupPartition, group_offsets, translate
 from eomirror.groups.transfer import ImportedGroup, export_offsets, import_offsets
 from eomirror.groups.translation import Translation
-from eomirror.groups.translator import translate
 
 __all__ = [
     "GroupPartition",

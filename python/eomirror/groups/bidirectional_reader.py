@@ -15,15 +15,13 @@ from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
-    from eomirror.groups.translation import Translation
+    from eomirror.groups.translation import Name, Translation
     from eomirror.records.position import Position
 
 __all__ = ["BidirectionalPair", "opposite_link"]
-
-Name = tuple[str, int]
 
 # Records to inspect between the two answers of one partition; beyond that the count is an upper bound.
 _MOST_RECORDS = 20_000
@@ -62,9 +60,9 @@ class BidirectionalPair:
             and each.source not in {link.source, link.target}
         ]
 
-    def settle(self, asked: Sequence[Translation]) -> list[tuple[Translation, int]]:
+    def settle(self, asked: Sequence[Translation]) -> list[Translation]:
         """
-        Returns the resume offsets of consumers, and how many records they read again.
+        Returns the resume offsets of consumers.
 
         Args:
             asked: Answers of the link alone; their offsets are those of the side that the consumers come from.
@@ -75,23 +73,32 @@ class BidirectionalPair:
         """
         shared = [each for each in asked if self._meets(each)]
         if not shared:
-            return [(each, 0) for each in asked]
+            return list(asked)
         # First ends, then positions, then maps: a record that arrives in between is behind the end.
-        ends = self._copies.stable_ends(sorted({(each.to_topic, each.to_partition) for each in shared}))
-        positions = {
-            (source.topic, source.partition): each for source, each in self._copies.positions().items()
-        }
+        ends = self._copies.stable_ends(sorted({_there(each) for each in shared}))
+        positions = {(each.topic, each.partition): each for each in self._copies.positions().values()}
         back = {
             (each.target_topic, each.target_partition): each for each in self._originals.positions().values()
         }
-        here_ends = self._originals.stable_ends(sorted({(each.topic, each.partition) for each in shared}))
-        copies = self._bounds_of_copies(shared, positions, ends)
-        originals = self._bounds_of_originals(shared, back, here_ends)
-        found = {
-            id(each): self._settled(each, positions, ends, first, second)
-            for each, first, second in zip(shared, copies, originals, strict=True)
+        here_ends = self._originals.stable_ends(sorted({_here(each) for each in shared}))
+        known = [each for each in shared if _here(each) in positions]
+        copies = {
+            id(each): bound_of_copies(answer, first, positions[_here(each)], ends[_there(each)])
+            for each, answer, first in self._answers(self._copies, known, positions, {}, reverse=False)
         }
-        return [found.get(id(each), (each, 0)) for each in asked]
+        known = [each for each in shared if _here(each) in back]
+        originals = {
+            id(each): bound_of_originals(answer, first, back[_here(each)], each.offset)
+            for each, answer, first in self._answers(self._originals, known, back, here_ends, reverse=True)
+        }
+        unseen = bound_of_originals(("nothing", -1), None, None, 0)
+        found = {
+            id(each): self._settled(
+                each, positions, ends, copies.get(id(each)), originals.get(id(each), unseen)
+            )
+            for each in shared
+        }
+        return [found.get(id(each), each) for each in asked]
 
     def close(self) -> None:
         """Closes all clients."""
@@ -104,63 +111,26 @@ class BidirectionalPair:
         back = self._back
         return back.mirrors(each.to_topic) and back.target_naming.target_topic(each.to_topic) == each.topic
 
-    def _bounds_of_copies(
-        self, shared: Sequence[Translation], positions: Mapping[Name, Position], ends: Mapping[Name, int]
-    ) -> list[Bound | None]:
-        known = [each for each in shared if (each.topic, each.partition) in positions]
-        answers = self._answers(
-            self._copies,
-            [Question(positions[each.topic, each.partition], each.offset) for each in known],
-            reverse=False,
-        )
-        found = {
-            id(each): bound_of_copies(
-                answer,
-                first,
-                positions[each.topic, each.partition],
-                ends[each.to_topic, each.to_partition],
-            )
-            for each, (answer, first) in zip(known, answers, strict=True)
-        }
-        return [found.get(id(each)) for each in shared]
-
-    def _bounds_of_originals(
-        self, shared: Sequence[Translation], back: Mapping[Name, Position], ends: Mapping[Name, int]
-    ) -> list[Bound | None]:
-        known = [each for each in shared if (each.topic, each.partition) in back]
-        answers = self._answers(
-            self._originals,
-            [
-                Question(back[each.topic, each.partition], each.offset, ends[each.topic, each.partition])
-                for each in known
-            ],
-            reverse=True,
-        )
-        found = {
-            id(each): bound_of_originals(answer, first, back[each.topic, each.partition], each.offset)
-            for each, (answer, first) in zip(known, answers, strict=True)
-        }
-        unseen = bound_of_originals(("nothing", -1), None, None, 0)
-        return [found.get(id(each), unseen) for each in shared]
-
     @staticmethod
     def _answers(
-        reader: OffsetMapReader, questions: Sequence[Question], *, reverse: bool
-    ) -> list[tuple[tuple[str, int], int | None]]:
-        """Returns answers, each with the first known record's offset if it is before that."""
-        if not questions:
-            return []
-        answers = reader.answers(questions, reverse=reverse)
+        reader: OffsetMapReader,
+        asked: Sequence[Translation],
+        positions: Mapping[Name, Position],
+        ends: Mapping[Name, int],
+        *,
+        reverse: bool,
+    ) -> Iterator[tuple[Translation, tuple[str, int], int | None]]:
+        """Yields answers of a map, each with the first known record's offset if it is before that."""
+        questions = [
+            Question(positions[_here(each)], each.offset, ends.get(_here(each), 0)) for each in asked
+        ]
+        answers = reader.answers(questions, reverse=reverse) if questions else []
         early = [index for index, (kind, _) in enumerate(answers) if kind == "before"]
-        firsts: dict[int, int | None] = {}
-        if early:
-            again = reader.answers(
-                [replace(questions[index], offset=answers[index][1]) for index in early], reverse=reverse
-            )
-            firsts = {
-                index: at if kind == "exact" else None for index, (kind, at) in zip(early, again, strict=True)
-            }
-        return [(answer, firsts.get(index)) for index, answer in enumerate(answers)]
+        first_records = [replace(questions[index], offset=answers[index][1]) for index in early]
+        again = reader.answers(first_records, reverse=reverse) if early else []
+        firsts = {index: at for index, (kind, at) in zip(early, again, strict=True) if kind == "exact"}
+        for index, (each, answer) in enumerate(zip(asked, answers, strict=True)):
+            yield each, answer, firsts.get(index)
 
     def _settled(
         self,
@@ -169,18 +139,18 @@ class BidirectionalPair:
         ends: Mapping[Name, int],
         copies: Bound | None,
         originals: Bound | None,
-    ) -> tuple[Translation, int]:
+    ) -> Translation:
         if self._others:
             others = ", ".join(sorted({other.source for other in self._others}))
             reason = f"records of {others} arrive under the same name: no known offset skips no record"
-            return replace(each, to_offset=None, kind="unknown", reason=reason), 0
+            return replace(each, to_offset=None, kind="unknown", reason=reason)
         if copies is None or originals is None:
             # `each` holds the reason, unless only the opposite link does not know the offset.
             reason = each.reason or f"link {self._back.name} does not know the records before {each.offset}"
-            return replace(each, to_offset=None, kind="unknown", reason=reason), 0
-        found = self._looked(each, positions[each.topic, each.partition], ends, copies, originals)
+            return replace(each, to_offset=None, kind="unknown", reason=reason)
+        found = self._looked(each, positions[_here(each)], ends, copies, originals)
         kind = "earlier" if found.again else "exact" if found.exact else "next"
-        return replace(each, to_offset=found.offset, kind=kind, reason=""), found.again
+        return replace(each, to_offset=found.offset, kind=kind, reason="", again=found.again)
 
     def _looked(
         self,
@@ -191,7 +161,7 @@ class BidirectionalPair:
         originals: Bound,
     ) -> Settled:
         """Inspects the records between both answers, if they differ."""
-        where = each.to_topic, each.to_partition
+        where = _there(each)
         low, high = min(copies.unread, originals.unread), max(copies.read, originals.read)
         if low >= high:
             return settle(copies, originals, [], whole=True)
@@ -203,3 +173,11 @@ class BidirectionalPair:
         ) if offsets else []  # fmt: skip
         records = [(offset, kind == "exact") for offset, (kind, _) in zip(offsets, answers, strict=True)]
         return settle(copies, originals, records, whole=len(records) < _MOST_RECORDS)
+
+
+def _here(each: Translation) -> Name:
+    return each.topic, each.partition
+
+
+def _there(each: Translation) -> Name:
+    return each.to_topic, each.to_partition

@@ -38,7 +38,6 @@ __all__ = [
     "SyncDecision",
     "decide_deletion",
     "decide_sync",
-    "not_below",
 ]
 
 #: Seconds after which an entry is sent again to a lane that has not answered.
@@ -309,26 +308,6 @@ class SyncDecision:
 
     write: Mapping[TargetPartition, Committed]
     skipped: str = ""
-
-
-def not_below(
-    starts: Mapping[TargetPartition, int], wanted: Mapping[TargetPartition, Committed]
-) -> dict[TargetPartition, Committed]:
-    """
-    Raises offsets to the log start of their copies.
-
-    Retention may remove copies of records that the source still has.  An offset below the log start is out of range,
-    and a
-    consumer with ``auto.offset.reset=latest`` then jumps to the end, past all records of the copy.
-
-    Args:
-        starts: Log starts of partitions; without one, an offset stays as it is.
-        wanted: Translated offsets.
-    """
-    return {
-        where: one if one.offset >= starts.get(where, 0) else replace(one, offset=starts[where])
-        for where, one in wanted.items()
-    }
 
 
 def decide_sync(

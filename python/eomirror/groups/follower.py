@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,8 +23,9 @@ from eomirror.groups.followed_groups import (
     GroupsSnapshot,
     decide_deletion,
     decide_sync,
-    not_below,
 )
+from eomirror.groups.log_start import not_below
+from eomirror.groups.translation import unknown_reason
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -252,7 +254,8 @@ class GroupFollower:
             else:
                 # The first mirrored record will never be an earlier one.
                 ask_at = float("inf") if kind == "before" else now + ASK_AGAIN_SECONDS
-                self._book.found(group, source, offset, None, _why(kind, at), ask_at=ask_at)
+                why = "" if kind == "beyond" else unknown_reason(kind, at)
+                self._book.found(group, source, offset, None, why, ask_at=ask_at)
         return any(kind in {"exact", "next"} for kind, _ in answers)
 
     # -- the target ------------------------------------------------------------------------------
@@ -320,7 +323,14 @@ class GroupFollower:
         # A copy without a leader does not delay its group: the offset stays as it is while the copy is unreadable.
         starts = skip_missing(self._map_reader.log_starts, self._map_reader.with_leader(due))
         return {
-            group: (there, not_below(starts, wanted), left_out)
+            group: (
+                there,
+                {
+                    where: replace(one, offset=not_below(starts, where, one.offset))
+                    for where, one in wanted.items()
+                },
+                left_out,
+            )
             for group, (there, wanted, left_out) in found.items()
         }
 
@@ -428,12 +438,3 @@ class GroupFollower:
         for one in self._map_reader.checkpoints():
             placed.setdefault(one.group, {})[one.topic, one.partition] = one.downstream
         return placed
-
-
-def _why(kind: str, at: int) -> str:
-    """Returns the reason that an offset is unknown on the target; empty if it only waits for the mirror."""
-    if kind == "before":
-        return f"it is before the first mirrored record, which is at {at}"
-    if kind == "nothing":
-        return "no record of the partition was mirrored yet"
-    return ""

@@ -1,5 +1,5 @@
 """
-Adjusts translated offsets that are before the log start of their partition.
+Raises translated offsets to the log start of their partition.
 
 Retention may have removed the copy of a record that the source still has.  An offset below the log start is out of
 range, and a consumer with ``auto.offset.reset=latest`` then jumps to the end, past all remaining records.
@@ -15,19 +15,24 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.groups.translation import Translation
+    from eomirror.groups.translation import Name, Translation
 
 __all__ = ["from_log_start", "not_below"]
+
+
+def not_below(starts: Mapping[Name, int], where: Name, offset: int) -> int:
+    """Returns the offset, or the log start if that is later; a partition without a known log start keeps its offset."""
+    return max(offset, starts.get(where, offset))
 
 
 def from_log_start(
     translations: Sequence[Translation], cluster: Cluster, *, client_id: str
 ) -> list[Translation]:
     """
-    Returns the translations, moved up to the log start of their partition.
+    Returns the translations, none of them below a log start.
 
     Args:
         cluster: Cluster that consumers move to.
@@ -37,33 +42,21 @@ def from_log_start(
         ClusterError: The cluster cannot be asked.
     """
     wanted = {(one.to_topic, one.to_partition) for one in translations if one.to_offset is not None}
-    return not_below(_log_starts(cluster, wanted, client_id) if wanted else {}, translations)
+    starts = _log_starts(cluster, wanted, client_id) if wanted else {}
+    return [_raised(starts, one) for one in translations]
 
 
-def not_below(
-    starts: Mapping[tuple[str, int], int], translations: Iterable[Translation]
-) -> list[Translation]:
-    """
-    Returns the translations, none of them below a log start.
-
-    Args:
-        starts: Log starts of partitions; without one, an answer stays as it is.
-    """
-    found = []
-    for one in translations:
-        start = starts.get((one.to_topic, one.to_partition), 0)
-        if one.to_offset is not None and one.to_offset < start:
-            # The record itself was removed.
-            kind = "next" if one.kind == "exact" else one.kind
-            found.append(replace(one, to_offset=start, kind=kind))
-        else:
-            found.append(one)
-    return found
+def _raised(starts: Mapping[Name, int], one: Translation) -> Translation:
+    if one.to_offset is None:
+        return one
+    start = not_below(starts, (one.to_topic, one.to_partition), one.to_offset)
+    if start == one.to_offset:
+        return one
+    # The record itself was removed.
+    return replace(one, to_offset=start, kind="next" if one.kind == "exact" else one.kind)
 
 
-def _log_starts(
-    cluster: Cluster, partitions: Collection[tuple[str, int]], client_id: str
-) -> Mapping[tuple[str, int], int]:
+def _log_starts(cluster: Cluster, partitions: Collection[Name], client_id: str) -> Mapping[Name, int]:
     admin = ClusterAdmin(cluster, client_id=client_id)
     try:
         return skip_missing(

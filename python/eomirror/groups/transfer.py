@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import MirrorError, UsageError
-from eomirror.groups.from_checkpoints import FindUnreachable, none_unreachable
-from eomirror.groups.group_translator import group_offsets
+from eomirror.groups.offset_queries import FindUnreachable, group_offsets, none_unreachable
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups

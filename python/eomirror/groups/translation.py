@@ -1,23 +1,31 @@
-"""Turns an answer of the offset map into a translation for people and programs. Pure."""
+"""An offset to translate, its translation, and the reason for an unknown one. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from eomirror.errors import TopicError, UsageError
+__all__ = ["Asked", "Name", "Translation", "translated", "unknown_reason"]
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+#: Topic and partition.
+Name = tuple[str, int]
 
-    from eomirror.config import Link
-    from eomirror.records.position import Position
-    from eomirror.types import SourcePartition
 
-__all__ = ["Translation", "never_mirrored", "refuse_nameless", "translation", "voided"]
+class Asked(NamedTuple):
+    """
+    An offset to translate.
 
-# The answer of a map that was not asked.
-_NOTHING = ("nothing", -1)
+    Attributes:
+        name: Topic and partition on the side of the question.
+        offset: Next offset to read there.
+        group: The consumer group at this offset; empty for a plain offset.
+        metadata: Commit metadata of the group.
+    """
+
+    name: Name
+    offset: int
+    group: str = ""
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,8 @@ class Translation:
             ``earlier``, for a group whose equal names are written on both sides: resuming there skips none, and
             reads some again.  ``unknown``: see ``reason``.
         reason: Reason for an unknown offset; empty otherwise.
+        again: Upper bound of the records that ``earlier`` reads again.
+        metadata: Commit metadata of the group.
     """
 
     link: str
@@ -51,138 +61,55 @@ class Translation:
     to_offset: int | None
     kind: str
     reason: str = ""
+    again: int = 0
+    metadata: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields for ``-o json``."""
-        return asdict(self)
+        """Returns the fields for ``-o json``; `GroupPartition` has the two that only groups have."""
+        return {name: value for name, value in asdict(self).items() if name not in {"again", "metadata"}}
 
 
-def refuse_nameless(group: str | None) -> None:
-    """
-    Refuses the empty group name, which cannot be queried (`eomirror.kafka.consumer_groups`).
-
-    Raises:
-        UsageError: The name is empty.
-    """
-    if group == "":
-        raise UsageError("the name of a group is empty", fix="name one, such as --group billing")
-
-
-def translation(
-    link: str,
-    position: Position,
-    offset: int,
-    answer: tuple[str, int],
-    *,
-    group: str = "",
-    reverse: bool = False,
-    void: str = "",
+def translated(
+    link: str, asked: Asked, there: Name, at: int | None = None, *, kind: str = "unknown", reason: str = ""
 ) -> Translation:
     """
-    Turns an answer of the map into a translation.
+    Returns the translation of an offset.
 
     Args:
         link: Name of the link.
-        position: Position of the source partition.
-        offset: Offset of the question.
-        answer: Kind and offset, as `eomirror._native.PartitionMap` gives them.
-        group: The group at ``offset``, if any.
-        reverse: From target to source.
-        void: Reason that no answer is valid; empty if one is.
+        there: Topic and partition on the other side.
+        at: Offset there; None with the ``reason`` if it is unknown.
     """
-    kind, at = answer
-    known = kind in {"exact", "next"} and not void
-    here: tuple[str, int] = position.source
-    there = (position.target_topic, position.target_partition)
-    if reverse:
-        here, there = there, here
     return Translation(
         link=link,
-        group=group,
-        topic=here[0],
-        partition=here[1],
-        offset=offset,
+        group=asked.group,
+        topic=asked.name[0],
+        partition=asked.name[1],
+        offset=asked.offset,
         to_topic=there[0],
         to_partition=there[1],
-        to_offset=at if known else None,
-        kind=kind if known else "unknown",
-        reason="" if known else void or _reason(kind, at, reverse=reverse),
+        to_offset=at,
+        kind=kind,
+        reason=reason,
+        metadata=asked.metadata,
     )
 
 
-def voided(
-    link: Link,
-    asked: Iterable[tuple[str, tuple[str, int], int]],
-    positions: Mapping[tuple[str, int], Position],
-    reasons: Mapping[SourcePartition, str],
-    *,
-    reverse: bool,
-) -> list[Translation]:
+def unknown_reason(kind: str, at: int, *, reverse: bool = False) -> str:
     """
-    Returns unknown translations for partitions whose position is not valid.
+    Returns the reason that the offset map gives no offset; empty if it gives one.
 
     Args:
-        asked: Groups (or empty), partitions and offsets in them.
-        positions: By the partition on the side of the question.
-        reasons: Reason for each partition without a valid answer; the others are skipped.
+        kind: Kind of its answer, as `eomirror._native.PartitionMap` gives it.
+        at: Offset of its answer.
         reverse: From target to source.
     """
-    return [
-        translation(link.name, positions[name], offset, _NOTHING, group=group, reverse=reverse, void=reason)
-        for group, name, offset in asked
-        if (reason := reasons.get(positions[name].source))
-    ]
-
-
-def never_mirrored(
-    link: Link,
-    asked: Iterable[tuple[tuple[str, int], int]],
-    known: Collection[tuple[str, int]],
-    *,
-    group: str,
-) -> list[Translation]:
-    """
-    Returns unknown translations for partitions that the link should mirror but has no position for.
-
-    Such as a new partition, or one without a leader.  Leaving them out would be worse: a consumer that assigns the
-    listed partitions would never read them.
-
-    Args:
-        asked: Partitions of its source and offsets in them.
-        known: Partitions that have a position.
-        group: The group at these offsets.
-    """
-    return [
-        Translation(
-            link=link.name,
-            group=group,
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            to_topic=_target_topic(link, topic),
-            to_partition=partition,
-            to_offset=None,
-            kind="unknown",
-            reason="the link has no position of this partition: it was never mirrored",
-        )
-        for (topic, partition), offset in asked
-        if (topic, partition) not in known and link.mirrors(topic)
-    ]
-
-
-def _target_topic(link: Link, topic: str) -> str:
-    try:
-        return link.target_topic(topic)
-    except TopicError:
-        # The topic has no legal name there, and the link leaves it out.
+    if kind in {"exact", "next"}:
         return ""
-
-
-def _reason(kind: str, at: int, *, reverse: bool) -> str:
     if kind == "nothing":
         return "no record of this partition was mirrored yet"
     if kind == "before":
-        return f"the first record that the map knows is at {at}"
+        return f"it is before the first mirrored record, which is at {at}"
     if reverse:
         return f"beyond the target's last stable offset, {at}"
     return f"not mirrored yet: the link is at {at}"

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror import UsageError, load_config
 from eomirror.errors import UnreachableError
-from eomirror.groups import (
-    from_checkpoints,
-    group_offsets,
-    group_translator,
-    translate,
-    translator,
-)
+from eomirror.groups import group_offsets, offset_queries, offset_translator, translate
+from eomirror.groups.from_checkpoints import NO_OFFSET, from_checkpoints
 from eomirror.kafka.consumer_groups_proxy import GroupState
 from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
@@ -40,13 +34,11 @@ EMPTY = replace(FIRST, partition=2, target_partition=2, offset=0, target_offset=
 
 def test_a_checkpoint_is_where_a_group_goes_on() -> None:
     """With both of its offsets; of its topics' other partitions only an empty copy has a place."""
-    found = from_checkpoints.translations(
-        "l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, SECOND, EMPTY]
-    )
+    found = from_checkpoints("l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, SECOND, EMPTY])
     assert [(one.partition, one.offset, one.to_offset, one.kind) for one in found] == [
         (0, 50, 60, "exact"),
-        (1, from_checkpoints.NO_OFFSET, None, "unknown"),
-        (2, from_checkpoints.NO_OFFSET, 0, "next"),
+        (1, NO_OFFSET, None, "unknown"),
+        (2, NO_OFFSET, 0, "next"),
     ]
     assert "earliest" in found[1].reason
     assert {(one.topic, one.to_topic) for one in found} == {("t", "east.t")}
@@ -55,7 +47,7 @@ def test_a_checkpoint_is_where_a_group_goes_on() -> None:
 def test_topics_without_any_checkpoint_of_a_group_are_no_business_of_it() -> None:
     """Else every group would stand in every topic."""
     other = replace(FIRST, topic="u", target_topic="east.u")
-    found = from_checkpoints.translations("l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, other])
+    found = from_checkpoints("l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, other])
     assert [one.topic for one in found] == ["t"]
 
 
@@ -111,11 +103,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which clusters were asked for groups."""
     asked: list[str] = []
     monkeypatch.setattr(Groups, "asked", asked, raising=False)
-    for module in (group_translator, translator):
-        monkeypatch.setattr(module, "OffsetMapReader", Reader)
+    monkeypatch.setattr(offset_translator, "OffsetMapReader", Reader)
+    monkeypatch.setattr(offset_translator, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(offset_translator, "from_log_start", lambda found, *_, **__: list(found))
+    for module in (offset_queries, offset_translator):
         monkeypatch.setattr(module, "ClusterGroups", Groups)
-    monkeypatch.setattr(from_checkpoints, "replaced", lambda *_, **__: {})
-    monkeypatch.setattr(from_checkpoints, "from_log_start", lambda found, *_, **__: list(found))
     return asked
 
 
@@ -144,7 +136,7 @@ def test_one_group_is_translated_without_its_source(asked: list[str]) -> None:
     assert asked == ["east"]
 
 
-def test_without_checkpoints_the_source_is_missed(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_checkpoints_the_source_is_missed(asked: list[str]) -> None:
     """By name, and with what else may help; links that are written on both sides write none."""
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
     with pytest.raises(
@@ -153,12 +145,29 @@ def test_without_checkpoints_the_source_is_missed(asked: list[str], monkeypatch:
         group_offsets(config, group="unheard")
     assert "earliest" in missed.value.fix
     both = load_config({"clusters": CLUSTERS, "links": [{**THERE, "naming": "identity"}, BACK]})
-    monkeypatch.setattr(
-        group_translator, "BidirectionalPair", lambda *_, **__: SimpleNamespace(close=lambda: None)
-    )
     with pytest.raises(UnreachableError, match="no checkpoints"):
         group_offsets(both, group="billing", link="east->west")
     assert asked
+
+
+def test_a_checkpoint_of_a_recreated_topic_is_no_offset(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets belong to the old topic; the other partitions are not concerned."""
+    monkeypatch.setattr(
+        offset_translator,
+        "replaced",
+        lambda positions, *, source, **_: {
+            each.source: f"again, {source}" for each in positions if each == FIRST
+        },
+    )
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+    found = translate(config, group="billing", source_unavailable=True)
+    assert [(one.partition, one.to_offset, one.kind, one.reason) for one in found] == [
+        (0, None, "unknown", "again, None"),
+        (2, 0, "next", ""),
+    ]
+    assert not asked
 
 
 def test_the_way_back_needs_its_source(asked: list[str]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from eomirror.config import Link
 from eomirror.errors import UsageError
-from eomirror.groups.group_translator import _Look
+from eomirror.groups.offset_queries import group_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +19,7 @@ NAMES = ["Billing", "billing", "billing-2", "x"]
 def matcher(groups: str | None, *patterns: str) -> Callable[[str], bool]:
     """Of a link that follows groups by these patterns."""
     link = Link(name="one", source="a", target="b", topics=("t",), groups=patterns or (".*",))
-    look: Any = SimpleNamespace(_link=link)
-    return _Look._matcher(look, groups)
+    return group_matcher(link, None, groups)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from eomirror import UsageError, load_config
 from eomirror.groups import (
     export_offsets,
     group_offsets,
-    group_translator,
     log_start,
+    offset_queries,
+    offset_translator,
     translate,
-    translator,
 )
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
@@ -31,9 +31,14 @@ BACK = {**THERE, "source": "west", "target": "east"}
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All logs begin at 0."""
+def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All logs begin at 0, and all topics are the ones of the positions."""
     monkeypatch.setattr(log_start, "_log_starts", lambda *_: {})
+    monkeypatch.setattr(offset_translator, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(offset_translator, "OffsetMapReader", Reader)
+    monkeypatch.setattr(offset_translator, "BidirectionalPair", BidirectionalPair)
+    for module in (offset_queries, offset_translator):
+        monkeypatch.setattr(module, "ClusterGroups", Groups)
 
 
 class Reader:
@@ -82,8 +87,8 @@ class BidirectionalPair:
     def __init__(self, *_: Any, reverse: bool) -> None:
         assert not reverse
 
-    def settle(self, asked: list[Translation]) -> list[tuple[Translation, int]]:
-        return [(replace(each, to_offset=3, kind="earlier"), 47) for each in asked]
+    def settle(self, asked: list[Translation]) -> list[Translation]:
+        return [replace(each, to_offset=3, kind="earlier", again=47) for each in asked]
 
     def close(self) -> None:
         pass
@@ -91,31 +96,91 @@ class BidirectionalPair:
 
 @pytest.mark.parametrize(
     ("links", "expected"),
-    [([THERE], (60, "exact")), ([THERE, BACK], (3, "earlier"))],
+    [([THERE], (60, "exact", 0)), ([THERE, BACK], (3, "earlier", 47))],
     ids=["one way", "both"],
 )
 def test_a_group_skips_nothing_that_was_written_on_the_other_side(
-    links: list[dict[str, Any]], expected: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+    links: list[dict[str, Any]], expected: tuple[int, str, int]
 ) -> None:
     """One link's map knows no record of the other side, so that its answer alone would lead past them."""
-    monkeypatch.setattr(translator, "OffsetMapReader", Reader)
-    monkeypatch.setattr(translator, "BidirectionalPair", BidirectionalPair)
-    monkeypatch.setattr(translator, "ClusterGroups", Groups)
-    monkeypatch.setattr(translator, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": links})
 
     found, never = translate(config, group="billing", link="east->west")
-    assert (found.to_offset, found.kind) == expected
+    assert (found.to_offset, found.kind, found.again) == expected
+    assert "again" not in found.as_dict()
     assert (never.partition, never.to_topic, never.to_offset, never.kind) == (1, "t", None, "unknown")
+    of_group, _ = group_offsets(config, group="billing", link="east->west")
+    assert (of_group.to_offset, of_group.kind, of_group.again) == expected
     (record,) = translate(config, topic="t", partition=0, offset=50, link="east->west")
     assert (record.to_offset, record.kind) == (60, "exact")
 
 
+@pytest.mark.parametrize(
+    ("reverse", "expected"),
+    [
+        (False, ["committed", "positions", "recreated", "answers", "both sides", "log start"]),
+        (True, ["committed", "positions", "recreated", "ends", "answers", "both sides", "log start"]),
+    ],
+)
+def test_the_order_of_reads_is_kept(
+    reverse: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another one, what is mirrored or deleted meanwhile would be skipped (`offset_translator`)."""
+    reads: list[str] = []
+
+    def noted(owner: Any, method: str, name: str) -> None:
+        then = getattr(owner, method)
+
+        def read(*arguments: Any, **named: Any) -> Any:
+            reads.append(name)
+            return then(*arguments, **named)
+
+        monkeypatch.setattr(owner, method, read)
+
+    monkeypatch.setattr(Reader, "stable_ends", lambda _, names: dict.fromkeys(names, 3), raising=False)
+    monkeypatch.setattr(BidirectionalPair, "__init__", lambda *_, **__: None)
+    noted(offset_translator.ClusterGroups, "committed", "committed")
+    noted(Reader, "positions", "positions")
+    noted(offset_translator, "replaced", "recreated")
+    noted(Reader, "stable_ends", "ends")
+    noted(Reader, "answers", "answers")
+    noted(BidirectionalPair, "settle", "both sides")
+    noted(offset_translator, "from_log_start", "log start")
+    config = load_config({"clusters": CLUSTERS, "links": [THERE, BACK]})
+
+    group_offsets(config, group="billing", link="east->west", reverse=reverse)
+    # the last one: what the group has on the other side
+    assert reads == [*expected, "committed"]
+    if reverse:
+        reads.clear()
+        translate(config, group="billing", link="east->west", reverse=True)
+        assert reads == expected[:-1], "the source is not asked"
+
+
+def test_a_recreated_topic_does_not_reach_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its map belongs to the old topic, whose offsets have the same numbers."""
+    monkeypatch.setattr(
+        offset_translator, "replaced", lambda positions, **_: {each.source: "again" for each in positions}
+    )
+    monkeypatch.setattr(Reader, "answers", None)
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+
+    void, _ = translate(config, group="billing")
+    assert (void.offset, void.to_topic, void.to_offset, void.kind, void.reason) == (
+        50,
+        "t",
+        None,
+        "unknown",
+        "again",
+    )
+    of_group, _ = group_offsets(config, group="billing")
+    assert (of_group.to_offset, of_group.skipped) == (None, "again")
+    (record,) = translate(config, topic="t", partition=0, offset=50)
+    assert (record.to_offset, record.reason) == (None, "again")
+
+
 def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who moves a consumer by what it is told would never read it; so that is said, and its group left out whole."""
-    monkeypatch.setattr(group_translator, "OffsetMapReader", Reader)
-    monkeypatch.setattr(group_translator, "ClusterGroups", Groups)
-    monkeypatch.setattr(group_translator, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
 
     known, never = group_offsets(config, group="billing")
@@ -135,7 +200,7 @@ def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pyt
     assert document["groups"] == {}
     assert list(left_out) == ["billing"]
 
-    monkeypatch.setattr(group_translator, "never_mirrored", lambda *_, **__: [])
+    monkeypatch.setattr(offset_translator.OffsetTranslator, "_never_mirrored", lambda *_: [])
     document, left_out = export_offsets(config, group="billing", now_ms=1)
     assert [(row["offset"], row["metadata"]) for row in document["groups"]["billing"]] == [(60, "beside")]
     assert left_out == {}
@@ -144,9 +209,6 @@ def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pyt
 def test_a_link_that_never_ran_knows_no_offset_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than to say that they have none in its topics; the way back has nothing to go by."""
     monkeypatch.setattr(Reader, "positions", lambda _: {})
-    monkeypatch.setattr(translator, "OffsetMapReader", Reader)
-    monkeypatch.setattr(translator, "ClusterGroups", Groups)
-    monkeypatch.setattr(translator, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
 
     found = translate(config, group="billing")
@@ -169,10 +231,6 @@ def test_a_group_at_the_end_of_an_empty_partition_has_a_place(monkeypatch: pytes
     monkeypatch.setattr(Reader, "positions", lambda _: {position.source: position})
     monkeypatch.setattr(Reader, "answers", lambda *_, **__: [("nothing", -1)])
     monkeypatch.setattr(Reader, "stable_ends", lambda _, names: dict.fromkeys(names, 3), raising=False)
-    for module in (group_translator, translator):
-        monkeypatch.setattr(module, "OffsetMapReader", Reader)
-        monkeypatch.setattr(module, "ClusterGroups", Groups)
-        monkeypatch.setattr(module, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": [THERE]})
 
     for ask in (translate, group_offsets):

@@ -1,0 +1,254 @@
+"""
+Translates offsets to the other side of a link, in one pipeline of ordered reads.
+
+Mirror, producers and retention go on while it reads.  Each step is valid only behind the one before it, and in another
+order a consumer would skip records:
+
+1. *Committed offsets* of groups, before everything else.  A position that is read later is at or beyond a group that
+   has read everything, unless the mirror really is behind.
+2. *Positions*, which name the partitions, topic ids and ends that the map is valid for.  Without a position, a
+   partition is reported: a consumer that assigns the listed partitions would never read one that was left out.
+3. *Recreated topics*, by the topic ids of the positions.  The map's offsets belong to the old topic; the new one has
+   the same numbers, so that its offsets must not reach the map at all.
+4. *Offset map*.  From target to source, last stable ends of the copies are read first: an offset behind the last
+   record has an answer only if the end is older than the map.  A partition without mirrored records is in no map: its
+   two ends are each other's translation, if the position is read again behind the end of the copy
+   (`eomirror.groups.empty_partition`).
+5. *Both sides*, if the opposite link writes the same names: one map knows nothing of records that were written on the
+   other side, and a group would skip them.  This reads ends, positions and maps of both links again, in that order
+   (`eomirror.groups.bidirectional_reader`).
+6. *Log start*, last: retention only moves it forward, and an older one would send a consumer out of range.
+
+Every offset that is unknown after this has its reason.  A plain offset asks for one record, and not for an offset to
+resume at: it takes steps 2 to 4.  Without the source, checkpoints replace steps 1 and 4
+(`eomirror.groups.from_checkpoints`).
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import TopicError, UnreachableError
+from eomirror.groups.bidirectional_reader import BidirectionalPair, opposite_link
+from eomirror.groups.empty_partition import from_end_to_end
+from eomirror.groups.from_checkpoints import from_checkpoints
+from eomirror.groups.log_start import from_log_start
+from eomirror.groups.recreated_topic import replaced
+from eomirror.groups.translation import Asked, translated, unknown_reason
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.records.names import LinkNames
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Config, Link
+    from eomirror.groups.translation import Name, Translation
+    from eomirror.records.position import Position
+
+__all__ = ["OffsetTranslator"]
+
+log = structlog.get_logger(__name__)
+
+_NEVER_MIRRORED = "the link has no position of this partition: it was never mirrored"
+
+
+class OffsetTranslator:
+    """
+    Translates offsets to the other side of one link; keeps its connections.
+
+    Args:
+        reverse: From target to source.
+        ask_source: False to translate from the target alone, without the steps that ask the source.
+
+    Attributes:
+        reader: Positions, checkpoints and offset map of the link.
+        groups: Groups on the side that they move from.
+        client_id: Client id that brokers see.
+    """
+
+    def __init__(self, config: Config, link: Link, *, reverse: bool = False, ask_source: bool = True) -> None:
+        self.client_id = LinkNames(link.state_name).client_id("offsets")
+        self._config = config
+        self._link = link
+        self._reverse = reverse
+        self._target = config.clusters[link.target]
+        self._source = config.clusters[link.source] if ask_source else None
+        self.reader = OffsetMapReader(link, self._target)
+        self.groups = ClusterGroups(
+            config.clusters[link.target if reverse else link.source], client_id=self.client_id
+        )
+
+    def close(self) -> None:
+        """Closes all clients."""
+        self.reader.close()
+        self.groups.close()
+
+    def resume(
+        self,
+        group: str | None,
+        matches: Callable[[str], bool],
+        *,
+        source_unavailable: bool,
+        away: Mapping[str, UnreachableError],
+    ) -> tuple[list[Translation], bool]:
+        """
+        Returns the resume offsets of groups in partitions of the link.
+
+        Args:
+            group: Only this one; groups are not listed then, which is another right.
+            matches: Returns True for wanted groups.
+            source_unavailable: Use the groups' checkpoints on the target, as for a source that does not answer.
+            away: Errors of sources that do not answer, by alias.
+
+        Returns:
+            One per group and partition; and True if they come from checkpoints.
+
+        Raises:
+            StateError: A record in the link's topics is not readable.
+            UnreachableError: The source does not answer, and there are no checkpoints; or the target does not.
+            ClusterError: A cluster cannot be asked.
+        """
+        error = None if source_unavailable or self._reverse else away.get(self._link.source)
+        committed: list[Asked] | None = None
+        if not source_unavailable and error is None:
+            try:
+                committed = self._committed(group, matches)
+            except UnreachableError as caught:
+                if self._reverse:
+                    raise
+                error = caught
+        if committed is None:
+            return self._from_checkpoints(matches, error), True
+        positions = self._positions()
+        found, unknown = self._mapped(committed, positions)
+        found = self._both_sides(found)
+        if not self._reverse:
+            found = from_log_start(found, self._target, client_id=self.client_id)
+            # Only the positions say which of the target's topics are the link's.
+            unknown += self._never_mirrored(committed, positions)
+        elif self._source is not None:
+            found = from_log_start(found, self._source, client_id=self.client_id)
+        return found + unknown, False
+
+    def plain(self, asked: Asked) -> list[Translation]:
+        """
+        Returns the offset of one record; empty if the link has no position of its partition.
+
+        Raises:
+            StateError: A record in the link's topics is not readable.
+            ClusterError: A cluster cannot be asked.
+        """
+        found, unknown = self._mapped([asked], self._positions())
+        return found + unknown
+
+    def _committed(self, group: str | None, matches: Callable[[str], bool]) -> list[Asked]:
+        names = self.groups.names(strict=True)[0] if group is None else [group]
+        return [
+            Asked(name, one.offset, each, one.metadata)
+            for each, offsets in self.groups.committed([name for name in names if matches(name)]).items()
+            for name, one in offsets.items()
+        ]
+
+    def _from_checkpoints(
+        self, matches: Callable[[str], bool], error: UnreachableError | None
+    ) -> list[Translation]:
+        # A link with loop guard needs both sides: one side's checkpoints would skip the other's records.
+        checkpoints = (
+            [] if self._link.guard else [one for one in self.reader.checkpoints() if matches(one.group)]
+        )
+        positions = self.reader.positions()
+        found = from_checkpoints(self._link.name, checkpoints, positions.values())
+        if error is not None and not found:
+            raise UnreachableError(
+                f"{error.message}; and there are no checkpoints of these groups on {self._link.target}",
+                fix="start at the offsets of an `eomirror offsets export` file, or from `earliest`; "
+                "or retry when the source is back",
+            ) from error
+        if error is not None:
+            log.warning("told_by_checkpoints", link=self._link.name, reason=error.message)
+        sources = [SourcePartition(one.topic, one.partition) for one in found]
+        reasons = self._replaced([positions[source] for source in set(sources)], source=None)
+        found = [
+            replace(one, to_offset=None, kind="unknown", reason=reasons[source]) if source in reasons else one
+            for one, source in zip(found, sources, strict=True)
+        ]
+        return from_log_start(found, self._target, client_id=self.client_id)
+
+    def _positions(self) -> dict[Name, Position]:
+        """Returns the link's positions by the partition on the side of the question (step 2)."""
+        return {self._sides(each)[0]: each for each in self.reader.positions().values()}
+
+    def _mapped(
+        self, asked: Iterable[Asked], positions: Mapping[Name, Position]
+    ) -> tuple[list[Translation], list[Translation]]:
+        """Returns the map's answers, and unknown offsets for recreated topics; without a position none (steps 3, 4)."""
+        asked = [each for each in asked if each.name in positions]
+        reasons = self._replaced(
+            [positions[name] for name in {each.name for each in asked}], source=self._source
+        )
+        void = {each: reasons.get(positions[each.name].source, "") for each in asked}
+        return (
+            self._answers([each for each in asked if not void[each]], positions),
+            [
+                translated(self._link.name, each, self._sides(positions[each.name])[1], reason=reason)
+                for each, reason in void.items()
+                if reason
+            ],
+        )
+
+    def _replaced(
+        self, positions: Collection[Position], *, source: Cluster | None
+    ) -> Mapping[SourcePartition, str]:
+        return replaced(positions, source=source, target=self._target, client_id=self.client_id)
+
+    def _answers(self, asked: Sequence[Asked], positions: Mapping[Name, Position]) -> list[Translation]:
+        if not asked:
+            return []
+        ends = self.reader.stable_ends(list({each.name for each in asked})) if self._reverse else {}
+        questions = [Question(positions[each.name], each.offset, ends.get(each.name, 0)) for each in asked]
+        answers = self.reader.answers(questions, reverse=self._reverse)
+        answers = from_end_to_end(self.reader, questions, answers, reverse=self._reverse)
+        found = []
+        for each, (kind, at) in zip(asked, answers, strict=True):
+            there = self._sides(positions[each.name])[1]
+            if reason := unknown_reason(kind, at, reverse=self._reverse):
+                found.append(translated(self._link.name, each, there, reason=reason))
+            else:
+                found.append(translated(self._link.name, each, there, at, kind=kind))
+        return found
+
+    def _both_sides(self, found: list[Translation]) -> list[Translation]:
+        opposite = opposite_link(self._config, self._link)
+        if opposite is None or not found:
+            return found
+        with closing(BidirectionalPair(self._config, self._link, opposite, reverse=self._reverse)) as pair:
+            return pair.settle(found)
+
+    def _never_mirrored(
+        self, asked: Iterable[Asked], positions: Mapping[Name, Position]
+    ) -> list[Translation]:
+        """Returns unknown offsets for partitions that the link should mirror, such as a new or a leaderless one."""
+        return [
+            translated(self._link.name, each, (self._target_topic(topic), partition), reason=_NEVER_MIRRORED)
+            for each in asked
+            for topic, partition in [each.name]
+            if each.name not in positions and self._link.mirrors(topic)
+        ]
+
+    def _target_topic(self, topic: str) -> str:
+        try:
+            return self._link.target_topic(topic)
+        except TopicError:
+            # The topic has no legal name there, and the link leaves it out.
+            return ""
+
+    def _sides(self, position: Position) -> tuple[Name, Name]:
+        """Returns a partition on the side of the question and on the other side."""
+        source, target = position.source, (position.target_topic, position.target_partition)
+        return (target, source) if self._reverse else (source, target)
