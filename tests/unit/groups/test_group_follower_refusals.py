@@ -8,7 +8,7 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
-from eomirror.groups import follower
+from eomirror.groups import follower, offset_writer
 from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
 from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.consumer_groups import Committed, TargetGroup
@@ -118,6 +118,9 @@ class Ends:
         self.asked += 1
         return [("before", 9) if self.before else ("exact", question.offset + 1000) for question in questions]
 
+    def checkpoints(self) -> list[Any]:
+        return []
+
     def with_leader(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
         return set(partitions) - self.leaderless
 
@@ -141,10 +144,10 @@ class Flow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.source, self.target, self.clock = Coordinators(), Coordinators(), Clock()
         sides = {"west": self.source, "east": self.target}
-        monkeypatch.setattr(follower, "ClusterGroups", lambda cluster, **_: sides[cluster.alias])
+        for module in (follower, offset_writer):
+            monkeypatch.setattr(module, "ClusterGroups", lambda cluster, **_: sides[cluster.alias])
         self.ends = Ends()
         monkeypatch.setattr(follower, "OffsetMapReader", lambda *_, **__: self.ends)
-        monkeypatch.setattr(GroupFollower, "_last_checkpoints", lambda _: {})
         link = Link(
             name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings
         )

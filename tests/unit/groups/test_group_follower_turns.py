@@ -8,7 +8,7 @@ import pytest
 from test_group_follower_refusals import LANES, ORDERS, Flow
 
 from eomirror.errors import ClusterError
-from eomirror.groups import follower
+from eomirror.groups import offset_writer
 from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.lane.spec import GroupOffset
@@ -22,7 +22,7 @@ MOST = 10
 @pytest.fixture(autouse=True)
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few dozen groups are very many."""
-    monkeypatch.setattr(follower, "_MOST_MOVED", MOST)
+    monkeypatch.setattr(offset_writer, "_MOST_MOVED", MOST)
 
 
 def names(count: int) -> list[str]:
@@ -129,7 +129,7 @@ def test_groups_that_may_not_be_deleted_do_not_keep_others_from_it(monkeypatch: 
     flow.clock.now += GONE_SECONDS + 1
     for _ in range(5):
         flow.round()
-        flow.clock.now += follower._RECHECK_SECONDS + 1
+        flow.clock.now += offset_writer._RECHECK_SECONDS + 1
 
     assert sorted(flow.standing()) == staying
     assert flow.follower.snapshot().deleted == MOST
@@ -151,7 +151,7 @@ def test_a_group_that_was_deleted_is_not_looked_for_while_a_broker_of_the_source
     assert sorted(flow.standing()) == groups[1:]
 
     monkeypatch.setattr(flow.source, "names", lambda *, strict: ([*groups[1:]], strict))
-    flow.clock.now += follower._RECHECK_SECONDS + 1
+    flow.clock.now += offset_writer._RECHECK_SECONDS + 1
     flow.round()
     commit(flow, groups[1:], 8)
     flow.round()
@@ -176,7 +176,7 @@ def test_offsets_are_renewed_in_time_also_when_the_target_did_not_answer_at_firs
     commit(flow, ["a"], 7)
     for _ in range(9):
         flow.round()
-        flow.clock.now += follower._RECHECK_SECONDS + 1
+        flow.clock.now += offset_writer._RECHECK_SECONDS + 1
     assert flow.follower.snapshot().moved == 1
     flow.clock.now += 10
     flow.round()

@@ -1,0 +1,272 @@
+"""
+Writes the offsets of followed groups on the target, and deletes groups there that were deleted on the source.
+
+Lanes write checkpoints; this commits them for groups without members on the target (`decide_sync`), so that consumers
+resume there by their group id alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror.errors import AuthorizationError
+from eomirror.groups.followed_groups import DeletedGroups, SyncDecision, decide_deletion, decide_sync
+from eomirror.groups.log_start import not_below
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.consumer_groups import Committed
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from eomirror.clock import Clock
+    from eomirror.config import Cluster, Link
+    from eomirror.groups.followed_groups import GroupBook
+    from eomirror.groups.translation import Name
+    from eomirror.kafka.consumer_groups import TargetGroup
+    from eomirror.link.offset_map_reader import OffsetMapReader
+
+__all__ = ["OffsetWriter"]
+
+log = structlog.get_logger(__name__)
+
+# Interval of checks for groups that could not be moved.
+_RECHECK_SECONDS = 10.0
+_BEYOND = "its copy on the target ends before its translated offset"
+# Per round, so that a round stays short.
+_MOST_MOVED = 500
+
+
+class OffsetWriter:
+    """
+    Writes offsets on the target of one link, whose `sync_group_offsets` is on.
+
+    Args:
+        book: Followed groups and their checkpoints.
+        source: Groups of the source.
+        reader: Returns the reader of the link's checkpoints and copies.
+
+    Attributes:
+        moved: Number of commits for groups.
+        deleted: Number of deleted groups.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        target: Cluster,
+        book: GroupBook,
+        source: ClusterGroups,
+        *,
+        reader: Callable[[], OffsetMapReader],
+        clock: Clock,
+        client_id: str,
+    ) -> None:
+        self._link = link
+        self._book = book
+        self._source = source
+        self._target = ClusterGroups(target, client_id=client_id)
+        self._reader = reader
+        self._clock = clock
+        self.moved = self.deleted = 0
+        # Offsets that the link wrote last.
+        self._placed: dict[str, dict[Name, int]] = {}
+        self._loaded = False
+        self._skipped: dict[str, str] = {}
+        # In order of arrival: a busy group goes behind those that wait already.
+        self._turn: dict[str, None] = {}
+        self._recheck_at = float("-inf")
+        self._renewed: dict[str, float] = {}
+        self._renew_seconds = 0.0
+        self._deletions = DeletedGroups()
+        self._gone: list[str] = []
+        self._kept: dict[str, str] = {}
+        self._deleted_at = float("-inf")
+
+    def queue(self, groups: Iterable[str]) -> None:
+        """Records that these groups have new checkpoints."""
+        self._turn |= dict.fromkeys(groups)
+
+    def observe(self, standing: Collection[str], stopped: Collection[str]) -> None:
+        """
+        Records a look at the source that every broker has answered.
+
+        Args:
+            standing: Groups that have, or may have, an offset there.
+            stopped: Stopped source topics.
+        """
+        # With a stopped topic, the source may be another cluster's successor: its groups are not deleted for good.
+        placed = [] if stopped else [group for group in self._placed if self._link.follows(group)]
+        self._gone = self._deletions.seen(placed, standing, self._clock.monotonic())
+
+    def not_written(self) -> list[str]:
+        """Returns the reason for each group that is not moved or not deleted; thread-safe."""
+        return [*self._skipped.copy().values(), *self._kept.values()]
+
+    def close(self) -> None:
+        """Closes all clients."""
+        self._target.close()
+
+    def load(self) -> None:
+        """Reads the offsets that earlier runs wrote from their checkpoints, once."""
+        if not self._loaded:
+            for one in self._reader().checkpoints():
+                self._placed.setdefault(one.group, {})[one.topic, one.partition] = one.downstream
+            self._loaded = True
+
+    def write(self, stopped: Collection[str]) -> None:
+        """
+        Commits checkpoints for groups without members, in turn.
+
+        Args:
+            stopped: Stopped source topics.
+
+        Raises:
+            ClusterError: The target cannot be asked.
+        """
+        if self._renew_seconds == 0.0:
+            # Offsets of a group without members expire; a quarter of the retention is early enough.
+            self._renew_seconds = max(30.0, self._target.retention_seconds() / 4)
+        now = self._clock.monotonic()
+        if now - self._recheck_at >= _RECHECK_SECONDS:
+            self._recheck_at = now
+            self.queue(
+                [*self._skipped, *(group for group in self._book.groups() if self._renew_due(group, now))]
+            )
+        turn = list(itertools.islice(self._turn, _MOST_MOVED))
+        decisions: dict[str, tuple[SyncDecision, str]] = {}
+        fresh: set[Name] = set()
+        for group, (there, wanted, left_out) in self._looked(turn, stopped, now).items():
+            placed = self._placed.setdefault(group, {})
+            renew = self._renew_due(group, now)
+            decision = decide_sync(wanted, there, placed, rewind=self._link.group_rewind, renew=renew)
+            decisions[group] = decision, left_out
+            fresh |= decision.write.keys() - there.offsets.keys()
+        # A topic's offsets of groups are deleted with it.  A lane without records does not notice that its copy was
+        # recreated, and an offset of the old one would be beyond the end: the first new records would be skipped.
+        ends = skip_missing(self._reader().stable_ends, fresh)
+        for group, (decision, left_out) in decisions.items():
+            write = {
+                where: one
+                for where, one in decision.write.items()
+                if where not in fresh or one.offset <= ends.get(where, -1)
+            }
+            if len(write) < len(decision.write):
+                left_out = _BEYOND  # noqa: PLW2901  says more
+            # To the end: if its coordinator does not answer, the next round begins with the others.
+            self._turn[group] = self._turn.pop(group)
+            refused = _refusal(self._target.write, group, write) if write else ""
+            if write and not refused:
+                self._placed[group].update({where: one.offset for where, one in write.items()})
+                self._renewed[group] = now
+                self.moved += 1
+                log.debug("group_moved", link=self._link.name, group=group, offsets=len(write))
+            self._note(group, refused or decision.skipped or left_out)
+        for group in turn:
+            del self._turn[group]
+
+    def delete(self) -> None:
+        """
+        Deletes groups that were deleted on the source, or records the reason that they stay.
+
+        Raises:
+            ClusterError: A cluster cannot be asked.
+        """
+        now = self._clock.monotonic()
+        if now - self._deleted_at < _RECHECK_SECONDS:
+            return
+        self._deleted_at = now
+        if self._link.group_deletions == "keep":
+            self._stay(dict.fromkeys(self._gone, "it was deleted on the source, and group_deletions is keep"))
+            return
+        # Groups that had to stay come last, the most recently checked one at the very end.
+        waiting = [group for group in self._gone if group not in self._kept]
+        still = set(self._gone)
+        again = [group for group in self._kept if group in still]
+        gone = [*waiting, *again][:_MOST_MOVED]
+        # Asked once more, one by one: a group's coordinator is more reliable than a list.
+        standing = self._source.committed(gone)
+        kept = {group: self._kept[group] for group in again[max(0, len(gone) - len(waiting)) :]}
+        for group, there in self._target.look([group for group in gone if not standing[group]]).items():
+            why = there if isinstance(there, str) else decide_deletion(there, self._placed[group])
+            if why == "":
+                why = _refusal(self._target.delete, group)
+                if not why:
+                    self.deleted += 1
+                    log.info("group_deleted", link=self._link.name, group=group)
+            if why:
+                kept[group] = why
+            else:
+                self._placed.pop(group, None)
+                self._renewed.pop(group, None)
+        # While a broker of the source is unreachable, no new deletions are detected.
+        self._gone = [group for group in self._gone if group in self._placed]
+        self._stay(kept)
+
+    def _looked(
+        self, turn: Sequence[str], stopped: Collection[str], now: float
+    ) -> dict[str, tuple[TargetGroup, dict[Name, Committed], str]]:
+        """Returns the groups on the target, their offsets within the copies, and reasons for missing offsets."""
+        found = {}
+        due = set()
+        for group, there in self._target.look(turn).items():
+            if isinstance(there, str):
+                # Checked again like a group that has members; groups behind it do not wait for it.
+                self._note(group, there)
+                continue
+            wanted, left_out = self._wanted(group, stopped)
+            found[group] = there, wanted, left_out
+            renew = self._renew_due(group, now)
+            due |= {where for where, one in wanted.items() if renew or there.offsets.get(where) != one.offset}
+        # A copy without a leader does not delay its group: the offset stays as it is while the copy is unreadable.
+        starts = skip_missing(self._reader().log_starts, self._reader().with_leader(due))
+        for _, wanted, _ in found.values():
+            for where, one in wanted.items():
+                wanted[where] = replace(one, offset=not_below(starts, where, one.offset))
+        return found
+
+    def _wanted(self, group: str, stopped: Collection[str]) -> tuple[dict[Name, Committed], str]:
+        """
+        Returns the wanted offsets of a group, and the reason for partitions without one.
+
+        A checkpoint of a stopped topic may belong to a deleted copy, and the group would be set beyond the end of a new
+        one of that name.
+        """
+        checkpoints = self._book.checkpoints(group)
+        wanted = {
+            (self._link.target_topic(source.topic), source.partition): Committed(
+                item.downstream, item.metadata
+            )
+            for source, item in checkpoints.items()
+            if item.downstream is not None and source.topic not in stopped
+        }
+        left_out = any(source.topic in stopped for source in checkpoints)
+        return wanted, "one of its topics is stopped" if left_out else ""
+
+    def _stay(self, kept: dict[str, str]) -> None:
+        for group in sorted(kept.keys() - self._kept.keys()):
+            log.info("group_not_deleted", link=self._link.name, group=group, reason=kept[group])
+        self._kept = kept
+
+    def _renew_due(self, group: str, now: float) -> bool:
+        return now - self._renewed.get(group, float("-inf")) >= self._renew_seconds
+
+    def _note(self, group: str, skipped: str) -> None:
+        if not skipped:
+            self._skipped.pop(group, None)
+        elif self._skipped.get(group) != skipped:
+            self._skipped[group] = skipped
+            log.info("group_not_moved", link=self._link.name, group=group, reason=skipped)
+
+
+def _refusal(change: Callable[..., str], *arguments: Any) -> str:
+    """Changes one group; returns the reason if that fails, else an empty string."""
+    try:
+        return change(*arguments)
+    except AuthorizationError as error:
+        # A missing right on this group only.
+        return error.message
