@@ -73,18 +73,9 @@ def bound_of_copies(
     Returns:
         None if the link has not mirrored that far.
     """
-    kind, at = answer
-    if kind == "nothing":
-        return Bound(stable_end, 0)
-    if kind == "before":
-        return None if first is None else Bound(first, 0)
-    if kind == "exact":
-        return Bound(at, at, exact=True)
-    if kind != "next":
-        return None
     # Behind the link's last record: all following copies will be behind the end.
-    last = position.target_offset is not None and at == position.target_offset + 1
-    return Bound(max(at, stable_end) if last else at, at)
+    last = position.target_offset is not None and answer[1] == position.target_offset + 1
+    return _bound(answer, first, stable_end, last=last)
 
 
 def bound_of_originals(
@@ -95,7 +86,7 @@ def bound_of_originals(
 
     Args:
         answer: Answer of the opposite link's map in reverse, for the consumer's offset.
-        first: For an answer ``before``: offset of the first record that the map knows.
+        first: As for `bound_of_copies`.
         position: Position of the opposite link, read before its map; None if it has no position of the partition.
         offset: Offset of the consumer.
 
@@ -104,18 +95,20 @@ def bound_of_originals(
     """
     if position is None:
         return Bound(0, 0)
+    # Behind the last copy: records that the link has skipped since are not of that side.
+    last = position.target_offset is None or offset > position.target_offset
+    return _bound(answer, first, position.offset, last=last)
+
+
+def _bound(answer: tuple[str, int], first: int | None, end: int, *, last: bool) -> Bound | None:
     kind, at = answer
     if kind == "nothing":
-        return Bound(position.offset, 0)
+        return Bound(end, 0)
     if kind == "before":
         return None if first is None else Bound(first, 0)
     if kind == "exact":
         return Bound(at, at, exact=True)
-    if kind != "next":
-        return None
-    # Behind the last copy: records that the link has skipped since are not of that side.
-    last = position.target_offset is None or offset > position.target_offset
-    return Bound(max(at, position.offset) if last else at, at)
+    return Bound(max(at, end) if last else at, at) if kind == "next" else None
 
 
 def settle(copies: Bound, originals: Bound, records: Sequence[tuple[int, bool]], *, whole: bool) -> Settled:

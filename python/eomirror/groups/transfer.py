@@ -266,15 +266,10 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
             )
         alias = str(document["cluster"])
         wanted = {group: _offsets_of(group, rows) for group, rows in document["groups"].items()}
-        if not isinstance(document.get("topic_ids", {}), dict):
-            raise TypeError("topic_ids is not an object")  # noqa: TRY301  one of several ways not to be ours
-    except MirrorError:
-        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"the file is not an export of `eomirror offsets export`: {_words(error)}",
-            fix="make one: eomirror offsets export CONFIG",
-        ) from error
+        raise _not_an_export(repr(error)) from error
+    if not isinstance(document.get("topic_ids", {}), dict):
+        raise _not_an_export("topic_ids is not an object")
     if alias not in config.clusters:
         raise UsageError(
             f"the file is for cluster {alias}, which the configuration does not have",
@@ -283,8 +278,11 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
     return alias, wanted
 
 
-class _NotOursError(ValueError):
-    """Content that an export never has, described for people."""
+def _not_an_export(reason: str) -> UsageError:
+    return UsageError(
+        f"the file is not an export of `eomirror offsets export`: {reason}",
+        fix="make one: eomirror offsets export CONFIG",
+    )
 
 
 def _offsets_of(group: str, rows: Any) -> dict[Name, Committed]:
@@ -297,23 +295,19 @@ def _offsets_of(group: str, rows: Any) -> dict[Name, Committed]:
     for row in rows:
         topic, partition, offset = row["topic"], row["partition"], row["offset"]
         if not isinstance(topic, str) or illegal_name(topic):
-            raise _NotOursError(f"group {group}: {topic!r} is not a topic")
+            raise _not_an_export(f"group {group}: {topic!r} is not a topic")
         # True is an int in Python.
         if type(partition) is not int or partition < 0:
-            raise _NotOursError(f"group {group}: {topic} has no partition {partition!r}")
+            raise _not_an_export(f"group {group}: {topic} has no partition {partition!r}")
         if type(offset) is not int:
-            raise _NotOursError(f"group {group}: {topic}-{partition} has no offset {offset!r}")
+            raise _not_an_export(f"group {group}: {topic}-{partition} has no offset {offset!r}")
         if (topic, partition) in found:
-            raise _NotOursError(f"group {group}: {topic}-{partition} appears twice")
+            raise _not_an_export(f"group {group}: {topic}-{partition} appears twice")
         # Files of older releases, and handwritten ones, have no metadata.
         metadata = row.get("metadata", "")
         if not isinstance(metadata, str):
-            raise _NotOursError(f"group {group}: {topic}-{partition} has no metadata {metadata!r}")
+            raise _not_an_export(f"group {group}: {topic}-{partition} has no metadata {metadata!r}")
         found[topic, partition] = Committed(offset, metadata)
     if not group or not found:
-        raise _NotOursError(f"group {group!r} has no name, or no offset")
+        raise _not_an_export(f"group {group!r} has no name, or no offset")
     return found
-
-
-def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, _NotOursError) else repr(error)
