@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.config.document import Faults, Scalar
 from eomirror.config.frozen import FrozenMapping
 from eomirror.config.model import Cluster
+from eomirror.config.nodes import Faults, Place, Scalar
 from eomirror.config.references import resolve
 from eomirror.config.secret import Secret
-from eomirror.config.values import Place
 from eomirror.errors import ConfigError, Fault
 
 if TYPE_CHECKING:

@@ -149,13 +149,9 @@ def producer_properties(
         ClusterError: The function named by ``oauth_cb`` cannot be imported here.
     """
     return {
-        **extra,
-        **_revealed(cluster.properties, without=CONSUMER_ONLY),
-        **_revealed(cluster.producer),
-        "client.id": client_id,
+        **plain_producer_properties(cluster, client_id=client_id, **extra),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_timeout_ms,
-        **PRODUCER_FORCED,
     }
 
 

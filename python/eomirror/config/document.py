@@ -1,7 +1,8 @@
 """
 Parses YAML into a tree of nodes with line numbers, without constructing objects by tag.
 
-Only the parser's events are used: tags create no Python values, aliases cannot multiply, nesting and size are bounded.
+Tags are refused, and nesting and size are bounded.  An alias gives a copy of its anchor's value, so that an override
+changes one place only; all copies count, so that aliases cannot multiply without end.  ``<<`` merges as in PyYAML.
 Plain scalars keep their text, so that the key decides the meaning of ``on``, ``0755`` and ``1e3``, not YAML 1.1.
 
 Faults of this module never quote the file, because the text at the fault may be a password.
@@ -10,113 +11,41 @@ Faults of this module never quote the file, because the text at the fault may be
 from __future__ import annotations
 
 from collections.abc import Mapping as AbstractMapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
 
+from eomirror.config.nodes import Faults, Map, Node, Scalar, Sequence
 from eomirror.config.token_function import OAUTH_CB, name_of
-from eomirror.config.yaml_faults import explain_yaml_error
-from eomirror.errors import Fault
+from eomirror.config.yaml_faults import TOO_DEEP, TOO_MANY, explain_yaml_error
 
-__all__ = ["Faults", "Map", "Node", "Scalar", "Sequence", "kind_of", "parse_python", "parse_yaml"]
+__all__ = ["parse_python", "parse_yaml"]
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 16
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-
-
-class Faults:
-    """Collects faults and warnings, so that a user sees all of them at once."""
-
-    def __init__(self) -> None:
-        self.faults: list[Fault] = []
-        self.warnings: list[Fault] = []
-
-    def add(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
-        """Adds a fault: the configuration is refused."""
-        self.faults.append(Fault(path, message, fix, line))
-
-    def warn(self, path: str, message: str, fix: str = "", line: int = 0) -> None:
-        """Adds a warning: the configuration is accepted."""
-        self.warnings.append(Fault(path, message, fix, line))
-
-
-@dataclass(slots=True)
-class Scalar:
-    """
-    A single value.
-
-    Attributes:
-        text: Text as written, without quotes.
-        plain: True without quotes: the text may mean a number, a boolean or null.
-        line: Line in the file, from 1; 0 without a file.
-    """
-
-    text: str
-    plain: bool = False
-    line: int = 0
-
-    @property
-    def is_null(self) -> bool:
-        """True if the value is null."""
-        return self.plain and self.text in _NULLS
-
-
-@dataclass(slots=True)
-class Sequence:
-    """A list."""
-
-    items: list[Node] = field(default_factory=list)
-    line: int = 0
-
-
-@dataclass(slots=True)
-class Map:
-    """A mapping; keys are text."""
-
-    entries: dict[str, Node] = field(default_factory=dict)
-    line: int = 0
-
-
-Node = Scalar | Sequence | Map
-
+_MAX_VALUES = 200_000
 _NOTHING = Scalar("", plain=True)
 
 
-def kind_of(node: Node) -> str:
-    """Returns the kind of a node, for a message that must not show its value."""
-    if isinstance(node, Map):
-        return "a mapping"
-    if isinstance(node, Sequence):
-        return "a list"
-    return "nothing" if node.is_null else "a single value"
-
-
 def parse_yaml(data: bytes, faults: Faults) -> Node:
-    """
-    Parses a YAML (or JSON) file; a file that is not YAML adds a fault and gives a null scalar.
-
-    Args:
-        data: Content of the file.
-        faults: Collects faults.
-    """
+    """Parses a YAML (or JSON) file; a file that is not YAML adds a fault and gives a null scalar."""
     text = _decode(data, faults)
     if text is None:
         return _NOTHING
-    builder = _Builder(faults)
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if not builder.take(event):
-                break
+        loader = _Loader(text, faults)
+        root = loader.get_single_node()
+        for line in loader.unused.values():
+            fix = "remove it, or quote a value that starts with &"
+            faults.warn("file", "no alias (*) uses this anchor (&)", fix, line)
+        return _Tree(faults).node(root) if root is not None else Map()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         faults.add("file", f"character U+{ord(text[error.position]):04X} is not allowed", "remove it", line)
-        return _NOTHING
     except yaml.MarkedYAMLError as error:
         faults.add("file", *explain_yaml_error(error, text))
-        return _NOTHING
-    return builder.root if builder.root is not None else Map()
+    return _NOTHING
 
 
 def _decode(data: bytes, faults: Faults) -> str | None:
@@ -134,81 +63,84 @@ def _decode(data: bytes, faults: Faults) -> str | None:
         return None
 
 
-class _Builder:
-    """Builds nodes from parser events with an explicit stack, so that deep nesting cannot exhaust Python's."""
+class _Loader(yaml.SafeLoader):
+    """Composes nodes and refuses tags; ``unused`` has the lines of the anchors without an alias."""
+
+    def __init__(self, text: str, faults: Faults) -> None:
+        super().__init__(text)
+        self._faults = faults
+        self._depth = 0
+        self.unused: dict[str, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Composes the next node; bounds the nesting, because composing is recursive."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML types no events
+        mark, anchor = event.start_mark, event.anchor
+        if isinstance(event, yaml.AliasEvent):
+            self.unused.pop(anchor, None)
+        elif anchor is not None:
+            self.unused[anchor] = mark.line + 1
+        if getattr(event, "tag", None) not in (None, "!"):
+            fix = "remove it, or quote the value"
+            self._faults.add("file", "tags (!) are not supported", fix, mark.line + 1)
+        if isinstance(event, yaml.CollectionStartEvent) and self._depth >= _MAX_DEPTH:
+            raise ComposerError(None, None, TOO_DEEP, mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+class _Tree:
+    """Builds our nodes from those of the parser."""
 
     def __init__(self, faults: Faults) -> None:
-        self.root: Node | None = None
         self._faults = faults
-        self._stack: list[tuple[Map | Sequence, list[tuple[str, int]]]] = []
+        self._values = 0
 
-    def take(self, event: Any) -> bool:
-        """Processes an event; returns False if the following events do not matter."""
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            self._faults.add(
-                "file", "the file has more than one document", "remove everything after ---", line
-            )
-            return False
-        if isinstance(event, yaml.AliasEvent):
-            self._faults.add(
-                "file",
-                "aliases (*) are not supported",
-                "write the value out, or put it under `defaults`",
-                line,
-            )
-            self._place(Scalar("", plain=True, line=line), line)
-        elif isinstance(event, yaml.ScalarEvent):
-            self._refuse_marks(event, line)
-            self._place(Scalar(event.value, plain=event.style is None, line=line), line)
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            self._refuse_marks(event, line)
-            return self._open(event, line)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._stack.pop()
-        return True
+    def node(self, given: Any, depth: int = 0) -> Node:
+        """Returns a node and all below it."""
+        self._values += 1
+        if self._values > _MAX_VALUES:
+            raise ComposerError(None, None, TOO_MANY, given.start_mark)
+        line = given.start_mark.line + 1
+        if isinstance(given, yaml.ScalarNode):
+            return Scalar(given.value, plain=given.style is None, line=line)
+        if depth >= _MAX_DEPTH:  # through aliases
+            raise ComposerError(None, None, TOO_DEEP, given.start_mark)
+        if isinstance(given, yaml.SequenceNode):
+            return Sequence([self.node(item, depth + 1) for item in given.value], line)
+        return Map(self._entries(given, depth + 1), line)
 
-    def _refuse_marks(self, event: Any, line: int) -> None:
-        if event.anchor is not None:
-            self._faults.add(
-                "file",
-                "anchors (&) are not supported",
-                "write the value out, or put it under `defaults`",
-                line,
-            )
-        if event.tag is not None and event.tag != "!":
-            self._faults.add("file", "tags (!) are not supported", "remove it, or quote the value", line)
-
-    def _open(self, event: Any, line: int) -> bool:
-        if len(self._stack) >= _MAX_DEPTH:
-            self._faults.add("file", f"nested deeper than {_MAX_DEPTH} levels", "flatten it", line)
-            return False
-        node: Map | Sequence = (
-            Map(line=line) if isinstance(event, yaml.MappingStartEvent) else Sequence(line=line)
-        )
-        self._place(node, line)
-        self._stack.append((node, []))
-        return True
-
-    def _place(self, node: Node, line: int) -> None:
-        if not self._stack:
-            self.root = node
-            return
-        parent, waiting = self._stack[-1]
-        if isinstance(parent, Sequence):
-            parent.items.append(node)
-        elif not waiting:
-            if not isinstance(node, Scalar):
-                self._faults.add(
-                    "file", "a key must be a single value", "quote it, or check the indentation", line
-                )
-            waiting.append((node.text if isinstance(node, Scalar) else "", line))
-        else:
-            key, key_line = waiting.pop()
-            if key in parent.entries:
-                self._faults.add("file", f"duplicate key {key[:60]!a}", "remove one of them", key_line)
+    def _entries(self, given: Any, depth: int) -> dict[str, Node]:
+        own: dict[str, Node] = {}
+        merged: dict[str, Node] | None = None
+        for key, value in given.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                fix = "quote it, or check the indentation"
+                self._faults.add("file", "a key must be a single value", fix, line)
+                continue
+            merges = key.value == "<<" and key.style is None
+            if key.value in own or (merges and merged is not None):
+                self._faults.add("file", f"duplicate key {key.value[:60]!a}", "remove one of them", line)
+            elif merges:
+                merged = self._merged(value, depth)
             else:
-                parent.entries[key] = node
+                own[key.value] = self.node(value, depth)
+        return {**(merged or {}), **own}
+
+    def _merged(self, given: Any, depth: int) -> dict[str, Node]:
+        merged: dict[str, Node] = {}
+        # of several mappings, the first one wins
+        for each in reversed(given.value if isinstance(given, yaml.SequenceNode) else [given]):
+            source = self.node(each, depth)
+            if isinstance(source, Map):
+                merged.update(source.entries)
+            else:
+                fix = "write <<: *ANCHOR, or <<: [*FIRST, *SECOND]"
+                self._faults.add("file", "<< merges mappings only", fix, source.line)
+        return merged
 
 
 def parse_python(value: Any, faults: Faults, path: str = "") -> Node:

@@ -11,16 +11,15 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from eomirror.config.document import Map, Node, Scalar
+from eomirror.config.nodes import Map, Node, Scalar, key_name
 from eomirror.config.references import has_reference
 from eomirror.config.secret import is_secret_key, shows_secret
-from eomirror.config.values import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eomirror.config.document import Faults
+    from eomirror.config.nodes import Faults
 
 __all__ = ["literal_secrets", "warn_of_exposed_secrets"]
 
@@ -38,8 +37,6 @@ def warn_of_exposed_secrets(root: Map, path: Path, faults: Faults) -> None:
 
     Args:
         root: Content of the file, before overrides.
-        path: Path of the file.
-        faults: Collects the warnings.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -61,9 +58,9 @@ def literal_secrets(root: Map) -> Iterator[tuple[str, int]]:
     for alias, cluster in _below(root, "clusters"):
         for key, value in cluster.entries.items() if isinstance(cluster, Map) else ():
             if isinstance(value, Map):
-                yield from _secrets(value, f"clusters.{_name(alias)}.{_name(key)}")
+                yield from _secrets(value, f"clusters.{key_name(alias)}.{key_name(key)}")
         if isinstance(cluster, Map):
-            yield from _secrets(cluster, f"clusters.{_name(alias)}")
+            yield from _secrets(cluster, f"clusters.{key_name(alias)}")
     yield from _secrets(Map(dict(_below(root, "spark"))), "spark")
 
 
@@ -77,8 +74,4 @@ def _secrets(node: Map, path: str) -> Iterator[tuple[str, int]]:
         if not isinstance(value, Scalar) or value.is_null or not value.text or has_reference(value.text):
             continue
         if (is_secret_key(key) and not _PUBLIC_KEY.search(key)) or shows_secret(value.text):
-            yield f"{path}.{_name(key)}", value.line
-
-
-def _name(key: str) -> str:
-    return key if key.isascii() and key.isprintable() and key else quoted(key)
+            yield f"{path}.{key_name(key)}", value.line

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from eomirror.config.values import duration_text, quoted
+from eomirror.config.nodes import quoted
+from eomirror.config.values import duration_text
 from eomirror.records.names import LinkNames
 from eomirror.topology.filters import is_literal
 from eomirror.topology.flow import covers, overlap
@@ -15,9 +16,8 @@ from eomirror.topology.naming import MAX_TOPIC_LENGTH, illegal_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from eomirror.config.document import Faults, Map
     from eomirror.config.model import Cluster, Link
-    from eomirror.topology.flow import GraphFault
+    from eomirror.config.nodes import Faults, Map
 
 __all__ = ["check_links"]
 
@@ -33,8 +33,6 @@ def check_links(
     Args:
         links: Links in the order of the file.
         nodes: Node of each link in the file.
-        clusters: All clusters by alias.
-        faults: Collects faults.
     """
     before = len(faults.faults)
     for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
@@ -51,18 +49,18 @@ def check_links(
     verdict = topology(links)
     for found, add in ((verdict.faults, faults.add), (verdict.warnings, faults.warn)):
         for fault in found:
-            add(f"links[{fault.link}].{fault.key}", fault.message, fault.fix, _line(nodes[fault.link], fault))
+            add(
+                f"links[{fault.link}].{fault.key}",
+                fault.message,
+                fault.fix,
+                nodes[fault.link].line_of(fault.key),
+            )
     checked = [
         dataclasses.replace(link, loops=rules) for link, rules in zip(links, verdict.rules, strict=True)
     ]
     _moved_groups(checked, nodes, faults)
     _mixed_copies(checked, nodes, faults)
     return checked
-
-
-def _line(node: Map, fault: GraphFault) -> int:
-    inner = node.entries.get(fault.key)
-    return inner.line if inner is not None else node.line
 
 
 class _Checker:
@@ -73,12 +71,8 @@ class _Checker:
         self._node = node
         self._faults = faults
 
-    def _line(self, key: str) -> int:
-        inner = self._node.entries.get(key)
-        return inner.line if inner is not None else self._node.line
-
     def _refuse(self, key: str, message: str, fix: str) -> None:
-        self._faults.add(f"{self._path}.{key}", message, fix, self._line(key))
+        self._faults.add(f"{self._path}.{key}", message, fix, self._node.line_of(key))
 
     def ends(self, link: Link, clusters: Mapping[str, Cluster]) -> None:
         """Checks that source and target exist and differ."""
@@ -99,7 +93,7 @@ class _Checker:
                     f"{self._path}.target",
                     f"{link.source} and {link.target} share broker {min(source & target)}: are they one cluster?",
                     "correct bootstrap.servers; a run refuses to mirror a cluster to itself",
-                    self._line("target"),
+                    self._node.line_of("target"),
                 )
 
     def times(self, link: Link) -> None:
@@ -123,7 +117,7 @@ class _Checker:
                 f"{self._path}.epoch",
                 f"{duration_text(link.epoch)} is short: starting tasks so often costs throughput",
                 "choose 20s or more",
-                self._line("epoch"),
+                self._node.line_of("epoch"),
             )
 
     def refusals(self, link: Link) -> None:
@@ -191,7 +185,7 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
                 f"{other.name} writes topics of the same names on {link.target}: a group with translated offsets of "
                 f"{link.source} would skip records of {other.source}",
                 "leave sync_group_offsets out, or use separate target topics (`naming: prefix`)",
-                node.entries.get("sync_group_offsets", node).line,
+                node.line_of("sync_group_offsets"),
             )
             break
 
@@ -217,7 +211,7 @@ def _mixed_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
                     "each link repeatedly applies the topic settings of its own source, and no target topic equals a "
                     "source topic",
                     f"use `naming: prefix`, or give the topics on {before.source} and {link.source} the same settings",
-                    nodes[number].entries.get("naming", nodes[number]).line,
+                    nodes[number].line_of("naming"),
                 )
                 break
 

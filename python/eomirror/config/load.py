@@ -9,32 +9,38 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from eomirror.config.document import Faults, Map, Node, Scalar, kind_of, parse_python, parse_yaml
-from eomirror.config.document import Sequence as ListNode
+from eomirror.config.document import parse_python, parse_yaml
 from eomirror.config.exposure import warn_of_exposed_secrets
-from eomirror.config.fields import LINK_KEYS
 from eomirror.config.frozen import FrozenMapping
 from eomirror.config.java_properties import decode_properties
 from eomirror.config.links import check_links
 from eomirror.config.mm2_properties import import_mm2
-from eomirror.config.model import Cluster, Config, Link
+from eomirror.config.model import LINK_SETTINGS, Cluster, Config, Link
+from eomirror.config.nodes import Faults, Map, Node, Place, Scalar, key_name, kind_of, quoted, texts_of
+from eomirror.config.nodes import Sequence as ListNode
 from eomirror.config.overrides import apply_override
 from eomirror.config.references import has_reference, resolve
 from eomirror.config.rules import cluster_advice, cluster_conflict, login_advice, property_fault
 from eomirror.config.secret import Secret, is_secret_key, shows_secret
 from eomirror.config.token_function import OAUTH_CB
-from eomirror.config.values import Place, quoted, word
+from eomirror.config.values import ALIAS
 from eomirror.errors import ConfigError, Fault
 
 __all__ = ["Inspection", "inspect_config", "load_config"]
 
 _SECTIONS = ("clusters", "links", "defaults", "spark")
 _ROLES = ("consumer", "producer")
-_SHOWN = 60  # characters of a foreign text in a message
+_REQUIRED = {
+    "source": "name a cluster by its alias",
+    "target": "name a cluster by its alias",
+    "topics": 'write a list of regular expressions; [".*"] for all topics',
+}
+_SHAREABLE = [name for name, each in LINK_SETTINGS.items() if each.shareable]
 _LAST_PORT = 65535
 # shown in messages even if they come from the environment
 _NEVER_SECRET = frozenset(
@@ -164,7 +170,7 @@ def _of_mm2(data: bytes, faults: Faults) -> Node:
     for item in imported.not_honoured:
         add = faults.add if item.grave else faults.warn
         add(
-            item.key if item.key.isprintable() else quoted(item.key),
+            key_name(item.key),
             f"not supported: {item.reason}",
             "remove it, or convert the file to YAML: `eomirror import FILE`",
             item.line,
@@ -190,7 +196,7 @@ class _Reader:
         for key, value in node.entries.items():
             if key in known:
                 continue
-            if top and key in LINK_KEYS:
+            if top and key in LINK_SETTINGS:
                 self._faults.add(
                     key, "not a top-level key", "move it to a link, or under `defaults`", value.line
                 )
@@ -201,8 +207,7 @@ class _Reader:
                 fix = f"did you mean {next((name for name in near if name[0] == key[0]), near[0])}?"
             else:
                 fix = f"known keys: {', '.join(known)}"
-            name = key if key.isascii() and key.isprintable() and len(key) <= _SHOWN else quoted(key)
-            self._faults.add(f"{path}{name}", "unknown key", fix, value.line)
+            self._faults.add(f"{path}{key_name(key)}", "unknown key", fix, value.line)
 
     def clusters(self, root: Map) -> dict[str, Cluster]:
         """Reads the section ``clusters``."""
@@ -215,48 +220,39 @@ class _Reader:
         return {alias: self._cluster(alias, inner) for alias, inner in node.entries.items()}
 
     def _cluster(self, alias: str, node: Node) -> Cluster:
-        path = f"clusters.{alias if alias.isascii() and alias.isprintable() else quoted(alias)}"
-        word(Place(Scalar(alias, line=node.line), path, self._faults))
+        place = Place(node, f"clusters.{key_name(alias)}", self._faults)
+        ALIAS.parse(place.below(Scalar(alias, line=node.line), ""))
         if alias in ("eomirror", "mm2") or alias.startswith("__"):
-            self._faults.add(
-                path,
-                "this alias is reserved: topics that start with it are internal",
-                "choose another alias",
-                node.line,
+            place.refuse(
+                "this alias is reserved: topics that start with it are internal", "choose another alias"
             )
         if not isinstance(node, Map):
-            self._faults.add(
-                path, f"this is {kind_of(node)}", 'write {bootstrap.servers: "HOST:PORT"}', node.line
-            )
+            place.entries('write {bootstrap.servers: "HOST:PORT"}')
             return Cluster(alias, FrozenMapping())
         sections = {}
         for role in _ROLES:
-            inner = node.entries.get(role, Map())
-            if not isinstance(inner, Map):
-                self._faults.add(
-                    f"{path}.{role}", f"this is {kind_of(inner)}", f"write properties of {role}s", inner.line
-                )
-                inner = Map()
-            sections[role] = FrozenMapping(self._properties(f"{path}.{role}", inner))
-        own = Map({key: value for key, value in node.entries.items() if key not in _ROLES}, node.line)
-        properties = self._properties(path, own)
-        self._bootstrap(path, node, properties)
+            inner = place.below(node.entries.get(role, Map()), f".{role}")
+            inner.entries(f"write properties of {role}s")
+            sections[role] = FrozenMapping(self._properties(inner))
+        properties = self._properties(place, without=_ROLES)
+        self._bootstrap(place, node, properties)
         if conflict := cluster_conflict(properties):
             key, message, fix = conflict
-            self._faults.add(f"{path}.{key}", message, fix, node.entries[key].line)
+            self._faults.add(f"{place.path}.{key}", message, fix, node.line_of(key))
         for key, message, fix in cluster_advice(properties):
-            self._faults.warn(f"{path}.{key}", message, fix, node.entries[key].line)
+            self._faults.warn(f"{place.path}.{key}", message, fix, node.line_of(key))
         for role, found in sections.items():
             for key, message, fix in login_advice(found):
-                where = f"{path}.{role}.{key}"
+                where = f"{place.path}.{role}.{key}"
                 self._faults.warn(where, message, fix, self.lines.get(where, 0))
         return Cluster(alias, FrozenMapping(properties), **sections)
 
-    def _properties(self, path: str, node: Map) -> dict[str, str | Secret]:
+    def _properties(self, section: Place, without: Collection[str] = ()) -> dict[str, str | Secret]:
         found: dict[str, str | Secret] = {}
-        for key, value in node.entries.items():
-            name = key if key.isascii() and key.isprintable() and key else quoted(key)
-            place = Place(value, f"{path}.{name}", self._faults)
+        for key, value in section.node.entries.items() if isinstance(section.node, Map) else ():
+            if key in without:
+                continue
+            place = section.below(value, f".{key_name(key)}")
             self.lines[place.path] = value.line
             resolved = self._property(place, key)
             if resolved is None:
@@ -290,44 +286,35 @@ class _Reader:
         items = [item.text for item in place.node.items if isinstance(item, Scalar)]
         return ",".join(items) if len(items) == len(place.node.items) and items else None
 
-    def _bootstrap(self, path: str, node: Map, properties: Mapping[str, str | Secret]) -> None:
+    def _bootstrap(self, cluster: Place, node: Map, properties: Mapping[str, str | Secret]) -> None:
         fix = 'write bootstrap.servers: "HOST:PORT,HOST:PORT"'
+        where, line = f"{cluster.path}.bootstrap.servers", node.line_of("bootstrap.servers")
         given = properties.get("bootstrap.servers")
         if given is None:
             if "bootstrap.servers" not in node.entries:
-                self._faults.add(f"{path}.bootstrap.servers", "is missing", fix, node.line)
+                self._faults.add(where, "is missing", fix, line)
             return
         for broker in str(given).split(","):
             host, _, port = broker.strip().removeprefix("[").rpartition(":")
-            if (
-                not host.strip("]")
-                or not port.isascii()
-                or not port.isdigit()
-                or not 0 < int(port[:6]) <= _LAST_PORT
-            ):
-                line = node.entries["bootstrap.servers"].line
+            legal = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _LAST_PORT
+            if not host.strip("]") or not legal:
                 shown = quoted(broker.strip()) if "@" not in broker else "one of them"
-                self._faults.add(f"{path}.bootstrap.servers", f"{shown} is not a valid HOST:PORT", fix, line)
+                self._faults.add(where, f"{shown} is not a valid HOST:PORT", fix, line)
+
+    def _section(self, root: Map, name: str, fix: str) -> Map:
+        """Returns a section that may be missing or empty; an empty mapping if it is something else."""
+        node = root.entries.get(name, Map())
+        if isinstance(node, Scalar) and node.is_null:
+            node = Map(line=node.line)
+        return Place(node, name, self._faults).entries(fix)
 
     def spark(self, root: Map) -> tuple[dict[str, str], frozenset[str]]:
         """Reads the section ``spark``; returns properties, and the keys of those that must not be shown."""
-        node = root.entries.get("spark")
-        if node is None or (isinstance(node, Scalar) and node.is_null):
-            return {}, frozenset()
-        if not isinstance(node, Map):
-            self._faults.add(
-                "spark",
-                f"this is {kind_of(node)}",
-                "write properties, such as spark.master: local[8]",
-                node.line,
-            )
-            return {}, frozenset()
         found = {}
         hidden = set()
-        for key, value in node.entries.items():
-            place = Place(
-                value, f"spark.{key}" if key.isprintable() else f"spark.{quoted(key)}", self._faults
-            )
+        section = self._section(root, "spark", "write properties, such as spark.master: local[8]")
+        for key, value in section.entries.items():
+            place = Place(value, f"spark.{key_name(key)}", self._faults)
             if not key.startswith("spark."):
                 place.refuse("names of Spark properties start with spark.", f"did you mean spark.{key}?")
                 continue
@@ -341,17 +328,9 @@ class _Reader:
 
     def links(self, root: Map) -> tuple[list[Link], list[Map]]:
         """Reads the sections ``defaults`` and ``links``; returns links and their nodes, for `check_links`."""
-        defaults = root.entries.get("defaults", Map())
-        if isinstance(defaults, Scalar) and defaults.is_null:
-            defaults = Map()
-        shared: dict[str, object] = {}
-        if not isinstance(defaults, Map):
-            self._faults.add(
-                "defaults", f"this is {kind_of(defaults)}", "write settings, such as lanes: 2", defaults.line
-            )
-        else:
-            self.unknown(defaults, "defaults.", [key.name for key in LINK_KEYS.values() if key.shareable])
-            shared = self._settings(defaults, "defaults", shareable=True)
+        defaults = self._section(root, "defaults", "write settings, such as lanes: 2")
+        self.unknown(defaults, "defaults.", _SHAREABLE)
+        shared = self._settings(defaults, "defaults", _SHAREABLE)
         node = root.entries.get("links")
         if not isinstance(node, ListNode) or not node.items:
             what = (
@@ -365,68 +344,52 @@ class _Reader:
             self._faults.add("links", f"the section {what}", fix, node.line if node else 0)
             return [], []
         links: list[Link] = []
-        whole = True
         places: list[Map] = []
         for number, inner in enumerate(node.items):
-            path = f"links[{number}]"
+            place = Place(inner, f"links[{number}]", self._faults)
             if isinstance(inner, Map):
-                self.unknown(inner, f"{path}.", LINK_KEYS)
-                links.append(self._link(inner, path, shared))
+                self.unknown(inner, f"{place.path}.", LINK_SETTINGS)
+                links.append(self._link(inner, place.path, shared))
                 places.append(inner)
             else:
-                whole = False
-                fix = "write {source: ..., target: ..., topics: ...}"
-                self._faults.add(path, f"this is {kind_of(inner)}", fix, inner.line)
+                place.entries("write {source: ..., target: ..., topics: ...}")
         # indexes in paths must be those of the file, so the links of a broken list are not checked further
-        return (links, places) if whole else ([], [])
+        return (links, places) if len(links) == len(node.items) else ([], [])
 
-    def _link(self, node: Map, path: str, shared: Mapping[str, object]) -> Link:
-        given = {**shared, **self._settings(node, path)}
-        for key in ("source", "target"):
-            if key not in node.entries:
-                self._faults.add(f"{path}.{key}", "is missing", "name a cluster by its alias", node.line)
-        if "topics" not in node.entries and "topics" not in shared:
-            self._faults.add(
-                f"{path}.topics",
-                "is missing",
-                'write a list of regular expressions; [".*"] for all topics',
-                node.line,
-            )
-        values = {key.name: given.get(key.name, key.default) for key in LINK_KEYS.values()}
-        source = str(values.pop("source") or "")
-        target = str(values.pop("target") or "")
-        name = str(values.pop("name") or f"{source}->{target}")
-        return Link(name=name, source=source, target=target, **values)  # type: ignore[arg-type]  # parsers give the types
+    def _link(self, node: Map, path: str, shared: Mapping[str, Any]) -> Link:
+        given = {
+            "source": "",
+            "target": "",
+            "topics": (),
+            **shared,
+            **self._settings(node, path, LINK_SETTINGS),
+        }
+        for key, fix in _REQUIRED.items():
+            if key not in node.entries and key not in shared:
+                self._faults.add(f"{path}.{key}", "is missing", fix, node.line)
+        return Link(**{"name": f"{given['source']}->{given['target']}", **given})
 
-    def _settings(self, node: Map, path: str, *, shareable: bool = False) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for key in LINK_KEYS.values():
-            value = node.entries.get(key.name)
-            if value is None or (shareable and not key.shareable):
+    def _settings(self, node: Map, path: str, names: Collection[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in names:
+            value = node.entries.get(name)
+            if value is None:
                 continue
-            place = Place(value, f"{path}.{key.name}", self._faults)
-            if key.name == "name" and isinstance(value, Scalar) and "->" in value.text:
-                ends = [
-                    inner.text if isinstance(inner := node.entries.get(end), Scalar) else ""
-                    for end in ("source", "target")
-                ]
-                if value.text == "->".join(ends):
-                    continue
-            if any(has_reference(text) for text in _texts(value)):
+            place = Place(value, f"{path}.{name}", self._faults)
+            if name == "name" and isinstance(value, Scalar) and value.text == _default_name(node):
+                continue
+            if any(map(has_reference, texts_of(value))):
                 place.refuse(
                     "references are allowed only under `clusters` and `spark`, where values are kept secret",
                     f"write the value here, or set it with -s {place.path}=VALUE",
                 )
                 continue
-            parsed = key.parse(place)
+            parsed = LINK_SETTINGS[name].parse(place)
             if parsed is not None:
-                found[key.name] = parsed
+                found[name] = parsed
         return found
 
 
-def _texts(node: Node) -> Iterator[str]:
-    if isinstance(node, Scalar):
-        yield node.text
-        return
-    for inner in node.items if isinstance(node, ListNode) else node.entries.values():
-        yield from _texts(inner)
+def _default_name(link: Map) -> str:
+    ends = (link.entries.get(end) for end in ("source", "target"))
+    return "->".join(end.text if isinstance(end, Scalar) else "" for end in ends)

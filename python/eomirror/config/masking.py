@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from eomirror.config.model import LINK_SETTINGS
 from eomirror.config.secret import MASK, Secret
-from eomirror.config.values import duration_text
+from eomirror.config.values import written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eomirror.config.model import Cluster, Config, Link
-    from eomirror.topology.naming import Naming
 
 __all__ = ["masked"]
 
@@ -38,41 +38,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
 
 
 def _link(link: Link) -> dict[str, Any]:
-    return {
-        "name": link.name,
-        "source": link.source,
-        "target": link.target,
-        "topics": list(link.topics),
-        "exclude": list(link.exclude),
-        "naming": _naming(link.naming),
-        "forward": list(link.forward) if isinstance(link.forward, tuple) else link.forward,
-        "groups": list(link.groups),
-        "group_interval": duration_text(link.group_interval),
-        "sync_group_offsets": link.sync_group_offsets,
-        "group_rewind": link.group_rewind,
-        "group_deletions": link.group_deletions,
-        "lanes": link.lanes,
-        "plane": link.plane,
-        "commit_interval": duration_text(link.commit_interval),
-        "commit_interval_min": duration_text(link.commit_interval_min),
-        "epoch": duration_text(link.epoch),
-        "on_gap": link.on_gap,
-        "on_refused": link.on_refused,
-        **({} if link.raise_limit_to is None else {"raise_limit_to": link.raise_limit_to}),
-        "transaction_timeout": duration_text(link.transaction_timeout),
-        "start": link.start,
-        "replication_factor": link.replication_factor,
-        "provenance": link.provenance,
-        "heartbeats": link.heartbeats,
-        "offset_syncs": link.offset_syncs,
-    }
-
-
-def _naming(naming: Naming) -> Any:
-    if naming.kind == "pattern":
-        return {"pattern": naming.pattern}
-    if naming.kind == "match":
-        return {"match": naming.match, "to": naming.to}
-    if naming.kind == "map":
-        return {"map": dict(naming.names)}
-    return naming.kind
+    shown = {name: written(getattr(link, name)) for name in ("name", *LINK_SETTINGS)}
+    if link.raise_limit_to is None:
+        del shown["raise_limit_to"]
+    return shown

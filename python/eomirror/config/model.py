@@ -11,6 +11,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eomirror.config.frozen import FrozenMapping
+from eomirror.config.values import (
+    ALIAS,
+    FLAG,
+    FORWARD,
+    LINK_NAME,
+    NAMING,
+    START,
+    choice,
+    described,
+    duration,
+    integer,
+    patterns,
+    setting,
+    settings_of,
+)
 from eomirror.errors import Fault, StateError, TopicError, UsageError
 from eomirror.records.mm2 import Mm2Names
 from eomirror.topology.filters import TopicFilter, is_literal, topic_filter
@@ -22,7 +37,7 @@ if TYPE_CHECKING:
 
     from eomirror.config.secret import Secret
 
-__all__ = ["Cluster", "Config", "Link"]
+__all__ = ["LINK_SETTINGS", "Cluster", "Config", "Link"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,65 +66,140 @@ class Cluster:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """
-    One direction of mirroring; docs/configuration.md describes the settings.
+    One direction of mirroring.
+
+    The fields declare the settings of a link: `eomirror.config.load` parses by them, `eomirror.config.schema` publishes
+    them, and docs/configuration.md is generated from them.
 
     Attributes:
-        name: Name of the link; ``source->target`` by default.
-        source: Alias of the cluster to read.
-        target: Alias of the cluster to write.
-        topics: Full-match regular expressions of source topics.
-        exclude: Topics that are not mirrored; wins over ``topics``.
-        groups: Consumer groups to follow.
-        group_interval: Seconds between two reads of their offsets.
-        sync_group_offsets: True to commit their offsets on the target.
-        group_rewind: ``follow`` or ``ignore``.
-        group_deletions: ``keep`` or ``delete``.
-        naming: Naming policy of target topics.
-        forward: ``auto``, ``local``, or the aliases of the origins to forward.
-        lanes: Number of transactional producers.
-        plane: ``auto``, ``native`` or ``client``.
-        commit_interval: Seconds between commits of a lane that is behind.
-        commit_interval_min: Seconds between commits of a lane that has caught up.
-        epoch: Seconds that one Spark task runs a lane.
-        on_gap: ``stop`` or ``accept``.
-        on_refused: ``stop``, ``dead-letter`` or ``raise-limit``.
-        raise_limit_to: Largest max.message.bytes that ``raise-limit`` may set; None: the limit of the source topic.
-        transaction_timeout: Seconds after which the broker aborts an abandoned transaction.
-        start: Start of the first run: ``earliest``, ``latest``, or milliseconds since 1970.
-        replication_factor: Replicas of topics that the mirror creates; None: three, or the number of brokers if less.
-        provenance: ``auto``, ``on`` or ``off``, as configured; `provenance_header` is the effective value.
-        heartbeats: ``link``, ``source`` or ``off``.
-        offset_syncs: ``target``, ``source`` or ``off``.
-        loops: Rules that the topology of all links sets for this one.
+        loops: Rules that the topology of all links sets for this one: `provenance_header`, `guard` and `origins`.
         cluster_ids: Cluster ids by alias; empty until the driver has read them (`origin_ids` needs them).
     """
 
-    name: str
-    source: str
-    target: str
-    topics: tuple[str, ...]
-    exclude: tuple[str, ...] = ()
-    groups: tuple[str, ...] = (".*",)
-    group_interval: float = 1.0
-    sync_group_offsets: bool = False
-    group_rewind: str = "follow"
-    group_deletions: str = "keep"
-    naming: Naming = field(default_factory=Naming)
-    forward: str | tuple[str, ...] = "auto"
-    lanes: int = 2
-    plane: str = "auto"
-    commit_interval: float = 0.1
-    commit_interval_min: float = 0.003
-    epoch: float = 300.0
-    on_gap: str = "stop"
-    on_refused: str = "stop"
-    raise_limit_to: int | None = None
-    transaction_timeout: float = 15.0
-    start: str | int = "earliest"
-    replication_factor: int | None = None
-    provenance: str = "auto"
-    heartbeats: str = "link"
-    offset_syncs: str = "target"
+    source: str = field(metadata=described(ALIAS, "Alias of the cluster to read.", shareable=False))
+    target: str = field(metadata=described(ALIAS, "Alias of the cluster to write.", shareable=False))
+    name: str = field(
+        metadata=described(
+            LINK_NAME,
+            "Name of the link, part of its state topics' names. Changing it starts a new link without positions.",
+            shareable=False,
+        )
+    )
+    topics: tuple[str, ...] = field(
+        metadata=described(
+            patterns(),
+            "Full-match regular expressions of source topics (syntax of the Rust regex crate, no look-around).",
+        )
+    )
+    exclude: tuple[str, ...] = setting(
+        patterns([]),
+        "Topics that are not mirrored, even if `topics` matches them. Internal topics are never mirrored.",
+    )
+    naming: Naming = setting(  # noqa: RUF009  the call returns a dataclass field
+        NAMING,
+        "Name of a topic on the target: `prefix` (east.orders), `identity`, "
+        '`{pattern: "{source}_{topic}"}`, `{match: "(.*)_REPLICA", to: "$1"}` or `{map: {a: b}}`. '
+        "A topic that `match` or `map` does not cover is an error of that topic. "
+        "Links whose target names would grow without end are refused.",
+    )
+    forward: str | tuple[str, ...] = setting(
+        FORWARD,
+        "Origin clusters whose records the link forwards if several clusters use equal names: `auto` (one tree per "
+        "origin, built from all links of the file), `local` (records written on the source), or a list of aliases.",
+    )
+    groups: tuple[str, ...] = setting(
+        patterns([".*"]),
+        "Full-match regular expressions of consumer groups of the source to follow: their offsets are translated and "
+        "written as MirrorMaker 2 checkpoints to `SOURCE.checkpoints.internal`; `[]` for none. Share groups have no "
+        "offsets and are not followed.",
+    )
+    group_interval: float = setting(
+        duration("1s", 0.1, 3600),
+        "Interval at which group offsets are read from the source. With so many groups that a read takes longer, the "
+        "next one follows at once; the progress shows the age of the offsets.",
+    )
+    sync_group_offsets: bool = setting(
+        FLAG,
+        "Commits translated offsets for the group of the same name on the target, so that a consumer that moves there "
+        "resumes without a code change. Only while that group has no member. Off by default, as in MirrorMaker 2: a "
+        "group of that name may be another application, which would then skip records.",
+    )
+    group_rewind: str = setting(
+        choice("follow", "ignore"),
+        "Effect on the target group when a group is reset to earlier offsets on the source: `follow` resets it too, if "
+        "its offsets are still those that the link committed; `ignore` keeps them.",
+    )
+    group_deletions: str = setting(
+        choice("keep", "delete"),
+        "Effect on the target group when a group, or all of its offsets, were deleted or have expired on the source: "
+        "`keep`, or `delete` it too. `delete` requires `sync_group_offsets` and the ACL to delete groups on the "
+        "target. It deletes only groups without members whose offsets are all those that the link committed.",
+    )
+    lanes: int = setting(integer(2, 1, 256), "Number of transactional producers that share the partitions.")
+    plane: str = setting(
+        choice("auto", "native", "client"),
+        "Data plane: `client` (librdkafka), `native` (copies whole batches, in Rust; the target needs "
+        "transaction.version 2), or `auto`: native if possible, else client, with the reason in the log.",
+    )
+    commit_interval: float = setting(
+        duration("100ms", 0.001, 900),
+        "Time between commits of a lane that is behind; at most a quarter of `transaction_timeout`.",
+    )
+    commit_interval_min: float = setting(
+        duration("3ms", 0.001, 900),
+        "Time between commits of a lane that has caught up; at most `commit_interval`.",
+    )
+    epoch: float = setting(
+        duration("300s", 5, 86_400),
+        "Time that one Spark task runs a lane before the next task continues it; below 20s throughput suffers.",
+    )
+    on_gap: str = setting(
+        choice("stop", "accept"),
+        "Reaction if the source lost records before they were mirrored: `stop` the topic (exit 4), or `accept`: record "
+        "the gap and continue after it.",
+    )
+    on_refused: str = setting(
+        choice("stop", "dead-letter", "raise-limit"),
+        "Reaction to a record that the target refuses for its size, its timestamp or its missing key: `stop` the topic "
+        "and report the record; `dead-letter`: skip it, with a reference to it (and the record, if it fits) in topic "
+        "`eomirror.LINK.dead-letter`; or `raise-limit`: raise the target topic's `max.message.bytes` and send it again "
+        "(needs AlterConfigs; stops the topic if size is not the reason).",
+    )
+    raise_limit_to: int | None = setting(
+        integer(None, 1, 2_147_483_647),
+        "Largest `max.message.bytes` that `on_refused: raise-limit` may set; unset: the limit of the source topic. A "
+        "record that was compressed on the source needs more, unless this link's producer compresses too.",
+    )
+    transaction_timeout: float = setting(
+        duration("15s", 1, 3600),
+        "Time after which the broker aborts an abandoned transaction; until then read_committed consumers do not get "
+        "later records. Brokers refuse more than their transaction.max.timeout.ms (15 minutes by default).",
+    )
+    start: str | int = setting(
+        START,
+        "Start offset of the first run of the link: `earliest`, `latest`, an ISO 8601 time with its zone, or "
+        "milliseconds since 1970. Topics and partitions that appear later are mirrored from their beginning.",
+    )
+    replication_factor: int | None = setting(
+        integer(None, 1, 100),
+        "Replication factor of topics that the mirror creates; unset: three, or the number of brokers if smaller.",
+    )
+    provenance: str = setting(
+        choice("auto", "on", "off"),
+        "Adds a header with their origin to mirrored records; `auto`: only if the links of this file let a record "
+        "return or arrive twice under an equal name, or if the link has added it before.",
+    )
+    heartbeats: str = setting(
+        choice("link", "source", "off"),
+        "Topic of MirrorMaker 2's heartbeats, one a second: `link`: `SOURCE.heartbeats` on the target; `source`: "
+        "`heartbeats` on the source, mirrored like any record, so that they prove the whole path; `off`: none.",
+    )
+    offset_syncs: str = setting(
+        choice("target", "source", "off"),
+        "Topic of MirrorMaker 2's offset syncs: `target`: `mm2-offset-syncs.SOURCE.internal` on the target, in the "
+        "transaction of the records they name; `source`: `mm2-offset-syncs.TARGET.internal` on the source, after the "
+        "commit; `off`: none. eomirror's own offset translation does not need them.",
+    )
     loops: LoopRules = field(default_factory=LoopRules)
     cluster_ids: Mapping[str, str] = field(default_factory=FrozenMapping)
 
@@ -212,6 +302,10 @@ class Link:
                 fix="make these clusters reachable from here, or set `forward: local` on the link",
             )
         return [known[origin] for origin in self.origins]
+
+
+#: Settings of a link by name, in the order of the documentation.
+LINK_SETTINGS = settings_of(Link)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from eomirror.config.document import Faults, Map, Node, Scalar, Sequence, parse_yaml
+from eomirror.config.document import parse_yaml
+from eomirror.config.nodes import Faults, Map, Node, Scalar, Sequence
 from eomirror.errors import UsageError
 
 __all__ = ["apply_override"]

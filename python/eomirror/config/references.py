@@ -8,7 +8,7 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from eomirror.config.values import Place, quoted
+from eomirror.config.nodes import Place, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

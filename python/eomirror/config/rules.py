@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from eomirror.config.nodes import quoted
 from eomirror.config.secret import Secret
 from eomirror.config.token_function import OAUTH_CB, function_fault
-from eomirror.config.values import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,5 +1,5 @@
 """
-Generates the JSON Schema of the configuration and the reference page of the settings from the table in `fields`.
+Generates the JSON Schema of the configuration and the reference page of the settings from the fields of `Link`.
 
 ``python -m eomirror.config.schema FOLDER`` writes eomirror.schema.json and configuration.md there.
 """
@@ -11,20 +11,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from eomirror.config.fields import LINK_KEYS
+from eomirror.config.model import LINK_SETTINGS
 from eomirror.config.rules import CONSUMER_FORCED, PRODUCER_FORCED
 from eomirror.config.token_function import OAUTH_CB
+from eomirror.config.values import ALIAS
 
 __all__ = ["json_schema", "reference_page", "write_documents"]
 
-_ALIAS = "^[A-Za-z0-9_-]+$"
 _VALUE = {"type": ["string", "number", "boolean"]}
 
 
 def json_schema() -> dict[str, Any]:
     """Returns the schema (draft 2020-12) for editors; `load_config` checks more than a schema can express."""
-    link = {key.name: {**key.schema, "description": key.text} for key in LINK_KEYS.values()}
-    shared = {key.name: link[key.name] for key in LINK_KEYS.values() if key.shareable}
+    link = {name: {**each.schema, "description": each.text} for name, each in LINK_SETTINGS.items()}
+    shared = {name: link[name] for name, each in LINK_SETTINGS.items() if each.shareable}
     properties = {"type": "object", "additionalProperties": _VALUE}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -36,7 +36,7 @@ def json_schema() -> dict[str, Any]:
             "clusters": {
                 "type": "object",
                 "minProperties": 1,
-                "propertyNames": {"pattern": _ALIAS},
+                "propertyNames": {"pattern": ALIAS.schema["pattern"]},
                 "description": "Clusters by alias.",
                 "additionalProperties": {
                     "type": "object",
@@ -109,6 +109,9 @@ links:
 defaults:
   lanes: 2
 ```
+
+What several clusters or links have in common may be written once: anchors (`&name`), aliases (`*name`) and merge
+keys (`<<: *name`) have their meaning of YAML 1.1.
 
 `-s PATH=VALUE` on any command changes one value, in the notation of the faults: `-s links[0].lanes=4`, `-s
 defaults.commit_interval=50ms`, `-s clusters.east.bootstrap.servers=HOST:PORT`.
@@ -283,8 +286,8 @@ def reference_page() -> str:
     forced = {**CONSUMER_FORCED, **PRODUCER_FORCED}
     fixed = "".join(f"- `{key}={value}`\n" for key, value in forced.items())
     rows = "".join(
-        f"| `{key.name}` | {f'`{key.shown}`' if key.shown else 'required'} | {_cell(key.text)} |\n"
-        for key in LINK_KEYS.values()
+        f"| `{name}` | {f'`{each.shown}`' if each.shown else 'required'} | {_cell(each.text)} |\n"
+        for name, each in LINK_SETTINGS.items()
     )
     return f"{_INTRODUCTION}{fixed}{_LINKS}{rows}{_REST}"
 

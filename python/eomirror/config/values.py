@@ -1,92 +1,115 @@
 """
-Parsers of single settings: each returns a typed value, or adds a fault and returns None.
+Settings of a link and their kinds of values: parser, JSON Schema, default and description in one place. Pure.
 
-Each parser takes a `Place`, which has the node and its path.
+A kind is a `Setting` without its description; the fields of `eomirror.config.model.Link` add it.  A parser takes a
+`Place`, which has the node and its path.  It returns a typed value, or adds a fault and returns None.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from eomirror.config.document import Faults, Map, Node, Scalar, Sequence, kind_of
+from eomirror.config.nodes import Map, Place, Scalar, Sequence, kind_of, quoted
 from eomirror.topology.filters import pattern_fault
 from eomirror.topology.naming import Naming, naming_fault
 
 __all__ = [
-    "Parser",
-    "Place",
+    "ALIAS",
+    "FLAG",
+    "FORWARD",
+    "LINK_NAME",
+    "NAMING",
+    "START",
+    "Setting",
     "choice",
     "duration",
     "duration_text",
-    "forward",
     "integer",
-    "naming",
     "patterns",
-    "quoted",
-    "start",
-    "word",
+    "seconds_of",
+    "setting",
+    "settings_of",
+    "written",
 ]
+
+Parser = Callable[[Place], Any]
 
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SHOWN = 60
+_DURATION_SCHEMA = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?\s*(ms|s|m|h)$"}
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
+_TEXT = {"type": "string", "minLength": 1}
 # 1973: seconds since 1970, and dates without dashes, are smaller numbers
 _FIRST_PLAIN_MS = 100_000_000_000
 #: 9999-12-31, the last year that ISO 8601 writes with four digits
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
 
 
-def quoted(text: str) -> str:
-    """Returns a value for messages: short, ASCII, control characters escaped."""
-    return ascii(text if len(text) <= _SHOWN else f"{text[:50]}...")
-
-
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A node with its path, and the collector of its faults."""
+class Setting:
+    """
+    A setting of a link, or a kind of value if it has no description.
 
-    node: Node
-    path: str
-    faults: Faults
+    Attributes:
+        parse: Returns the value of a node, or adds a fault and returns None.
+        schema: JSON Schema of the value.
+        default: Value if the file does not have the setting.
+        shown: The default as a user would write it; empty if the setting is required.
+        text: Description for users.
+        shareable: True if the setting is allowed under ``defaults``.
+    """
 
-    def refuse(self, message: str, fix: str = "") -> None:
-        """Adds a fault at this node."""
-        self.faults.add(self.path, message, fix, self.node.line)
-
-    def below(self, node: Node, step: str) -> Place:
-        """Returns the place of a child node."""
-        return Place(node, f"{self.path}{step}", self.faults)
-
-    def text(self, fix: str) -> str | None:
-        """Returns the text of a single value; adds a fault for any other node."""
-        if isinstance(self.node, Scalar) and not self.node.is_null:
-            return self.node.text
-        self.refuse(f"this is {kind_of(self.node)}", fix)
-        return None
+    parse: Parser
+    schema: Mapping[str, Any]
+    default: Any = None
+    shown: str = ""
+    text: str = ""
+    shareable: bool = True
 
 
-Parser = Callable[[Place], Any]
+def setting(kind: Setting, text: str) -> Any:
+    """Returns a dataclass field with the default of its kind."""
+    return field(default=kind.default, metadata=described(kind, text))
 
 
-def duration(*, least: float, most: float, example: str) -> Parser:
-    """Returns a parser of durations with a unit (ms, s, m, h) into seconds."""
+def described(kind: Setting, text: str, *, shareable: bool = True) -> dict[str, Setting]:
+    """Returns the metadata of a dataclass field that callers must always give."""
+    return {"setting": dataclasses.replace(kind, text=text, shareable=shareable)}
+
+
+def settings_of(owner: type) -> dict[str, Setting]:
+    """Returns the settings of a dataclass by name, in the order of its fields."""
+    return {each.name: each.metadata["setting"] for each in dataclasses.fields(owner) if each.metadata}
+
+
+def written(value: Any) -> Any:
+    """Returns the value of a setting in the notation of the file, as plain values."""
+    if isinstance(value, float):
+        return duration_text(value)
+    if isinstance(value, Naming):
+        return _written_naming(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def duration(default: str, least: float, most: float) -> Setting:
+    """Returns the kind of durations with a unit (ms, s, m, h), in seconds."""
 
     def parse(place: Place) -> float | None:
-        fix = f"write a number with ms, s, m or h, such as {example}"
+        fix = f"write a number with ms, s, m or h, such as {default}"
         text = place.text(fix)
         if text is None:
             return None
-        found = _DURATION.fullmatch(text.strip())
-        if not found:
+        seconds = seconds_of(text)
+        if seconds is None:
             unit = " has no unit" if re.fullmatch(r"\d+(\.\d+)?", text) else " is not a duration"
             place.refuse(f"{quoted(text)}{unit}", fix)
             return None
-        seconds = float(found[1]) * _UNITS[found[2]]
         if not least <= seconds <= most:
             place.refuse(
                 f"{quoted(text)} is out of range",
@@ -95,7 +118,13 @@ def duration(*, least: float, most: float, example: str) -> Parser:
             return None
         return seconds
 
-    return parse
+    return Setting(parse, _DURATION_SCHEMA, seconds_of(default), default)
+
+
+def seconds_of(text: str) -> float | None:
+    """Returns the seconds of a duration such as ``100ms``; None for any other text."""
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _UNITS[found[2]] if found else None
 
 
 def duration_text(seconds: float) -> str:
@@ -107,8 +136,8 @@ def duration_text(seconds: float) -> str:
     return f"{milliseconds}ms"
 
 
-def integer(*, least: int, most: int) -> Parser:
-    """Returns a parser of whole numbers."""
+def integer(default: int | None, least: int, most: int) -> Setting:
+    """Returns the kind of whole numbers."""
 
     def parse(place: Place) -> int | None:
         fix = f"write a whole number from {least} to {most}"
@@ -120,11 +149,12 @@ def integer(*, least: int, most: int) -> Parser:
             return None
         return int(text)
 
-    return parse
+    schema = {"type": "integer", "minimum": least, "maximum": most}
+    return Setting(parse, schema, default, "unset" if default is None else str(default))
 
 
-def choice(*words: str) -> Parser:
-    """Returns a parser of one of ``words``; ``on`` and ``off`` are words, not booleans."""
+def choice(*words: str) -> Setting:
+    """Returns the kind of one of ``words``, the first by default; ``on`` and ``off`` are words, not booleans."""
 
     def parse(place: Place) -> str | None:
         fix = f"choose one of: {', '.join(words)}"
@@ -134,10 +164,10 @@ def choice(*words: str) -> Parser:
             return None
         return text
 
-    return parse
+    return Setting(parse, {"enum": list(words)}, words[0], words[0])
 
 
-def flag(place: Place) -> bool | None:
+def _flag(place: Place) -> bool | None:
     """Parses a boolean."""
     fix = "write true or false"
     text = place.text(fix)
@@ -147,7 +177,7 @@ def flag(place: Place) -> bool | None:
     return None if text is None else text.lower() == "true"
 
 
-def word(place: Place) -> str | None:
+def _word(place: Place) -> str | None:
     """Parses an alias or a link's name: part of topic names, without a dot."""
     fix = "use letters, digits, '_' and '-'"
     text = place.text(fix)
@@ -172,8 +202,8 @@ def _texts(place: Place, fix: str) -> list[tuple[Place, str]] | None:
     return found
 
 
-def patterns(*, may_be_empty: bool) -> Parser:
-    """Returns a parser of full-match regular expressions."""
+def patterns(default: list[str] | None = None) -> Setting:
+    """Returns the kind of lists of full-match regular expressions; without a default the list cannot be empty."""
 
     def parse(place: Place) -> tuple[str, ...] | None:
         texts = _texts(place, 'write a list of regular expressions, such as ["orders", "pay.*"]')
@@ -181,11 +211,12 @@ def patterns(*, may_be_empty: bool) -> Parser:
             return None
         for inner, text in texts:
             _check_pattern(inner, text)
-        if not may_be_empty and isinstance(place.node, Sequence) and not place.node.items:
+        if default is None and isinstance(place.node, Sequence) and not place.node.items:
             place.refuse("an empty list matches nothing", 'write [".*"] for all topics')
         return tuple(text for _, text in texts)
 
-    return parse
+    schema = {"oneOf": [{"type": "array", "items": _TEXT}, _TEXT]}
+    return Setting(parse, schema, tuple(default or ()), "" if default is None else json.dumps(default))
 
 
 def _check_pattern(place: Place, text: str) -> None:
@@ -207,7 +238,7 @@ def _check_pattern(place: Place, text: str) -> None:
 _NAMING_FIX = "write prefix, identity, {pattern: ...}, {match: ..., to: ...} or {map: {old: new}}"
 
 
-def naming(place: Place) -> Naming | None:
+def _naming(place: Place) -> Naming | None:
     """Parses the naming policy."""
     node = place.node
     if isinstance(node, Scalar):
@@ -249,11 +280,11 @@ def _naming_of(place: Place, node: Map) -> Naming | None:
     return None
 
 
-def forward(place: Place) -> str | tuple[str, ...] | None:
+def _forward(place: Place) -> str | tuple[str, ...] | None:
     """Parses ``auto``, ``local`` or a list of aliases."""
     fix = "write auto, local, or a list of aliases"
     if isinstance(place.node, Scalar):
-        return choice("auto", "local")(place)  # type: ignore[no-any-return]  # a parser of words
+        return choice("auto", "local").parse(place)  # type: ignore[no-any-return]  # a parser of words
     texts = _texts(place, fix)
     if texts is None:
         return None
@@ -263,7 +294,7 @@ def forward(place: Place) -> str | tuple[str, ...] | None:
     return tuple(dict.fromkeys(text for _, text in texts))
 
 
-def start(place: Place) -> str | int | None:
+def _start(place: Place) -> str | int | None:
     """Parses ``earliest``, ``latest``, milliseconds since 1970, or an ISO 8601 time with its offset from UTC."""
     fix = "write earliest, latest, 2026-01-31T12:00:00Z, or milliseconds since 1970"
     text = place.text(fix)
@@ -293,3 +324,57 @@ def start(place: Place) -> str | int | None:
         place.refuse(f"{quoted(text)} is not a valid time", fix)
         return None
     return moment
+
+
+def _written_naming(naming: Naming) -> Any:
+    if naming.kind == "pattern":
+        return {"pattern": naming.pattern}
+    if naming.kind == "match":
+        return {"match": naming.match, "to": naming.to}
+    if naming.kind == "map":
+        return {"map": dict(naming.names)}
+    return naming.kind
+
+
+def _object(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_ANY_TEXT = {"type": "string"}
+
+#: Alias of a cluster.
+ALIAS = Setting(_word, {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"})
+LINK_NAME = Setting(
+    _word,
+    {"type": "string", "pattern": "^([A-Za-z0-9_-]+|[A-Za-z0-9_-]+->[A-Za-z0-9_-]+)$"},
+    shown="source->target",
+)
+FLAG = Setting(_flag, {"type": "boolean"}, default=False, shown="false")
+FORWARD = Setting(
+    _forward,
+    {"oneOf": [{"enum": ["auto", "local"]}, {"type": "array", "items": ALIAS.schema, "minItems": 1}]},
+    "auto",
+    "auto",
+)
+#: Start of the first run: a word, or milliseconds since 1970.
+START = Setting(
+    _start, {"oneOf": [_ANY_TEXT, {"type": "integer", "minimum": _FIRST_PLAIN_MS}]}, "earliest", "earliest"
+)
+NAMING = Setting(
+    _naming,
+    {
+        "oneOf": [
+            {"enum": ["prefix", "identity"]},
+            _object(pattern={"type": "string", "pattern": r"\{topic\}"}),
+            _object(match=_ANY_TEXT, to=_ANY_TEXT),
+            _object(map={"type": "object", "minProperties": 1, "additionalProperties": _ANY_TEXT}),
+        ]
+    },
+    Naming(),
+    "prefix",
+)

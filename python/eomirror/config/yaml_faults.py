@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["YamlFault", "explain_yaml_error"]
+__all__ = ["TOO_DEEP", "TOO_MANY", "YamlFault", "explain_yaml_error"]
+
+#: Problems that `eomirror.config.document` adds to those of the parser.
+TOO_DEEP = "nested too deep"
+TOO_MANY = "too many values"
 
 _QUOTE = "quote a value that starts with one of & * ! % @ ` or contains ': ' or ' #'"
 _FLOWS = {"while parsing a flow sequence": ("[", "]"), "while parsing a flow mapping": ("{", "}")}
@@ -34,13 +38,7 @@ class YamlFault(NamedTuple):
 
 
 def explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
-    """
-    Returns the probable mistake behind an error of the parser.
-
-    Args:
-        error: Error of the parser.
-        text: Content of the file.
-    """
+    """Returns the probable mistake behind an error of the parser."""
     context, problem = error.context or "", error.problem or ""
     at = error.problem_mark or error.context_mark
     line = at.line + 1 if at else 0
@@ -97,6 +95,19 @@ _BY_PROBLEM = (
         "there is a bracket or a comma where a value is expected",
         "remove it, or write the value",
     ),
+    (
+        "found undefined alias",
+        "no anchor (&) before this alias (*) has its name",
+        "define the anchor first, or quote a value that starts with *",
+    ),
+    ("but found another document", "the file has more than one document", "remove everything after ---"),
+    ("second occurrence", "two anchors (&) have the same name", "rename one of them"),
+    (
+        TOO_DEEP,
+        "nested deeper than 16 levels",
+        "flatten it; the value of an anchor (&) cannot contain its own alias",
+    ),
+    (TOO_MANY, "more than 200,000 values, with those that aliases (*) repeat", "use fewer aliases"),
 )
 
 

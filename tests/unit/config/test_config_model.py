@@ -88,6 +88,27 @@ def test_every_kind_of_value_can_be_overridden(override: str, attribute: str, va
     assert getattr(configuration(override).links[0], attribute) == value
 
 
+def test_anchors_share_settings_and_an_override_changes_one_place(tmp_path: Path) -> None:
+    """What several clusters or links have in common is written once; secrets stay hidden in each of them."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(
+        "clusters:\n"
+        "  east: &login {bootstrap.servers: 'h:1', sasl.password: canary}\n"
+        "  west: {<<: *login, bootstrap.servers: 'h:2'}\n"
+        "links:\n"
+        "  - &both {source: east, target: west, topics: &names [orders], exclude: *names, lanes: 3}\n"
+        "  - {<<: *both, source: west, target: east, provenance: on}\n"
+    )
+    path.chmod(0o600)
+    config = load_config(path, overrides=["links[1].topics[0]=pay", "clusters.west.sasl.username=w"])
+    assert [link.topics for link in config.links] == [("orders",), ("pay",)]
+    assert [(link.exclude, link.lanes) for link in config.links] == [(("orders",), 3)] * 2
+    assert [cluster.bootstrap_servers for cluster in config.clusters.values()] == ["h:1", "h:2"]
+    assert [dict(each.properties).get("sasl.username") for each in config.clusters.values()] == [None, "w"]
+    assert config.clusters["west"].properties["sasl.password"] == Secret("canary")
+    assert "canary" not in json.dumps(masked(config))
+
+
 def test_an_override_of_a_client_property_is_taken_as_it_is() -> None:
     """Property names have dots, and values may start with what YAML would read as a mark."""
     config = configuration(
