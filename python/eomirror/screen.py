@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Self, TextIO, cast
 from rich.console import Console
 from rich.segment import Segment, Segments
 
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.log import LossyStream, divert, is_dumb
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable
 
     from rich.console import RenderableType
 
-__all__ = ["LiveFrame", "terminal_size"]
+__all__ = ["LiveFrame", "LiveOutput", "terminal_size"]
 
 _USUAL = (80, 24)
 
@@ -100,9 +101,7 @@ class LiveFrame:
                 self._undo.enter_context(contextlib.redirect_stderr(cast("TextIO", LossyStream(errors))))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()
         with self._lock:
             if self.live and not self._stays:
@@ -145,6 +144,44 @@ class LiveFrame:
         with contextlib.suppress(OSError):
             self._stream.write(text)
             self._stream.flush()
+
+
+class LiveOutput:
+    """
+    Base of progress displays on stderr: pictures in a frame on a terminal, lines elsewhere.
+
+    Args:
+        draw_seconds: Least time between two pictures.
+        line_seconds: Least time between two lines.
+        clock: Measures these times.
+    """
+
+    def __init__(
+        self, *, draw_seconds: float = 0.0, line_seconds: float, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._frame = LiveFrame()
+        self._clock = clock
+        self._draw_seconds = draw_seconds
+        self._line_seconds = line_seconds
+        self._shown = float("-inf")
+
+    def __enter__(self) -> Self:
+        self._frame.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._frame.__exit__()
+
+    def _show(self, picture: Callable[[], RenderableType], write: Callable[[], None]) -> None:
+        """Draws a picture, or calls ``write``; does nothing shortly after the last time."""
+        now = self._clock.monotonic()
+        if now - self._shown < (self._draw_seconds if self._frame.live else self._line_seconds):
+            return
+        self._shown = now
+        if self._frame.live:
+            self._frame.draw(picture())
+        else:
+            write()
 
 
 def _without_blank_end(line: list[Segment]) -> list[Segment]:

@@ -6,15 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eomirror.cli.mm2_flow import flow_options, named_flow
-from eomirror.cli.render import (
-    output_option,
-    print_message,
-    print_structured,
-    stdout_console,
-    table,
-    wants_table,
-)
+from eomirror.cli import options
+from eomirror.cli.mm2_flow import named_flow
+from eomirror.cli.render import escape, print_message, print_result, print_table, stdout_console
 
 if TYPE_CHECKING:
     from eomirror.mm2.adopt import Adoption
@@ -23,8 +17,8 @@ __all__ = ["adopt"]
 
 
 @click.command(epilog="Example: eomirror adopt mirror.yaml --dry-run")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--link", help="Link to adopt into; required if the configuration has several.")
+@options.config
+@options.link("Link to adopt into; required if the configuration has several.")
 @click.option("--dry-run", is_flag=True, help="Show the resume offset of each partition, commit nothing.")
 @click.option(
     "--at",
@@ -35,25 +29,20 @@ __all__ = ["adopt"]
 @click.option(
     "--mm2-target", metavar="ALIAS", help="MirrorMaker 2's alias of the target; by default the link's."
 )
-@flow_options
+@options.flow
 @click.option(
     "--configs-topic", help="Kafka Connect's config.storage.topic; by default mm2-configs.ALIAS.internal."
 )
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@output_option
+@options.overrides
+@options.output()
 def adopt(
     config: str,
     link: str | None,
     dry_run: bool,
     at: tuple[str, ...],
-    mm2_source: str | None,
-    mm2_target: str | None,
-    group: str | None,
-    connector: str | None,
-    offsets_topic: str | None,
-    configs_topic: str | None,
     overrides: tuple[str, ...],
     output: str | None,
+    **flow_options: str | None,
 ) -> int:
     """
     Take a link of CONFIG over from MirrorMaker 2, in place: `run` then resumes at the next record.
@@ -73,10 +62,7 @@ def adopt(
 
     chosen = parse_offsets("--at", at)
     loaded = load_config(config, overrides=overrides)
-    flow = named_flow(
-        loaded, link, source=mm2_source, target=mm2_target, group=group, connector=connector,
-        offsets_topic=offsets_topic, configs_topic=configs_topic,
-    )  # fmt: skip
+    flow = named_flow(loaded, link, **flow_options)
     last = [""]
 
     def progress(text: str) -> None:
@@ -86,16 +72,11 @@ def adopt(
 
     require_reachable(clusters_of(loaded, [loaded.only_link(link)]))
     found = adopt_mm2(loaded, link=link, flow=flow, at=chosen, dry_run=dry_run, on_event=progress)
-    if wants_table(output):
-        _draw(found, dry_run=dry_run)
-    else:
-        print_structured(found.as_dict(), output)
+    print_result(output, found.as_dict(), lambda: _draw(found, dry_run=dry_run))
     return 3 if found.problems else 0
 
 
 def _draw(found: Adoption, *, dry_run: bool) -> None:
-    from rich.markup import escape
-
     console = stdout_console()
     rows = [
         {
@@ -107,8 +88,7 @@ def _draw(found: Adoption, *, dry_run: bool) -> None:
         }
         for each in found.partitions
     ]
-    if rows:
-        console.print(table(list(rows[0]), rows, right=("P", "COMMITTED", "RESUMES AT"), words=("WHY",)))
+    print_table(console, rows, right=("P", "COMMITTED", "RESUMES AT"), words=("WHY",))
     for source in found.left_out:
         console.print(f"not mirrored by the link: {escape(str(source))}")
     for what in found.passed_over:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eomirror.cli import options
 from eomirror.cli.render import (
+    escape,
     human_things,
-    output_option,
     print_structured,
+    print_table,
     stdout_console,
-    table,
     wants_table,
 )
 from eomirror.errors import ConfigError, Fault, MirrorError
@@ -33,8 +34,8 @@ def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> No
 
 
 @click.command(epilog="Example: eomirror check mirror.yaml -s links[0].lanes=4")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@options.config
+@options.overrides
 @click.option(
     "--schema",
     is_flag=True,
@@ -43,7 +44,7 @@ def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> No
     callback=_print_schema,
     help="Print the JSON Schema of the configuration and exit.",
 )
-@output_option
+@options.output()
 def check(config: str, overrides: tuple[str, ...], output: str | None) -> int:
     """
     Report every fault of CONFIG, without connecting to a cluster.
@@ -119,14 +120,12 @@ def _examples(link: Link) -> dict[str, str]:
 
 
 def _draw(config: Config) -> None:
-    from rich.markup import escape
-
     console = stdout_console()
     clusters = [
         {"cluster": cluster.alias, "brokers": cluster.bootstrap_servers}
         for cluster in config.clusters.values()
     ]
-    console.print(table(["cluster", "brokers"], clusters, words=["brokers"]))
+    print_table(console, clusters, words=["brokers"])
     rows = []
     for link in config.links:
         verdict = _verdict(link)
@@ -140,8 +139,7 @@ def _draw(config: Config) -> None:
                 "header": "on" if link.provenance_header else "off",
             }
         )
-    columns = ["link", "topics", "names", "lanes", "origins", "header"]
-    console.print(table(columns, rows, right=["lanes"], optional=["lanes", "header", "origins"]))
+    print_table(console, rows, right=["lanes"], optional=["lanes", "header", "origins"])
     for link in config.links:
         header = "added" if link.provenance_header else "not needed"
         console.print(f"{escape(link.name)}: provenance header {header}: {escape(link.loops.why)}")

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import (
-    output_option,
-    print_message,
-    print_structured,
-    stdout_console,
-    table,
-    wants_table,
-)
+from eomirror.cli import options
+from eomirror.cli.render import print_message, print_structured, print_table, stdout_console, wants_table
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,12 +61,8 @@ def cluster() -> None:
     metavar="KEY=VALUE",
     help="Broker property; may be repeated.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default=None,
-    help="json or yaml: the running brokers with ports and pids; by default a configuration for these clusters.",
+@options.output(
+    "json or yaml: the running brokers with ports and pids; by default a configuration for these clusters."
 )
 def up(
     names: tuple[str, ...],
@@ -123,7 +113,7 @@ def up(
     short_help="Show local clusters, running or stopped.", epilog="Example: eomirror cluster status -o json"
 )
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@output_option
+@options.output()
 def status(names: tuple[str, ...], output: str | None) -> None:
     """Show the local clusters NAME..., running or stopped; all of them without NAME."""
     from eomirror.localkafka.registry import ClusterRegistry, state_folder
@@ -147,16 +137,14 @@ def status(names: tuple[str, ...], output: str | None) -> None:
         }
         for record in records
     ]
-    stdout_console().print(
-        table(list(rows[0]), rows, whole=("bootstrap.servers", "pids"), optional=("kafka", "pids"))
-    )
+    print_table(stdout_console(), rows, whole=("bootstrap.servers", "pids"), optional=("kafka", "pids"))
 
 
 @cluster.command(epilog="Example: eomirror cluster down --all")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--all", "everything", is_flag=True, help="Stop all local clusters.")
 @click.option("--keep-data", is_flag=True, help="Keep the data for the next `up`.")
-@output_option
+@options.output()
 def down(names: tuple[str, ...], everything: bool, keep_data: bool, output: str | None) -> None:
     """
     Stop clusters and remove their data.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 import click
 
-from eomirror.cli.render import output_option, print_message, print_structured, wants_table
+from eomirror.cli import options
+from eomirror.cli.render import print_message, print_structured, wants_table
 from eomirror.log import LossyStream
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ _WIDTH = 110  # of a report that goes into a file
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat the traffic of an earlier demo.")
 @click.option("--keep", is_flag=True, help="Keep both clusters running afterwards.")
-@output_option
+@options.output()
 def demo(
     kills: int,
     seconds: float,
@@ -74,14 +76,14 @@ def demo(
     from eomirror.localkafka.progress import show_progress
 
     chosen = int(new_token()[:8], 16) if seed is None else seed
-    options = DemoOptions(
+    wanted = DemoOptions(
         seed=chosen, kills=kills, seconds=seconds, rate=rate, partitions=partitions, keep=keep
     )
     before = signal.signal(signal.SIGTERM, _leave)
     try:
         with DemoDisplay() as display:
             display.note(f"seed {chosen}")
-            with Demo(options, display, steps=show_progress) as played:
+            with closing(Demo(wanted, display, steps=show_progress)) as played:
                 report = played.run()
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -6,15 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eomirror.cli.mm2_flow import flow_options, named_flow
-from eomirror.cli.render import (
-    output_option,
-    print_message,
-    print_structured,
-    stdout_console,
-    table,
-    wants_table,
-)
+from eomirror.cli import options
+from eomirror.cli.mm2_flow import named_flow
+from eomirror.cli.render import escape, print_message, print_result, print_table, stdout_console
 
 if TYPE_CHECKING:
     from eomirror.mm2.hand_back import HandBack
@@ -23,22 +17,19 @@ __all__ = ["hand_back"]
 
 
 @click.command("hand-back", epilog="Example: eomirror hand-back mirror.yaml --dry-run")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--link", help="Link to hand back; required if the configuration has several.")
+@options.config
+@options.link("Link to hand back; required if the configuration has several.")
 @click.option("--dry-run", is_flag=True, help="Show MirrorMaker 2's resume offsets, commit nothing.")
-@flow_options
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@output_option
+@options.flow
+@options.overrides
+@options.output()
 def hand_back(
     config: str,
     link: str | None,
     dry_run: bool,
-    mm2_source: str | None,
-    group: str | None,
-    connector: str | None,
-    offsets_topic: str | None,
     overrides: tuple[str, ...],
     output: str | None,
+    **flow_options: str | None,
 ) -> int:
     """
     Hand a link of CONFIG back to MirrorMaker 2, which then resumes at the next record.
@@ -55,21 +46,14 @@ def hand_back(
     from eomirror.mm2.hand_back import hand_back_to_mm2
 
     loaded = load_config(config, overrides=overrides)
-    flow = named_flow(
-        loaded, link, source=mm2_source, group=group, connector=connector, offsets_topic=offsets_topic
-    )
+    flow = named_flow(loaded, link, **flow_options)
     require_reachable(clusters_of(loaded, [loaded.only_link(link)]))
     found = hand_back_to_mm2(loaded, link=link, flow=flow, dry_run=dry_run, on_event=print_message)
-    if wants_table(output):
-        _draw(found)
-    else:
-        print_structured(found.as_dict(), output)
+    print_result(output, found.as_dict(), lambda: _draw(found))
     return 0
 
 
 def _draw(found: HandBack) -> None:
-    from rich.markup import escape
-
     console = stdout_console()
     rows = [
         {
@@ -80,7 +64,7 @@ def _draw(found: HandBack) -> None:
         }
         for each in found.partitions
     ]
-    console.print(table(list(rows[0]), rows, right=("P", "MM2 HAD", "RESUMES AT")))
+    print_table(console, rows, right=("P", "MM2 HAD", "RESUMES AT"))
     if found.committed:
         console.print(
             f"committed to {escape(found.place)}; start MirrorMaker 2. The link does not run until `eomirror adopt`"

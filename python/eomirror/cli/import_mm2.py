@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from eomirror.cli.render import output_option, print_message, print_structured
+from eomirror.cli import options
+from eomirror.cli.render import print_message, print_structured
 from eomirror.errors import UsageError
 
 __all__ = ["import_properties"]
@@ -18,7 +19,7 @@ _REFUSED = 78
 
 @click.command("import", epilog="Example: eomirror import mm2.properties > mirror.yaml")
 @click.argument("properties", type=click.Path(dir_okay=False, path_type=Path))
-@output_option
+@options.output()
 def import_properties(properties: Path, output: str | None) -> int:
     """
     Convert MirrorMaker 2's PROPERTIES to a configuration for `run`, written to stdout as YAML.

@@ -7,57 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eomirror.cli import options
 from eomirror.cli.render import (
+    escape,
     human_count,
     human_seconds,
-    output_option,
     print_message,
-    print_structured,
+    print_result,
+    print_table,
     stdout_console,
     table,
-    wants_table,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.groups import GroupPartition, ImportedGroup, Translation
     from eomirror.groups.offset_queries import FindUnreachable
 
 __all__ = ["offsets"]
-
-_CONFIG = click.argument("config", type=click.Path(dir_okay=False))
-_OVERRIDES = click.option(
-    "-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting."
-)
-
-
-_SOURCE_GONE = click.option(
-    "--source-gone",
-    is_flag=True,
-    help="Read the groups' checkpoints on the target; do not connect to the source.",
-)
-
-
-def _which_groups(*, link: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Returns a decorator with the options that select groups; ``link`` is the help of ``--link``."""
-
-    def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        for option in (
-            output_option,
-            _OVERRIDES,
-            click.option("--link", help=link),
-            _SOURCE_GONE,
-            click.option("--reverse", is_flag=True, help="Translate from the target to the source."),
-            click.option("--groups", metavar="RE", help="Only groups whose whole name matches this pattern."),
-            click.option("--group", help="Only this consumer group."),
-            _CONFIG,
-        ):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 @click.group(epilog="Example: eomirror offsets translate mirror.yaml --group billing")
@@ -69,16 +38,16 @@ def offsets() -> None:
     short_help="Translate one offset, or the offsets of a group.",
     epilog="Example: eomirror offsets translate mirror.yaml --topic orders --partition 0 --offset 1000",
 )
-@_CONFIG
+@options.config
 @click.option("--group", help="Translate all committed offsets of this consumer group.")
 @click.option("--topic", help="One offset: its topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="One offset: its partition.")
 @click.option("--offset", type=click.IntRange(min=0), help="One offset: the next offset to read.")
-@click.option("--reverse", is_flag=True, help="Translate from the target to the source.")
-@_SOURCE_GONE
-@click.option("--link", help="Only this link.")
-@_OVERRIDES
-@output_option
+@options.reverse
+@options.source_gone
+@options.link("Only this link.")
+@options.overrides
+@options.output()
 def translate(
     config: str,
     group: str | None,
@@ -119,10 +88,7 @@ def translate(
         # translating a single offset needs the target only
         away=_away(loaded, sources=group is not None and not (source_gone or reverse)),
     )
-    if wants_table(output):
-        _draw(found)
-    else:
-        print_structured({"offsets": [each.as_dict() for each in found]}, output)
+    print_result(output, {"offsets": [each.as_dict() for each in found]}, lambda: _draw(found))
     return 0 if found and all(each.to_offset is not None for each in found) else 3
 
 
@@ -130,17 +96,8 @@ def translate(
     short_help="Show the offsets of groups on both clusters.",
     epilog="Example: eomirror offsets groups mirror.yaml --groups 'billing.*'",
 )
-@_which_groups(link="Only this link.")
-def groups(
-    config: str,
-    group: str | None,
-    groups: str | None,
-    reverse: bool,
-    source_gone: bool,
-    link: str | None,
-    overrides: tuple[str, ...],
-    output: str | None,
-) -> int:
+@options.groups("Only this link.")
+def groups(config: str, overrides: tuple[str, ...], output: str | None, **choice: Any) -> int:
     """
     Show the offsets of consumer groups on both clusters, and their resume offsets after a failover.
 
@@ -160,20 +117,12 @@ def groups(
     loaded = load_config(config, overrides=overrides)
     found = group_offsets(
         loaded,
-        group=group,
-        groups=groups,
-        link=link,
-        reverse=reverse,
-        source_unavailable=source_gone,
-        away=_away(loaded, sources=not (source_gone or reverse)),
+        **_chosen(loaded, **choice),
         times=True,
         include_deleted=True,
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
-    if wants_table(output):
-        _draw_groups(found)
-    else:
-        print_structured({"groups": [each.as_dict() for each in found]}, output)
+    print_result(output, {"groups": [each.as_dict() for each in found]}, lambda: _draw_groups(found))
     return 0 if found and all(each.to_offset is not None for each in found) else 3
 
 
@@ -182,17 +131,8 @@ def groups(
     short_help="Write translated group offsets to a file.",
     epilog="Example: eomirror offsets export mirror.yaml > offsets.json",
 )
-@_which_groups(link="Link to export; required if the configuration has several.")
-def export_(
-    config: str,
-    group: str | None,
-    groups: str | None,
-    reverse: bool,
-    source_gone: bool,
-    link: str | None,
-    overrides: tuple[str, ...],
-    output: str | None,
-) -> int:
+@options.groups("Link to export; required if the configuration has several.")
+def export_(config: str, overrides: tuple[str, ...], output: str | None, **choice: Any) -> int:
     """
     Write the translated offsets of consumer groups to stdout, as a file for `offsets import`.
 
@@ -208,18 +148,10 @@ def export_(
     loaded = load_config(config, overrides=overrides)
     document, left_out = export_offsets(
         loaded,
-        group=group,
-        groups=groups,
-        link=link,
-        reverse=reverse,
-        source_unavailable=source_gone,
-        away=_away(loaded, sources=not (source_gone or reverse)),
+        **_chosen(loaded, **choice),
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
-    if wants_table(output):
-        _draw_exported(document)
-    else:
-        print_structured(document, output)
+    print_result(output, document, lambda: _draw_exported(document))
     for name, reason in sorted(left_out.items()):
         print_message(f"left out: {name}: {reason}")
     return 0 if document["groups"] and not left_out else 3
@@ -230,12 +162,12 @@ def export_(
     short_help="Commit the offsets of a file for idle groups.",
     epilog="Example: eomirror offsets import mirror.yaml offsets.json --dry-run",
 )
-@_CONFIG
+@options.config
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--group", help="Only this consumer group of the file.")
 @click.option("--dry-run", is_flag=True, help="Check every group, commit nothing.")
-@_OVERRIDES
-@output_option
+@options.overrides
+@options.output()
 def import_(
     config: str,
     file: Path,
@@ -265,15 +197,22 @@ def import_(
             fix="name a JSON file written by `eomirror offsets export CONFIG > FILE`",
         ) from error
     done = import_offsets(load_config(config, overrides=overrides), document, group=group, dry_run=dry_run)
-    if wants_table(output):
-        _draw_imported(done, dry_run=dry_run)
-    else:
-        print_structured({"dry_run": dry_run, "groups": [each.as_dict() for each in done]}, output)
+    print_result(
+        output,
+        {"dry_run": dry_run, "groups": [each.as_dict() for each in done]},
+        lambda: _draw_imported(done, dry_run=dry_run),
+    )
     return 0 if all(each.written for each in done) else 3
 
 
+def _chosen(config: Config, *, reverse: bool, source_gone: bool, **names: str | None) -> dict[str, Any]:
+    """Returns the arguments for which `options.groups` stands."""
+    away = _away(config, sources=not (source_gone or reverse))
+    return {"reverse": reverse, "source_unavailable": source_gone, "away": away, **names}
+
+
 def _away(config: Config, *, sources: bool) -> FindUnreachable:
-    """Make what asks the clusters of links at the same time, before anything is asked of them one after the other."""
+    """Returns a function that finds unreachable clusters of links, all at the same time."""
     from eomirror.errors import UnreachableError
     from eomirror.kafka.reachability import unreachable_clusters
 
@@ -310,8 +249,6 @@ def _draw_exported(document: Mapping[str, Any]) -> None:
 
 
 def _draw_groups(found: list[GroupPartition]) -> None:
-    from rich.markup import escape
-
     from eomirror.log import printable
 
     console = stdout_console()
@@ -362,8 +299,6 @@ def _again(count: int) -> str:
 
 
 def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
-    from rich.markup import escape
-
     from eomirror.log import printable
 
     console = stdout_console()
@@ -379,8 +314,7 @@ def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
         for topic, partition, had, offset in each.offsets
         if each.written
     ]
-    if rows:
-        console.print(table(list(rows[0]), rows, right=("P", "HAD", "OFFSET")))
+    print_table(console, rows, right=("P", "HAD", "OFFSET"))
     for each in done:
         if each.problem:
             console.print(f"[red]refused[/] {escape(printable(f'{each.group}: {each.problem}'))}")
@@ -390,8 +324,6 @@ def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
 
 
 def _draw(found: list[Translation]) -> None:
-    from rich.markup import escape
-
     console = stdout_console()
     if not found:
         console.print("the group has no committed offset in topics of these links")
@@ -410,7 +342,7 @@ def _draw(found: list[Translation]) -> None:
         for each in found
     ]
     right = ("P", "OFFSET", "TO P", "TO OFFSET")
-    console.print(table(list(rows[0]), rows, right=right, whole=("KIND",), optional=("LINK",)))
+    print_table(console, rows, right=right, whole=("KIND",), optional=("LINK",))
     for each in found:
         if each.reason:
             console.print(f"{each.topic}-{each.partition} at {each.offset}: {escape(each.reason)}")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, stdout_console, table, wants_table
+from eomirror.cli import options
+from eomirror.cli.render import escape, print_result, print_table, stdout_console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,11 +21,11 @@ __all__ = ["plan"]
 
 
 @click.command(epilog="Example: eomirror plan mirror.yaml -o json")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@options.config
+@options.links
 @click.option("--settings", is_flag=True, help="Show every setting of topics that would be created.")
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@output_option
+@options.overrides
+@options.output()
 def plan(
     config: str, links: tuple[str, ...], settings: bool, overrides: tuple[str, ...], output: str | None
 ) -> int:
@@ -54,18 +55,19 @@ def plan(
             if len(chosen) == 1:
                 raise
             plans.append((link, error))
-    if wants_table(output):
+    structured = [
+        _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
+        for link, found in plans
+    ]
+
+    def draw() -> None:
         for link, found in plans:
             if isinstance(found, MirrorError):
                 _draw_problem(link, found)
             else:
                 _draw(link, found, settings=settings)
-    else:
-        shown = [
-            _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
-            for link, found in plans
-        ]
-        print_structured({"links": shown}, output)
+
+    print_result(output, {"links": structured}, draw)
     return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
 
 
@@ -96,7 +98,7 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
         "target": {"cluster": link.target, "id": plan_.cluster_ids[1]},
         "first_run": plan_.first_run,
         "topics": dict(sorted(plan_.targets.items())),
-        "changes": [_row(*each) for each in _all_changes(plan_)],
+        "changes": [_row(*each)[0] for each in _all_changes(plan_)],
         "warnings": [
             {"topic": drift.topic, "setting": drift.setting, "wanted": drift.wanted, "found": drift.found}
             for drift in plan_.drifts
@@ -113,62 +115,39 @@ def _all_changes(plan_: Plan) -> Iterator[tuple[str | None, Change]]:
             yield topic, change
 
 
-def _row(source: str | None, change: Change) -> dict[str, Any]:
-    from eomirror.kafka.cluster_metadata import CreateTopic
-    from eomirror.topics.diff import AddPartitions, AlterConfig, Surplus
-
-    if isinstance(change, CreateTopic):
-        return {
-            "action": "create",
-            "source": source,
-            "topic": change.name,
-            "partitions": change.partitions,
-            "replication_factor": change.replication_factor,
-            "configs": dict(sorted(change.configs.items())),
-        }
-    if isinstance(change, AddPartitions):
-        return {
-            "action": "grow",
-            "source": source,
-            "topic": change.name,
-            "before": change.before,
-            "partitions": change.total,
-        }
-    if isinstance(change, AlterConfig):
-        return {
-            "action": "configure",
-            "source": source,
-            "topic": change.name,
-            "before": dict(change.before),
-            "configs": dict(change.values),
-        }
-    if isinstance(change, Surplus):
-        return {
-            "action": "keep",
-            "source": source,
-            "topic": change.name,
-            "partitions": change.partitions,
-            "source_partitions": change.source_partitions,
-        }
-    return {"action": "refuse", "source": source, "reason": change.reason, "fix": change.fix}
-
-
-def _what(change: Change) -> str:
+def _row(source: str | None, change: Change) -> tuple[dict[str, Any], str]:
+    """Returns a change as plain values, and its description."""
     from eomirror.kafka.cluster_metadata import CreateTopic
     from eomirror.topics.diff import AddPartitions, AlterConfig, Surplus
 
     if isinstance(change, CreateTopic):
         copies = "replica" if change.replication_factor == 1 else "replicas"
-        policy = change.configs.get("cleanup.policy", "")
-        parts = [_partitions(change.partitions), f"{change.replication_factor} {copies}", policy]
-        return ", ".join(part for part in parts if part)
-    if isinstance(change, AddPartitions):
-        return f"from {change.before} to {_partitions(change.total)}"
-    if isinstance(change, AlterConfig):
-        return "; ".join(f"{key}: {change.before[key]} -> {value}" for key, value in change.values.items())
-    if isinstance(change, Surplus):
-        return f"{_partitions(change.partitions)}, the source has {change.source_partitions}; the others stay empty"
-    return change.reason
+        parts = [_partitions(change.partitions), f"{change.replication_factor} {copies}"]
+        what = ", ".join(filter(None, (*parts, change.configs.get("cleanup.policy"))))
+        action, more = (
+            "create",
+            {
+                "partitions": change.partitions,
+                "replication_factor": change.replication_factor,
+                "configs": dict(sorted(change.configs.items())),
+            },
+        )
+    elif isinstance(change, AddPartitions):
+        what = f"from {change.before} to {_partitions(change.total)}"
+        action, more = "grow", {"before": change.before, "partitions": change.total}
+    elif isinstance(change, AlterConfig):
+        what = "; ".join(f"{key}: {change.before[key]} -> {value}" for key, value in change.values.items())
+        action, more = "configure", {"before": dict(change.before), "configs": dict(change.values)}
+    elif isinstance(change, Surplus):
+        what = f"{_partitions(change.partitions)}, the source has {change.source_partitions}; the others stay empty"
+        action, more = (
+            "keep",
+            {"partitions": change.partitions, "source_partitions": change.source_partitions},
+        )
+    else:
+        refusal = {"action": "refuse", "source": source, "reason": change.reason, "fix": change.fix}
+        return refusal, change.reason
+    return {"action": action, "source": source, "topic": change.name, **more}, what
 
 
 def _partitions(count: int) -> str:
@@ -176,8 +155,6 @@ def _partitions(count: int) -> str:
 
 
 def _draw_problem(link: Link, error: MirrorError) -> None:
-    from rich.markup import escape
-
     stdout_console().print(f"[bold]{escape(link.name)}[/]: [red]cannot run[/]: {escape(str(error))}")
 
 
@@ -194,8 +171,6 @@ def _settings(plan_: Plan) -> dict[str, list[str]]:
 
 
 def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
-    from rich.markup import escape
-
     console = stdout_console()
     count = len(plan_.targets)
     console.print(
@@ -207,23 +182,21 @@ def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
             "action": row["action"],
             "topic": row.get("topic", source or ""),
             "source": source or "-",
-            "what": _what(change),
+            "what": what,
         }
         for source, change in _all_changes(plan_)
-        for row in [_row(source, change)]
+        for row, what in [_row(source, change)]
     ]
-    if rows:
-        columns = ["action", "topic", "source", "what"]
-        console.print(table(columns, rows, whole=["action"], optional=["source"], words=["what"]))
-        created = _settings(plan_)
-        if settings:
-            for text, topics in created.items():
-                console.print(escape(", ".join(topics)))
-                console.print(escape(text))
-        elif created:
-            console.print("settings of new topics: eomirror plan --settings, or -o json", style="dim")
-    else:
+    print_table(console, rows, whole=["action"], optional=["source"], words=["what"])
+    if not rows:
         console.print("nothing to create or change")
+    created = _settings(plan_)
+    if settings:
+        for text, topics in created.items():
+            console.print(escape(", ".join(topics)))
+            console.print(escape(text))
+    elif created:
+        console.print("settings of new topics: eomirror plan --settings, or -o json", style="dim")
     for drift in plan_.drifts:
         console.print(
             f"[yellow]warning[/]: {escape(drift.topic)} has {drift.setting}={drift.found}, "

@@ -20,11 +20,10 @@ from eomirror.cli.render import (
 )
 from eomirror.link.status import planes_line
 from eomirror.log import logs_json, printable
-from eomirror.screen import LiveFrame
+from eomirror.screen import LiveOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
+    from collections.abc import Mapping, Sequence
 
     from eomirror.driver.snapshot import LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
@@ -36,7 +35,7 @@ _MOST_TOPICS = 20
 _MOST_REASONS = 4
 
 
-class ProgressDisplay:
+class ProgressDisplay(LiveOutput):
     """
     Shows the progress of a run on stderr; stdout is for results.
 
@@ -45,9 +44,8 @@ class ProgressDisplay:
     """
 
     def __init__(self) -> None:
+        super().__init__(line_seconds=_LINES_EVERY_SECONDS)
         self._log = structlog.get_logger(__name__)
-        self._frame = LiveFrame()
-        self._last_line = float("-inf")
 
     def event(self, text: str) -> None:
         """Logs a line; may be called from several threads."""
@@ -55,21 +53,19 @@ class ProgressDisplay:
 
     def update(self, snapshot: Snapshot) -> None:
         """Shows the state of all links."""
-        if self._frame.live:
-            self._frame.draw(_draw(snapshot, rows=self._frame.size[1]))
-        elif snapshot.seconds - self._last_line >= _LINES_EVERY_SECONDS:
-            self._last_line = snapshot.seconds
-            for link in snapshot.links:
-                self._log_progress(link)
+        self._show(
+            lambda: _draw(snapshot, rows=self._frame.size[1]), lambda: self._log_progress(snapshot.links)
+        )
 
-    def _log_progress(self, link: LinkSnapshot) -> None:
-        if logs_json():
-            self._log.info("progress", **_fields(link))
-            return
-        self.event(progress_line(link))
-        for text in (lanes_line(link), groups_line(link)):
-            if text:
-                self.event(f"{link.link}: {text}")
+    def _log_progress(self, links: Sequence[LinkSnapshot]) -> None:
+        for link in links:
+            if logs_json():
+                self._log.info("progress", **_fields(link))
+                continue
+            self.event(progress_line(link))
+            for text in (lanes_line(link), groups_line(link)):
+                if text:
+                    self.event(f"{link.link}: {text}")
 
     def summary(self, report: RunReport) -> None:
         """Writes the outcome of the run to stdout."""
@@ -93,14 +89,7 @@ class ProgressDisplay:
                 console.print(printable(f"  {topic} is stopped: {reason}"), style="red", markup=False)
 
     def __enter__(self) -> Self:
-        if not logs_json():
-            self._frame.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._frame.__exit__(kind, error, trace)
+        return self if logs_json() else super().__enter__()
 
 
 def progress_line(link: LinkSnapshot) -> str:

@@ -9,21 +9,23 @@ import click
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console
 
     from eomirror.cli.fitted_table import FittedTable
 
 __all__ = [
+    "escape",
     "human_bytes",
     "human_count",
     "human_rate",
     "human_seconds",
     "human_things",
-    "output_option",
     "print_message",
+    "print_result",
     "print_structured",
+    "print_table",
     "stdout_console",
     "table",
     "wants_table",
@@ -32,13 +34,12 @@ __all__ = [
 # wider than any line
 _NO_TERMINAL = 100_000
 
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default=None,
-    help="Output format; by default table on a terminal, else json.",
-)
+
+def escape(text: str) -> str:
+    """Returns a text in which a console finds no markup."""
+    from rich.markup import escape as escaped
+
+    return escaped(text)
 
 
 def wants_table(output: str | None) -> bool:
@@ -55,6 +56,14 @@ def print_structured(value: Any, output: str | None) -> None:
         click.echo(yaml.safe_dump(orjson.loads(text), sort_keys=False, allow_unicode=True), nl=False)
         return
     click.echo(text)
+
+
+def print_result(output: str | None, value: Any, draw: Callable[[], None]) -> None:
+    """Writes a result to stdout: draws a table for people, or writes ``value`` for programs."""
+    if wants_table(output):
+        draw()
+    else:
+        print_structured(value, output)
 
 
 def print_message(text: str) -> None:
@@ -88,6 +97,12 @@ def table(
     from eomirror.cli.fitted_table import FittedTable
 
     return FittedTable(columns, rows, right=right, whole=whole, optional=optional, words=words)
+
+
+def print_table(console: Console, rows: Sequence[Mapping[str, Any]], **fitted: Sequence[str]) -> None:
+    """Draws rows under the columns of the first; draws nothing without rows.  ``fitted`` as in `table`."""
+    if rows:
+        console.print(table(list(rows[0]), rows, **fitted))
 
 
 def human_count(number: float | None) -> str:

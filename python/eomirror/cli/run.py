@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, wants_table
+from eomirror.cli import options
+from eomirror.cli.render import print_result
 from eomirror.errors import MirrorError, UsageError
 from eomirror.types import SourcePartition
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
 
 _ADOPT = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_until(text: str | None) -> str | float | None:
@@ -36,12 +35,14 @@ def parse_until(text: str | None) -> str | float | None:
     """
     if text is None or text == "caught-up":
         return text
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    from eomirror.config.values import seconds_of
+
+    seconds = seconds_of(text)
+    if seconds is None:
         raise UsageError(
             f"--until {text}: not a duration", fix="use caught-up, or a duration such as 30s, 5m, 1h"
         )
-    return float(found["number"]) * _UNITS[found["unit"]]
+    return seconds
 
 
 def parse_offsets(option: str, texts: tuple[str, ...]) -> dict[SourcePartition, int]:
@@ -86,14 +87,14 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 @click.command(epilog="Example: eomirror run mirror.yaml --until caught-up")
-@click.argument("config", type=click.Path(dir_okay=False))
+@options.config
 @click.option(
     "--until", metavar="caught-up|DURATION", help="Stop when caught up, or after a duration such as 30s."
 )
-@click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@options.links
 @click.option("--master", help="Spark master: spark://..., k8s://..., yarn.  [default: local]")
-@click.option("--spark-conf", multiple=True, metavar="K=V", help="Spark property; may be repeated.")
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@options.spark_conf
+@options.overrides
 @click.option("--take-over", is_flag=True, help="Take the link over from an owner that still runs.")
 @click.option(
     "--adopt",
@@ -107,7 +108,7 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     help="Start even if target partitions hold records but the link has no position for them; the records are kept, "
     "and mirrored records are appended.",
 )
-@output_option
+@options.output()
 def run(
     config: str,
     until: str | None,
@@ -161,10 +162,7 @@ def run(
             signals.attach(mirror)
             with display:
                 report: Any = mirror.run(until=limit, on_progress=show)
-        if wants_table(output):
-            display.summary(report)
-        else:
-            print_structured(report.as_dict(), output)
+        print_result(output, report.as_dict(), lambda: display.summary(report))
         if report.aborted and signals.stopped_by:
             # a lane did not finish in time and its transaction was aborted: exit like a process killed by the signal
             return 128 + signals.stopped_by[0]

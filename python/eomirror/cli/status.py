@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eomirror.cli import options
 from eomirror.cli.render import (
+    escape,
     human_count,
     human_rate,
     human_seconds,
     human_things,
-    output_option,
     print_structured,
+    print_table,
     stdout_console,
-    table,
     wants_table,
 )
 
@@ -34,11 +35,11 @@ _UNKNOWN = "unknown"
 
 
 @click.command(epilog="Example: eomirror status mirror.yaml --watch")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@options.config
+@options.links
 @click.option("--watch", is_flag=True, help="Redraw every 2 s until interrupted.")
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@output_option
+@options.overrides
+@options.output()
 def status(
     config: str, links: tuple[str, ...], watch: bool, overrides: tuple[str, ...], output: str | None
 ) -> int:
@@ -100,7 +101,7 @@ def status(
                 return int(any(item.state == _UNKNOWN for item in found))
             SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
     finally:
-        frame.__exit__(None, None, None)
+        frame.__exit__()
         for _, reader in readers:
             reader.close()
 
@@ -142,8 +143,6 @@ def _drawn(found: list[LinkStatus], *, columns: int) -> str:
 
 
 def _draw(found: list[LinkStatus], console: Console) -> None:
-    from rich.markup import escape
-
     from eomirror.link.status import planes_line
 
     for item in found:
@@ -156,22 +155,17 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)
         rows = [_row(partition) for partition in item.partitions]
-        if rows:
-            console.print(
-                table(
-                    list(rows[0]),
-                    rows,
-                    right=("P", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"),
-                    optional=("RECORDS", "TARGET", "LANE", "RATE"),
-                )
-            )
+        print_table(
+            console,
+            rows,
+            right=("P", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"),
+            optional=("RECORDS", "TARGET", "LANE", "RATE"),
+        )
         _draw_problems(console, item)
 
 
 def _draw_head(console: Console, item: LinkStatus) -> None:
     """Draws the summary line of a link, its owner, and a problem with reading it."""
-    from rich.markup import escape
-
     console.print(
         f"[bold]{escape(item.link)}[/bold]  {item.state}"
         f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
@@ -196,8 +190,6 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
 
 
 def _draw_problems(console: Console, item: LinkStatus) -> None:
-    from rich.markup import escape
-
     for stop in item.stopped:
         console.print(f"[red]stopped[/red]: {escape(stop['topic'])}: {escape(stop['reason'])}")
         if stop["fix"]:
@@ -217,8 +209,6 @@ def _draw_problems(console: Console, item: LinkStatus) -> None:
 
 
 def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: float) -> None:
-    from rich.markup import escape
-
     from eomirror.clock import SYSTEM_CLOCK
 
     text = f"{human_things(groups.followed, 'group')} followed, {human_things(groups.offsets, 'checkpoint')}"

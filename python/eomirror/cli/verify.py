@@ -7,12 +7,14 @@ import os
 import re
 import signal
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, wants_table
+from eomirror.cli import options
+from eomirror.cli.render import print_result
 from eomirror.cli.run import parse_conf
 from eomirror.cli.verify_transactions import audit_transactions
 from eomirror.errors import UsageError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Config, Link
     from eomirror.spark.context import SparkEngine
+    from eomirror.verify.resume import ResumeFile
     from eomirror.verify.runner import RemoteComparison, Spread, Verifier
     from eomirror.verify.scope import Bound
     from eomirror.verify.verdict import LinkVerdict, Scope
@@ -65,8 +68,8 @@ def parse_since(text: str, *, now_ms: int) -> int:
 
 
 @click.command(epilog="Example: eomirror verify mirror.yaml --topic 'orders.*' -o json")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@options.config
+@options.links
 @click.option(
     "--topic", "topics", metavar="RE", help="Only source topics whose whole name matches this pattern."
 )
@@ -82,7 +85,7 @@ def parse_since(text: str, *, now_ms: int) -> int:
     help="Save the progress in FILE, and resume an earlier comparison with the same FILE.",
 )
 @click.option("--master", help="Compare on Spark: spark://..., k8s://..., yarn, local[N].")
-@click.option("--spark-conf", multiple=True, metavar="K=V", help="Spark property; may be repeated.")
+@options.spark_conf
 @click.option("--follow", is_flag=True, help="Keep comparing newly mirrored records, until a signal.")
 @click.option(
     "--plane",
@@ -96,8 +99,8 @@ def parse_since(text: str, *, now_ms: int) -> int:
 @click.option(
     "--at-rest", is_flag=True, help="With --transactions: no mirror runs, so an open transaction is a fault."
 )
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@output_option
+@options.overrides
+@options.output()
 def verify(
     config: str,
     links: tuple[str, ...],
@@ -130,10 +133,12 @@ def verify(
     offset map of each transaction were committed or aborted together, that the positions form one chain and, with
     --at-rest, that no transaction is open.  Exits 3 if a fault is found.
     """
+    from eomirror.cli.verify_tables import draw_verdicts
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
     from eomirror.kafka.reachability import clusters_of, require_reachable
     from eomirror.verify.origins import with_origins
+    from eomirror.verify.resume import ResumeFile
     from eomirror.verify.scope import Bound
 
     if at_rest and not transactions:
@@ -161,25 +166,20 @@ def verify(
         return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)
     since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
     require_reachable(clusters_of(loaded, chosen))
-    bound = Bound(topics=topics, from_offset=from_offset, since_ms=since_ms)
+    asked = {"topic": topics, "from_offset": from_offset, "since": since}
     run = _Run(
-        loaded,
-        [with_origins(link, loaded.clusters) for link in chosen],
-        bound,
+        config=loaded,
+        links=[with_origins(link, loaded.clusters) for link in chosen],
+        bound=Bound(topics=topics, from_offset=from_offset, since_ms=since_ms),
         show=show,
         native=plane == "auto",
-        resume=resume,
-        options={"topic": topics, "from_offset": from_offset, "since": since},
+        file=None if resume is None else ResumeFile(resume, asked),
         spark=_Spark(loaded, master, parse_conf(spark_conf)),
     )
     with _signals() as caught:
         verdicts = run.follow(caught) if follow else run.once(caught)
-    if wants_table(output):
-        from eomirror.cli.verify_tables import draw_verdicts
-
-        draw_verdicts(verdicts)
-    else:
-        print_structured({"links": [verdict.as_dict() for verdict in verdicts]}, output)
+    result = {"links": [verdict.as_dict() for verdict in verdicts]}
+    print_result(output, result, lambda: draw_verdicts(verdicts))
     # a signal ends --follow with its result, if it has one
     if caught and not (follow and _settled(verdicts)):
         return 128 + caught[0]
@@ -227,30 +227,17 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
     """Comparison of all links of one command call."""
 
-    def __init__(
-        self,
-        config: Config,
-        links: list[Link],
-        bound: Bound,
-        *,
-        show: int,
-        native: bool,
-        resume: Path | None,
-        options: dict[str, Any],
-        spark: _Spark,
-    ) -> None:
-        from eomirror.verify.resume import ResumeFile
-
-        self._config = config
-        self._links = links
-        self._bound = bound
-        self._show = show
-        self._native = native
-        self._spark = spark
-        self._file = None if resume is None else ResumeFile(resume, options)
+    config: Config
+    links: list[Link]
+    bound: Bound
+    show: int
+    native: bool
+    spark: _Spark
+    file: ResumeFile | None
 
     def once(self, caught: list[int]) -> list[LinkVerdict]:
         """Compares up to the positions that are committed at the start."""
@@ -259,12 +246,12 @@ class _Run:
         verdicts = []
         try:
             with VerifyDisplay() as display:
-                for link in self._links:
+                for link in self.links:
                     verifier = self._verifier(link, display)
                     try:
                         verdicts.append(
                             verifier.run(
-                                bound=self._bound,
+                                bound=self.bound,
                                 progress=display.update,
                                 stopped=lambda: bool(caught),
                                 spread=self._spread(link, verifier, display),
@@ -273,12 +260,12 @@ class _Run:
                     finally:
                         verifier.close()
         finally:
-            self._spark.close()
-            if self._file is not None:
-                self._file.save()
-        if self._bound.topics and not any(verdict.partitions or verdict.waiting for verdict in verdicts):
+            self.spark.close()
+            if self.file is not None:
+                self.file.save()
+        if self.bound.topics and not any(verdict.partitions or verdict.waiting for verdict in verdicts):
             raise UsageError(
-                f"--topic {self._bound.topics}: {', '.join(link.name for link in self._links)} mirrors no such topic",
+                f"--topic {self.bound.topics}: {', '.join(link.name for link in self.links)} mirrors no such topic",
                 fix="name a source topic that the link mirrors, or use a pattern such as orders.*",
             )
         return verdicts
@@ -293,11 +280,11 @@ class _Run:
         reported: set[tuple[str, str, int]] = set()
         try:
             with VerifyDisplay() as display:
-                verifiers += [self._verifier(link, display) for link in self._links]
+                verifiers += [self._verifier(link, display) for link in self.links]
                 while not caught:
                     verdicts = [
                         verifier.run(
-                            bound=self._bound,
+                            bound=self.bound,
                             progress=display.update,
                             stopped=lambda: bool(caught),
                             follows=True,
@@ -315,23 +302,23 @@ class _Run:
 
     def _spread(self, link: Link, verifier: Verifier, display: VerifyDisplay) -> Spread | None:
         """Returns a function that chooses Spark if it was requested or is worth its start; None for one process."""
-        if self._file is not None:
+        if self.file is not None:
             return None
 
         def spread(scopes: Sequence[Scope]) -> RemoteComparison | None:
-            if not self._spark.wanted(scopes):
+            if not self.spark.wanted(scopes):
                 return None
             from eomirror.spark.verify import SparkComparison
             from eomirror.verify.partition import MOST_KEYS
 
-            clusters = self._config.clusters
+            clusters = self.config.clusters
             comparison = SparkComparison(
-                self._spark.context(),
+                self.spark.context(),
                 link,
                 clusters[link.source],
                 clusters[link.target],
                 verifier.ids,
-                show=self._show,
+                show=self.show,
                 most_keys=MOST_KEYS,
                 native=not verifier.reason,
             )
@@ -343,29 +330,29 @@ class _Run:
     def _verifier(self, link: Link, display: VerifyDisplay) -> Verifier:
         from eomirror.verify.runner import Verifier
 
-        clusters = self._config.clusters
+        clusters = self.config.clusters
         verifier = Verifier(
-            link, clusters[link.source], clusters[link.target], show=self._show, native=self._native
+            link, clusters[link.source], clusters[link.target], show=self.show, native=self.native
         )
-        if self._file is not None:
-            verifier.resume = self._file.link(link.name, verifier.ids)
+        if self.file is not None:
+            verifier.resume = self.file.link(link.name, verifier.ids)
         if verifier.plane == "client":
             display.message(f"{link.name}: reading through librdkafka, which is slower: {verifier.reason}")
         return verifier
 
 
+@dataclass
 class _Spark:
     """SparkContext of this command, started on first use."""
 
-    def __init__(self, config: Config, master: str | None, given: Mapping[str, str]) -> None:
-        self._config = config
-        self._master = master
-        self._given = given
-        self._engine: SparkEngine | None = None
+    config: Config
+    master: str | None
+    given: Mapping[str, str]
+    _engine: SparkEngine | None = None
 
     def wanted(self, scopes: Sequence[Scope]) -> bool:
         """Returns True if Spark is to compare these partitions."""
-        if self._master or "spark.master" in self._given or self._engine is not None:
+        if self.master or "spark.master" in self.given or self._engine is not None:
             return True
         offsets = sum(one.source.tail - one.source.start for one in scopes)
         worth = len(scopes) >= _SPARK_PARTITIONS and offsets >= _SPARK_OFFSETS
@@ -384,10 +371,10 @@ class _Spark:
 
             settings = engine_settings(
                 # a comparison uses a core all the time, unlike a lane: not more tasks than cores
-                master=self._master
-                or (None if "spark.master" in {**self._config.spark, **self._given} else "local[*]"),
-                configured=self._config.spark,
-                given=self._given,
+                master=self.master
+                or (None if "spark.master" in {**self.config.spark, **self.given} else "local[*]"),
+                configured=self.config.spark,
+                given=self.given,
                 version=__version__,
             )
             self._engine = open_engine(None, settings, lanes=1)

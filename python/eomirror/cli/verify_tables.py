@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.text import Text
 
-from eomirror.cli.render import human_count, print_message, stdout_console, table
-from eomirror.clock import SYSTEM_CLOCK, Deadline
+from eomirror.cli.render import escape, human_count, print_message, print_table, stdout_console
 from eomirror.log import printable
-from eomirror.screen import LiveFrame
+from eomirror.screen import LiveOutput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from rich.console import Console
 
@@ -29,44 +26,24 @@ _PERCENT = 100.0
 _COLOURS = {"differs": "red", "equal": "green", "not compared": "yellow"}
 
 
-class VerifyDisplay:
-    """
-    Shows progress on stderr: on a terminal one line redrawn in place, elsewhere a line every 10 s.
+class VerifyDisplay(LiveOutput):
+    """Shows progress on stderr: on a terminal one line redrawn in place, elsewhere a line every 10 s."""
 
-    Args:
-        clock_seconds: Interval of lines without a terminal, in seconds.
-    """
-
-    def __init__(self, clock_seconds: float = _LINES_EVERY_SECONDS) -> None:
-        self._frame = LiveFrame()
-        self._every = clock_seconds
-        self._due = Deadline(clock_seconds, SYSTEM_CLOCK)
+    def __init__(self) -> None:
+        super().__init__(draw_seconds=_REDRAWN_EVERY_SECONDS, line_seconds=_LINES_EVERY_SECONDS)
+        # a comparison that takes less time writes no line
+        self._shown = self._clock.monotonic()
 
     def message(self, text: str) -> None:
         """Writes a line that stays on the screen; never cut, so that a log file can be searched."""
         print_message(text)
 
     def update(self, one: Scope, counts: PartitionCounts) -> None:
-        """Show where the comparison of a partition stands."""
-        if not self._due.passed:
-            return
-        self._due = Deadline(_REDRAWN_EVERY_SECONDS if self._frame.live else self._every, SYSTEM_CLOCK)
-        text = _line(one, counts)
-        if self._frame.live:
-            self._frame.draw(Text(printable(text), no_wrap=True, overflow="ellipsis"))
-        else:
-            self.message(text)
-
-    def __enter__(self) -> Self:
-        self._frame.__enter__()
-        if self._frame.live:
-            self._due = Deadline(0.0, SYSTEM_CLOCK)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._frame.__exit__(kind, error, trace)
+        """Shows the progress of a partition's comparison."""
+        self._show(
+            lambda: Text(printable(_line(one, counts)), no_wrap=True, overflow="ellipsis"),
+            lambda: self.message(_line(one, counts)),
+        )
 
 
 def _line(one: Scope, counts: PartitionCounts) -> str:
@@ -86,11 +63,13 @@ def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
         rest = "" if verdict.whole else "  [yellow]not all of it was compared[/yellow]"
         console.print(f"[bold]{escape(verdict.link)}[/bold]  [{colour}]{verdict.word}[/{colour}]{rest}")
         rows = [_row(partition) for partition in verdict.partitions]
-        if rows:
-            right = tuple(name for name in rows[0] if name not in {"TOPIC", "TARGET", "DIFFER", "VERDICT"})
-            console.print(
-                table(list(rows[0]), rows, right=right, optional=("FROM", "TARGET"), words=("DIFFER",))
-            )
+        print_table(
+            console,
+            rows,
+            right=("P", "FROM", "EQUAL", "LAG"),
+            optional=("FROM", "TARGET"),
+            words=("DIFFER",),
+        )
         for topic in verdict.waiting:
             console.print(f"not mirrored yet: {escape(topic)}")
         for partition in verdict.partitions:

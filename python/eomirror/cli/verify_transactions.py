@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from eomirror.cli.render import (
+    escape,
     human_bytes,
     human_count,
     print_message,
-    print_structured,
+    print_result,
+    print_table,
     stdout_console,
-    table,
-    wants_table,
 )
 
 if TYPE_CHECKING:
@@ -47,10 +47,7 @@ def audit_transactions(config: Config, links: Sequence[Link], *, at_rest: bool, 
         MirrorError: A target cannot be reached, or not with the native client.
     """
     audits = [_audit(config, link, at_rest=at_rest) for link in links]
-    if wants_table(output):
-        _draw(audits)
-    else:
-        print_structured({"links": [audit.to_json() for audit in audits]}, output)
+    print_result(output, {"links": [audit.to_json() for audit in audits]}, lambda: _draw(audits))
     return 0 if all(audit.clean for audit in audits) else 3
 
 
@@ -80,20 +77,17 @@ def _audit(config: Config, link: Link, *, at_rest: bool) -> TransactionAudit:
 
 
 def _draw(audits: Sequence[TransactionAudit]) -> None:
-    from rich.markup import escape
-
     console = stdout_console()
     for audit in audits:
         colour, word = ("green", "clean") if audit.clean else ("red", "not clean")
         extent = "complete" if audit.complete else "not all of it proven"
         console.print(f"[bold]{escape(audit.link)}[/bold]  [{colour}]{word}[/{colour}]  {extent}")
         row = _row(audit)
-        console.print(table(list(row), [row], right=tuple(row)))
+        print_table(console, [row], right=tuple(row))
         for line in _remarks(audit):
             console.print(escape(line))
-        if audit.counts:
-            counts = [{"FAULT": fault, "COUNT": human_count(count)} for fault, count in audit.counts.items()]
-            console.print(table(["FAULT", "COUNT"], counts, right=("COUNT",)))
+        counts = [{"FAULT": fault, "COUNT": human_count(count)} for fault, count in audit.counts.items()]
+        print_table(console, counts, right=("COUNT",))
         for finding in audit.findings[:_MOST_SHOWN]:
             console.print(f"[red]{escape(str(finding))}[/red]")
         left = sum(audit.counts.values()) - _MOST_SHOWN
