@@ -28,11 +28,7 @@ class CopierSpec:
     Clusters, topics and files of a copier.
 
     Attributes:
-        source: Client properties of the source.
-        target: Client properties of the target.
-        topic: Source topic.
         target_topic: Target topic, with as many partitions.
-        partitions: How many.
         positions: File of the committed positions.
         every: Seconds between two commits of positions.
     """

@@ -28,11 +28,7 @@ def judge(
     Read source and copies again with read_committed consumers and compare, one partition after the other.
 
     Args:
-        source: Properties of the source cluster.
-        target: Properties of the target cluster.
-        topic: On the source.
         copies: By topic on the target, the watcher that read along.
-        partitions: Of all of them.
         on_partition: Told how many partitions are done.
 
     Returns:

@@ -26,7 +26,7 @@ from eomirror.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from eomirror.demo.traffic import Transaction
+    from eomirror.demo.traffic import Record, Transaction
 
 __all__ = [
     "AtLeastOnceCopier",
@@ -65,8 +65,6 @@ class ReadRecord:
     A record as a consumer got it.
 
     Attributes:
-        partition: Where it lies.
-        offset: Offset of the record in that partition.
         key: None for null.
         value: None for a tombstone.
         headers: In order, repeated ones included.
@@ -90,10 +88,6 @@ def create_topic(
     Create a topic.
 
     Args:
-        properties: Of the cluster.
-        name: Of the topic.
-        partitions: How many.
-        replicas: Of each.
         configs: Topic configurations, with ``_`` for each dot.
 
     Raises:
@@ -173,14 +167,18 @@ class Offsets:
         return self.ends(topic, partitions, committed=True)
 
 
+def _produce(producer: Producer, topic: str, record: Record | ReadRecord, **more: Any) -> None:
+    headers = list(record.headers)
+    producer.produce(
+        topic, record.value, record.key, record.partition, timestamp=record.timestamp, headers=headers, **more
+    )
+
+
 class TrafficProducer:
     """
     An application that writes in transactions.
 
     Args:
-        properties: Of the cluster.
-        topic: Where to write.
-        transactional_id: Of the application.
         seconds: That a transaction may take.
     """
 
@@ -216,14 +214,7 @@ class TrafficProducer:
         try:
             self._producer.begin_transaction()
             for record in transaction.records:
-                self._producer.produce(
-                    self._topic,
-                    record.value,
-                    record.key,
-                    record.partition,
-                    timestamp=record.timestamp,
-                    headers=list(record.headers),
-                )
+                _produce(self._producer, self._topic, record)
             if transaction.commit:
                 self._producer.commit_transaction(self._seconds)
             else:
@@ -242,8 +233,6 @@ class CommittedReader:
     A read_committed consumer of all partitions of a topic, from given offsets on.
 
     Args:
-        properties: Of the cluster.
-        topic: What to read.
         start: First offset by partition.
     """
 
@@ -315,11 +304,7 @@ def read_partition(
     Every committed record of one partition from its beginning up to an offset.
 
     Args:
-        properties: Of the cluster.
-        topic: What to read.
-        partition: Its number.
         end: Where to stop, as `Offsets.ends` told; markers before it count.
-        seconds: How long it may take.
 
     Raises:
         ClusterError: The end was not reached in time.
@@ -349,9 +334,6 @@ class AtLeastOnceCopier:
     position and copies what came after it again.  It exists to be compared with; nothing but the demo uses it.
 
     Args:
-        source: Properties of the source cluster.
-        target: Properties of the target cluster.
-        topic: What to copy.
         target_topic: Where to; it has as many partitions.
         positions: Next offset by partition.
     """
@@ -411,15 +393,7 @@ class AtLeastOnceCopier:
     def _produce(self, record: ReadRecord) -> None:
         while True:
             try:
-                self._producer.produce(
-                    self._target_topic,
-                    record.value,
-                    record.key,
-                    record.partition,
-                    timestamp=record.timestamp,
-                    headers=list(record.headers),
-                    on_delivery=self._delivered,
-                )
+                _produce(self._producer, self._target_topic, record, on_delivery=self._delivered)
             except BufferError:
                 self._producer.poll(_POLL_SECONDS)
             else:

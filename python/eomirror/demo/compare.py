@@ -19,9 +19,9 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from eomirror.demo.traffic import Stamp
 from eomirror.records.names import HOPS_HEADER
@@ -29,8 +29,9 @@ from eomirror.records.names import HOPS_HEADER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from eomirror.demo.clients import ReadRecord
+
 __all__ = [
-    "Comparable",
     "Comparison",
     "Difference",
     "History",
@@ -42,38 +43,6 @@ __all__ = [
 _MOST_DETAILS = 20
 
 
-class Comparable(Protocol):
-    """A record that was read; see `eomirror.demo.clients.ReadRecord`."""
-
-    @property
-    def partition(self) -> int:
-        """Returns the partition and offset of the record."""
-
-    @property
-    def offset(self) -> int:
-        """Returns the partition and offset of the copy."""
-
-    @property
-    def key(self) -> bytes | None:
-        """None for null."""
-
-    @property
-    def value(self) -> bytes | None:
-        """None for a tombstone."""
-
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """In order, repeated ones included."""
-
-    @property
-    def timestamp_type(self) -> int:
-        """CreateTime or LogAppendTime."""
-
-    @property
-    def timestamp(self) -> int:
-        """Milliseconds since the epoch."""
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """
@@ -81,7 +50,6 @@ class Difference:
 
     Attributes:
         kind: One of the words above.
-        partition: Where.
         source_offset: Of the record on the source; None if it is not there.
         target_offset: Of the record on the target; None if it is not there.
         what: Names of the parts that differ, for an altered record.
@@ -96,19 +64,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """
-    The counts, and the first differences.
-
-    Attributes:
-        source: Records on the source.
-        target: Records on the target.
-        missing: See the module.
-        duplicate: Records that appear more than once, counted in the same way.
-        reordered: Records behind a later one of their partition.
-        altered: Records with another key, value, header or timestamp.
-        foreign: Records that the source does not have.
-        differences: The first twenty.
-    """
+    """The counts, and the first differences."""
 
     source: int = 0
     target: int = 0
@@ -134,27 +90,18 @@ class Comparison:
         return f"{counts}, {self.foreign:,} foreign" if self.foreign else counts
 
     def plus(self, other: Comparison) -> Comparison:
-        """Of both."""
-        return Comparison(
-            source=self.source + other.source,
-            target=self.target + other.target,
-            missing=self.missing + other.missing,
-            duplicate=self.duplicate + other.duplicate,
-            reordered=self.reordered + other.reordered,
-            altered=self.altered + other.altered,
-            foreign=self.foreign + other.foreign,
-            differences=(*self.differences, *other.differences)[:_MOST_DETAILS],
-        )
+        """Returns the sum of both."""
+        total = Comparison(**_sums(self, other))
+        return replace(total, differences=total.differences[:_MOST_DETAILS])
 
 
 def compare_partition(
-    partition: int, source: Sequence[Comparable], target: Sequence[Comparable]
+    partition: int, source: Sequence[ReadRecord], target: Sequence[ReadRecord]
 ) -> Comparison:
     """
     Compare one partition of the source with the same partition of the target.
 
     Args:
-        partition: Its number.
         source: Its committed records, in the order of their offsets.
         target: All records of the copy, in the same form.
     """
@@ -188,18 +135,11 @@ def compare_partition(
     ]
     counts = Counter(difference.kind for difference in found)
     return Comparison(
-        source=len(source),
-        target=len(target),
-        missing=counts["missing"],
-        duplicate=counts["duplicate"],
-        reordered=counts["reordered"],
-        altered=counts["altered"],
-        foreign=counts["foreign"],
-        differences=tuple(found[:_MOST_DETAILS]),
+        source=len(source), target=len(target), differences=tuple(found[:_MOST_DETAILS]), **counts
     )
 
 
-def fingerprint(record: Comparable) -> int:
+def fingerprint(record: ReadRecord) -> int:
     """64 bits over everything in a record but its place and the mirror's provenance header."""
     state = blake2b(digest_size=8)
     state.update(struct.pack(">Bq", record.timestamp_type, record.timestamp))
@@ -218,9 +158,8 @@ class Revision:
     Compares the records that a reader saw with the final log.
 
     Attributes:
-        seen: Records that the reader saw.
-        retracted: Of these, gone.
-        changed: Of these, with other content at the same offset.
+        retracted: Records that the reader saw, and that are gone.
+        changed: Records that the reader saw, with other content at the same offset.
         inserted: Records that appeared behind the reader, where it had already read.
     """
 
@@ -235,13 +174,8 @@ class Revision:
         return not (self.retracted or self.changed or self.inserted)
 
     def plus(self, other: Revision) -> Revision:
-        """Of both."""
-        return Revision(
-            seen=self.seen + other.seen,
-            retracted=self.retracted + other.retracted,
-            changed=self.changed + other.changed,
-            inserted=self.inserted + other.inserted,
-        )
+        """Returns the sum of both."""
+        return Revision(**_sums(self, other))
 
 
 @dataclass(slots=True)
@@ -251,12 +185,12 @@ class History:
     offsets: array[int] = field(default_factory=lambda: array("Q"))
     fingerprints: array[int] = field(default_factory=lambda: array("Q"))
 
-    def see(self, record: Comparable) -> None:
+    def see(self, record: ReadRecord) -> None:
         """The reader was shown this record."""
         self.offsets.append(record.offset)
         self.fingerprints.append(fingerprint(record))
 
-    def revised(self, final: Iterable[Comparable]) -> Revision:
+    def revised(self, final: Iterable[ReadRecord]) -> Revision:
         """Compare with all records that lie there in the end."""
         if not self.offsets:
             return Revision()
@@ -277,7 +211,11 @@ class History:
         )
 
 
-def _identities(records: Sequence[Comparable]) -> list[tuple[int, ...]]:
+def _sums(one: Comparison | Revision, other: Comparison | Revision) -> dict[str, Any]:
+    return {each.name: getattr(one, each.name) + getattr(other, each.name) for each in fields(one)}
+
+
+def _identities(records: Sequence[ReadRecord]) -> list[tuple[int, ...]]:
     identities: list[tuple[int, ...]] = []
     occurrences: Counter[int] = Counter()
     for record in records:
@@ -291,11 +229,11 @@ def _identities(records: Sequence[Comparable]) -> list[tuple[int, ...]]:
     return identities
 
 
-def _headers(record: Comparable) -> list[tuple[str, bytes | None]]:
+def _headers(record: ReadRecord) -> list[tuple[str, bytes | None]]:
     return [header for header in record.headers if header[0] != HOPS_HEADER]
 
 
-def _parts_that_differ(original: Comparable, copy: Comparable) -> tuple[str, ...]:
+def _parts_that_differ(original: ReadRecord, copy: ReadRecord) -> tuple[str, ...]:
     pairs = {
         "key": (original.key, copy.key),
         "value": (original.value, copy.value),

@@ -43,10 +43,8 @@ class ProcessTree:
     One run of a program, and everything that it starts.
 
     Args:
-        command: What to run.
         log: File that takes its output, after what earlier runs wrote.
         environment: Variables besides our own.
-        clock: Where time comes from.
     """
 
     def __init__(
@@ -150,12 +148,13 @@ class ProcessTree:
             code = self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise MirrorError(
-                f"the mirror has not ended after {seconds:.0f} s:\n{self.last_lines()}",
-                fix=f"read {self.log}",
-            ) from None
+            raise self.failed(f"the mirror has not ended after {seconds:.0f} s") from None
         self.kill()
         return code
+
+    def failed(self, problem: str) -> MirrorError:
+        """Returns an error with the end of the log."""
+        return MirrorError(f"{problem}:\n{self.last_lines()}", fix=f"read {self.log}")
 
     def last_lines(self) -> str:
         """The end of the log."""

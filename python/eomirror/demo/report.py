@@ -25,7 +25,6 @@ class Kill:
 
     Attributes:
         at: Seconds since the traffic began.
-        processes: How many were killed.
         open_partitions: Partitions of the target in which a transaction was open, before and after the kill.
         held_back: Seconds from the kill until read_committed readers saw something new.
         recovery: Seconds from the restart until then: the next committed transaction.
@@ -62,12 +61,9 @@ class Copy:
     One copy of the topic and its judgement.
 
     Attributes:
-        topic: On the target.
-        comparison: With the source, after the end.
         revision: What a concurrent read_committed reader saw, compared with what lies there after the end.
         broken: Records whose own checksum did not fit when that reader saw them.
         latency: Of records that no outage touched.
-        latency_all: Of all records.
     """
 
     topic: str
@@ -90,20 +86,12 @@ class DemoReport:
 
     Attributes:
         seed: Repeats the traffic and the moments of the kills.
-        partitions: Of the topic.
-        seconds: How long the traffic ran.
         produced: Records that the producer knows to be committed.
-        source_transactions: Transactions in which they were written.
         aborted: Records in transactions aborted on purpose.
-        aborted_transactions: Those transactions.
         transactions: Transactions that the mirror committed, counted from its position records.
         throughput: Records per second, mean over the time that the mirror was up.
         peak: Records in the best second: catching up after a kill.
-        kills: Of the mirror, each in an open transaction.
-        exactly_once: The mirror's copy.
         at_least_once: The other copier's, which was killed at the same moments.
-        phases: What was done, and how many seconds it took.
-        folder: Logs, the configuration and this report.
     """
 
     seed: int
@@ -170,7 +158,6 @@ def latency_outside(
     Args:
         outages: A record is touched when the time from its sending to its arrival overlaps one.
         sent: When each record was sent, in microseconds.
-        arrived: When it arrived.
     """
     steady: list[float] = []
     everything: list[float] = []
@@ -238,33 +225,25 @@ _COUNTS = frozenset({"missing", "duplicate", "reordered", "altered", "foreign", 
 
 
 def _facts(report: DemoReport) -> list[tuple[str, str]]:
+    produced = (
+        f"{report.produced:,} records in {report.source_transactions:,} transactions over "
+        f"{report.partitions} partitions, {report.seconds:.0f} s"
+    )
+    aborted = f"{report.aborted:,} records in {report.aborted_transactions:,} transactions, on purpose"
+    mirrored = (
+        f"{report.exactly_once.comparison.target:,} records in {report.transactions:,} transactions "
+        "(counted from position records)"
+    )
+    recovery = (
+        f"p50 {report.recovery_p50:.1f} s, max {report.recovery_max:.1f} s from restart to the next "
+        "committed transaction"
+    )
     return [
-        (
-            "produced",
-            (
-                f"{report.produced:,} records in {report.source_transactions:,} transactions over "
-                f"{report.partitions} partitions, {report.seconds:.0f} s"
-            ),
-        ),
-        (
-            "aborted",
-            f"{report.aborted:,} records in {report.aborted_transactions:,} transactions, on purpose",
-        ),
-        (
-            "mirrored",
-            (
-                f"{report.exactly_once.comparison.target:,} records in {report.transactions:,} transactions "
-                "(counted from position records)"
-            ),
-        ),
+        ("produced", produced),
+        ("aborted", aborted),
+        ("mirrored", mirrored),
         ("throughput", f"{report.throughput:,.0f} records/s, {report.peak:,} in the best second"),
-        (
-            "recovery",
-            (
-                f"p50 {report.recovery_p50:.1f} s, max {report.recovery_max:.1f} s from restart to the next "
-                "committed transaction"
-            ),
-        ),
+        ("recovery", recovery),
         ("seed", f"{report.seed} (repeat with --seed {report.seed})"),
         ("folder", report.folder),
     ]

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 import yaml
@@ -39,7 +39,6 @@ from eomirror.records.names import LinkNames
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     import psutil
 
@@ -70,10 +69,7 @@ class DemoOptions:
 
     Attributes:
         seed: Of the traffic and of the moments of the kills.
-        kills: How many kills in open transactions.
         seconds: How long the traffic runs at least.
-        rate: Records per second.
-        partitions: Of the topic.
         keep: Leave clusters and folder behind.
     """
 
@@ -103,8 +99,6 @@ class Demo:
     One demo; `close` ends everything that it started.
 
     Args:
-        options: What to show.
-        listener: Who is told how it goes.
         steps: Opens a display for jars and brokers while clusters start.
     """
 
@@ -129,14 +123,6 @@ class Demo:
         self._phases: list[tuple[str, float]] = []
         self._phase_began = clock.monotonic()
         self._finished = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def run(self) -> DemoReport:
         """
@@ -390,9 +376,7 @@ class Demo:
     @staticmethod
     def _expect_0(code: int, who: str, tree: ProcessTree) -> None:
         if code:
-            raise MirrorError(
-                f"{who} ended with exit code {code}:\n{tree.last_lines()}", fix=f"read {tree.log}"
-            )
+            raise tree.failed(f"{who} ended with exit code {code}")
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -400,37 +384,28 @@ class Demo:
         for worker in self._workers:
             worker.check()
         if mirror is not None and (code := mirror.exit_code) is not None:
-            raise MirrorError(
-                f"the mirror ended without a kill, with exit code {code}:\n{mirror.last_lines()}",
-                fix=f"read {mirror.log}",
-            )
+            raise mirror.failed(f"the mirror ended without a kill, with exit code {code}")
         self._show()
 
     def _check_copier(self, copier: ProcessTree) -> None:
         """A comparison with a copier that was already dead would be unfair."""
         if (code := copier.exit_code) is not None:
-            raise MirrorError(
-                f"the at-least-once copier ended without a kill, with exit code {code}:\n{copier.last_lines()}",
-                fix=f"read {copier.log}",
-            )
+            raise copier.failed(f"the at-least-once copier ended without a kill, with exit code {code}")
 
-    def _pass_time(self, seconds: float, mirror: ProcessTree | None = None) -> None:
+    def _pass_time(
+        self, seconds: float, mirror: ProcessTree | None = None, ended: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Waits for so long at most, until ``ended`` returns True; raises a failure of the mirror or a thread."""
         deadline = Deadline(seconds, self._clock)
-        while not deadline.passed:
+        while not (deadline.passed or ended()):
             self._check(mirror)
             self._clock.sleep(min(_LOOK_SECONDS, deadline.remaining()))
 
     def _await_news(self, mirror: ProcessTree, watcher: TopicWatcher, after: float) -> float:
-        """When readers saw the first record after that moment."""
-        deadline = Deadline(_START_SECONDS, self._clock)
-        while (back := watcher.first_arrival(after)) is None:
-            if deadline.passed:
-                raise MirrorError(
-                    f"nothing reached {MIRRORED} for {_START_SECONDS:.0f} s after a start:\n{mirror.last_lines()}",
-                    fix=f"read {mirror.log}",
-                )
-            self._check(mirror)
-            self._clock.sleep(_LOOK_SECONDS)
+        """Returns when readers saw the first record after that moment."""
+        self._pass_time(_START_SECONDS, mirror, lambda: watcher.first_arrival(after) is not None)
+        if (back := watcher.first_arrival(after)) is None:
+            raise mirror.failed(f"nothing reached {MIRRORED} for {_START_SECONDS:.0f} s after a start")
         return back
 
     def _await_fresh(
@@ -462,13 +437,10 @@ class Demo:
             calm = 0 if moved or watcher.records < records else calm + 1
 
     def _await_end(self, watcher: TopicWatcher) -> None:
-        """Until the watching reader has read everything that is committed."""
+        """Waits until the watching reader has read everything that is committed."""
         west = self.clusters[1].client_properties
         ends = Offsets(west).settled_ends(MIRRORED, self.options.partitions)
-        deadline = Deadline(_DRAIN_SECONDS, self._clock)
-        while not deadline.passed and not watcher.has_reached(ends):
-            self._check(None)
-            self._clock.sleep(_LOOK_SECONDS)
+        self._pass_time(_DRAIN_SECONDS, ended=lambda: watcher.has_reached(ends))
 
     # -- telling ---------------------------------------------------------------------------------
 

@@ -49,7 +49,6 @@ class Stamp:
     Stamp of a record: its origin and number.
 
     Attributes:
-        partition: Where it was written.
         sequence: How many committed records of its partition come before it.
         sent_us: Monotonic clock of the machine when it was sent, in microseconds.
         checksum: CRC-32 of key and value, null told from empty.
@@ -98,9 +97,7 @@ class Ledger:
 
     Attributes:
         sequences: Committed records per partition; the next record's sequence.
-        transactions: Committed transactions.
         aborted_records: Records in transactions that were aborted on purpose.
-        aborted_transactions: Those transactions.
     """
 
     sequences: list[int]
@@ -131,8 +128,6 @@ class TrafficPlan:
 
     Attributes:
         seed: Everything but times follows from it.
-        partitions: Of the topic.
-        per_transaction: Records in each.
         abort_every: One in so many is aborted; 0 for none.
     """
 

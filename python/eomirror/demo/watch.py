@@ -63,9 +63,6 @@ class Traffic(_Worker):
     Steady transactional traffic.
 
     Args:
-        properties: Of the source cluster.
-        topic: Where to write.
-        plan: What to write.
         rate: Records per second, aborted ones included; 0 for as fast as it goes.
     """
 
@@ -105,30 +102,58 @@ class Traffic(_Worker):
             self.asked.wait(max(0.0, due - self._clock.monotonic()))
 
 
-class TopicWatcher(_Worker):
+class _Reader(_Worker):
     """
-    A read_committed reader that remembers everything it was ever shown, and when.
+    Reads all committed records of a topic, which need not exist yet, from its beginning.
 
     Args:
-        properties: Of the target cluster.
-        topic: What to watch; it need not exist yet.
-        partitions: How many it will have.
+        partitions: Number of partitions to wait for and to read; 0 for all that the topic has.
     """
+
+    def __init__(
+        self, properties: Mapping[str, str], topic: str, partitions: int, *, verb: str, clock: Clock
+    ) -> None:
+        super().__init__(f"{verb} {topic}", clock)
+        self._properties = dict(properties)
+        self._topic = topic
+        self._partitions = partitions
+        self._ended: Mapping[int, int] = {}
+
+    def _work(self) -> None:
+        offsets = Offsets(self._properties)
+        while (count := offsets.partitions(self._topic)) < max(1, self._partitions):
+            if self.asked.wait(_LOOK_SECONDS):
+                return
+        reader = CommittedReader(
+            self._properties, self._topic, dict.fromkeys(range(self._partitions or count), 0)
+        )
+        self._ended = reader.ended
+        try:
+            while not self.asked.is_set():
+                records = reader.poll(_POLL_SECONDS)
+                now = int(self._clock.monotonic() * _US)
+                for record in records:
+                    self._see(record, now)
+        finally:
+            reader.close()
+
+    def _see(self, record: ReadRecord, now: int) -> None:
+        raise NotImplementedError
+
+
+class TopicWatcher(_Reader):
+    """A read_committed reader that remembers everything it was ever shown, and when."""
 
     def __init__(
         self, properties: Mapping[str, str], topic: str, partitions: int, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        super().__init__(f"watch {topic}", clock)
-        self._properties = dict(properties)
-        self._topic = topic
-        self._partitions = partitions
+        super().__init__(properties, topic, partitions, verb="watch", clock=clock)
         self.histories = {number: History() for number in range(partitions)}
         #: of every record with a stamp, in the order of arrival; microseconds of the monotonic clock
         self.sent = array("Q")
         self.arrived = array("Q")
         #: records whose own checksum or partition does not fit
         self.broken = 0
-        self._ended: Mapping[int, int] = {}
 
     @property
     def records(self) -> int:
@@ -148,21 +173,6 @@ class TopicWatcher(_Worker):
         """Returns true once it has read every partition up to these offsets."""
         return all(self._ended.get(number, 0) >= end for number, end in ends.items())
 
-    def _work(self) -> None:
-        _await_topic(self, self._properties, self._topic, self._partitions)
-        if self.asked.is_set():
-            return
-        reader = CommittedReader(self._properties, self._topic, dict.fromkeys(range(self._partitions), 0))
-        self._ended = reader.ended
-        try:
-            while not self.asked.is_set():
-                records = reader.poll(_POLL_SECONDS)
-                now = int(self._clock.monotonic() * _US)
-                for record in records:
-                    self._see(record, now)
-        finally:
-            reader.close()
-
     def _see(self, record: ReadRecord, now: int) -> None:
         stamp = Stamp.of(record.headers)
         if stamp is None or not stamp.fits(record.partition, record.key, record.value):
@@ -172,21 +182,18 @@ class TopicWatcher(_Worker):
         self.arrived.append(now)
 
 
-class TransactionCounter(_Worker):
+class TransactionCounter(_Reader):
     """
     Counts the mirror's committed transactions, from the position records that they leave on the target.
 
     It reads along, because the topic is compacted and forgets.
 
     Args:
-        properties: Of the target cluster.
         topic: The link's positions topic; it need not exist yet.
     """
 
     def __init__(self, properties: Mapping[str, str], topic: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(f"count {topic}", clock)
-        self._properties = dict(properties)
-        self._topic = topic
+        super().__init__(properties, topic, 0, verb="count", clock=clock)
         self._seen: set[tuple[str, int, int, int, int]] = set()
 
     @property
@@ -194,25 +201,8 @@ class TransactionCounter(_Worker):
         """Different transactions seen so far; those that moved positions only are among them."""
         return len(self._seen)
 
-    def _work(self) -> None:
-        count = _await_topic(self, self._properties, self._topic, 1)
-        reader = CommittedReader(self._properties, self._topic, dict.fromkeys(range(count), 0))
-        try:
-            while not self.asked.is_set():
-                for record in reader.poll(_POLL_SECONDS):
-                    self._see(record)
-        finally:
-            reader.close()
-
-    def _see(self, record: ReadRecord) -> None:
+    def _see(self, record: ReadRecord, now: int) -> None:
+        del now
         body = orjson.loads(record.value or b"{}")
         if body.get("txn"):  # the claim of an attempt has none; 0 is a position without a transaction of data
             self._seen.add((body["run"], body["lane"], body["epoch"], body["attempt"], body["txn"]))
-
-
-def _await_topic(worker: _Worker, properties: Mapping[str, str], topic: str, partitions: int) -> int:
-    """Wait until the topic is there with so many partitions; how many it has, maybe 0 when asked to stop."""
-    offsets = Offsets(properties)
-    while (count := offsets.partitions(topic)) < partitions and not worker.asked.wait(_LOOK_SECONDS):
-        pass
-    return count
