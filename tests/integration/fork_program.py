@@ -51,6 +51,7 @@ def mirror_here(path: str) -> str:
     """Owner, discovery, consumer and transactional producer, all in this process; gives how the lane ended."""
     from eomirror import load_config
     from eomirror.clock import new_run_id
+    from eomirror.kafka.session import link_sessions
     from eomirror.lane.spec import LaneSpec
     from eomirror.link.owner import LinkOwner
     from eomirror.spark.attempt import run_lane
@@ -60,7 +61,8 @@ def mirror_here(path: str) -> str:
     link = config.links[0]
     source, target = config.clusters[link.source], config.clusters[link.target]
     run = new_run_id()
-    discovery, owner = Discovery(link, source, target), LinkOwner(link, source, target, run=run)
+    sessions = link_sessions(link, source, target, "test")
+    discovery, owner = Discovery(link, *sessions), LinkOwner(link, *sessions, run=run)
     # threads of these clients have the stacks that the parent's had: whoever waits for one of those waits for these
     gc.collect()
     layout = owner.acquire(1, discovery.prepare())
@@ -74,7 +76,7 @@ def mirror_here(path: str) -> str:
     )  # fmt: skip
     owner.release()
     owner.close()
-    discovery.close()
+    sessions.close()
     return f"{report.ending}, {report.records} records"
 
 

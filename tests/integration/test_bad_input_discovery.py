@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
 from eomirror.config import Cluster, Link, Secret
 from eomirror.errors import AuthorizationError, ClusterError, ConfigError, MirrorError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.session import link_sessions
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.topics.discovery import Discovery
 from eomirror.topology.naming import Naming
@@ -54,10 +56,11 @@ _QUIET: dict[str, Any] = {"offset_syncs": "off", "heartbeats": "off", "groups": 
 def refused(source: Cluster, target: Cluster, **settings: Any) -> MirrorError:
     """What `prepare` raises, after the checks that hold for every error of a user."""
     link = Link(name="east->west", source="east", target="west", topics=("orders",), **_QUIET)
-    discovery = Discovery(replace(link, **settings), source, target)
-    with pytest.raises(MirrorError) as raised:
-        discovery.prepare()
-    discovery.close()
+    with (
+        closing(link_sessions(link, source, target, "test")) as sessions,
+        pytest.raises(MirrorError) as raised,
+    ):
+        Discovery(replace(link, **settings), *sessions).prepare()
     text = str(raised.value)
     assert "fix: " in text
     assert len(text.splitlines()) < 20
@@ -153,12 +156,11 @@ def test_copies_within_a_cluster_may_be_made(east: Any, topic_name: str) -> None
     """Every topic is renamed, and no new name matches: that is a use, not a mistake."""
     create_topic(east.client_properties, topic_name)
     link = Link(name=topic_name, source="east", target="west", topics=(topic_name,))
-    discovery = Discovery(
-        link, cluster("east", east.client_properties), cluster("west", east.client_properties)
-    )
+    clusters = cluster("east", east.client_properties), cluster("west", east.client_properties)
+    with closing(link_sessions(link, *clusters, "test")) as sessions:
+        prepared = Discovery(link, *sessions).prepare()
 
-    assert [item.target_topic for item in discovery.prepare()] == [f"east.{topic_name}"]
-    discovery.close()
+    assert [item.target_topic for item in prepared] == [f"east.{topic_name}"]
 
 
 def test_two_topics_with_one_name_on_the_target(east: Any, west: Any, topic_name: str) -> None:
@@ -229,17 +231,15 @@ def test_every_missing_right_is_named_before_anything_is_created(
     missing(f"Write on transactional-id {state}control")
     grant(ResourceType.TRANSACTIONAL_ID, state, AclOperation.WRITE)
 
-    discovery = Discovery(link, source, target)
-    assert len(discovery.prepare()) == 2
-    discovery.close()
+    with closing(link_sessions(link, source, target, "test")) as sessions:
+        assert len(Discovery(link, *sessions).prepare()) == 2
 
     # what exists can be asked about: the right to write the copy shows at the next start, not in a lane
     error = refused(source, target, topics=(topic_name,))
     assert f"User:mirror lacks Write on topic east.{topic_name}" in error.message
     grant(ResourceType.TOPIC, "east.", AclOperation.WRITE)
-    discovery = Discovery(link, source, target)
-    assert len(discovery.prepare()) == 2
-    discovery.close()
+    with closing(link_sessions(link, source, target, "test")) as sessions:
+        assert len(Discovery(link, *sessions).prepare()) == 2
 
 
 def test_a_wrong_password(guarded: LocalCluster) -> None:

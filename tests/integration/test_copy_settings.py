@@ -17,6 +17,7 @@ from confluent_kafka import (
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link.owner import LinkOwner
 from eomirror.spark.attempt import run_lane
@@ -93,8 +94,9 @@ def test_the_times_of_the_source_arrive_where_the_copy_set_its_own_when_the_lane
         }
     )
     source, target, copy = config.clusters["east"], config.clusters["west"], f"east.{topic_name}"
-    discovery, run = Discovery(config.links[0], source, target), new_run_id()
-    owner = LinkOwner(config.links[0], source, target, run=run)
+    sessions, run = link_sessions(config.links[0], source, target, "test"), new_run_id()
+    discovery = Discovery(config.links[0], *sessions)
+    owner = LinkOwner(config.links[0], *sessions, run=run)
     admin = ClusterAdmin(target, client_id="test")
 
     def set_right() -> None:
@@ -113,7 +115,7 @@ def test_the_times_of_the_source_arrive_where_the_copy_set_its_own_when_the_lane
     finally:
         owner.release()
         owner.close()
-        discovery.close()
+        sessions.close()
         admin.close()
 
     assert report.ending is Ending.STOPPED, report

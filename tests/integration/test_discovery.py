@@ -14,6 +14,7 @@ from eomirror.config import Cluster, Link, load_config
 from eomirror.errors import StateError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
+from eomirror.kafka.session import LinkSessions, link_sessions
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 from support.link import alter_topic
@@ -51,17 +52,17 @@ def clock() -> StandingClock:
 @pytest.fixture
 def discover(east: Any, west: Any, topic_name: str, clock: StandingClock) -> Iterator[Make]:
     """Makes a discovery of one link that mirrors the test's own topics."""
-    made: list[Discovery] = []
+    made: list[LinkSessions] = []
 
     def make(**settings: Any) -> Discovery:
         link = Link(name=topic_name, source="east", target="west", topics=(f"{topic_name}.*",))
         source, target = Cluster("east", east.client_properties), Cluster("west", west.client_properties)
-        made.append(Discovery(replace(link, **settings), source, target, clock=clock))
-        return made[-1]
+        made.append(link_sessions(link, source, target, "test", clock=clock))
+        return Discovery(replace(link, **settings), *made[-1], clock=clock)
 
     yield make
-    for discovery in made:
-        discovery.close()
+    for sessions in made:
+        sessions.close()
 
 
 @pytest.fixture
@@ -253,10 +254,12 @@ def test_a_setting_of_a_topic_that_is_mirrored_both_ways_may_be_changed_on_eithe
         }
     )  # fmt: skip
     create_topic(sides["east"], topic_name, **{"retention.ms": "604800000"})
-    made = [
-        Discovery(link, config.clusters[link.source], config.clusters[link.target], clock=clock)
-        for link in sorted(config.links, key=lambda link: link.source != first)
+    links = sorted(config.links, key=lambda link: link.source != first)
+    sessions = [
+        link_sessions(link, config.clusters[link.source], config.clusters[link.target], "test")
+        for link in links
     ]
+    made = [Discovery(link, *ends, clock=clock) for link, ends in zip(links, sessions, strict=True)]
     admins = [ClusterAdmin(config.clusters[side], client_id="test") for side in sides]
     try:
         for discovery in sorted(made, key=lambda one: one._link.source):
@@ -272,7 +275,7 @@ def test_a_setting_of_a_topic_that_is_mirrored_both_ways_may_be_changed_on_eithe
         clock.sleep(0.5)
         assert [own_configs(admin, topic_name)["retention.ms"] for admin in admins] == ["86400000"] * 2
     finally:
-        for each in (*made, *admins):
+        for each in (*sessions, *admins):
             each.close()
 
 

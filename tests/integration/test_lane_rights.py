@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import AuthorizationError
+from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link.lane_state import LaneTopics
 from eomirror.link.owner import LinkOwner
@@ -146,8 +147,8 @@ def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
         )
     config = guarded.config(topics)
     link, source, target = config.links[0], config.clusters["east"], config.clusters["west"]
-    discovery, run = Discovery(link, source, target), new_run_id()
-    owner = LinkOwner(link, source, target, run=run)
+    sessions, run = link_sessions(link, source, target, "test"), new_run_id()
+    discovery, owner = Discovery(link, *sessions), LinkOwner(link, *sessions, run=run)
     try:
         layout = owner.acquire(1, discovery.prepare())
         goals = {item.topic: goal for item, goal in discovery.goals().items()}
@@ -163,7 +164,6 @@ def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
     finally:
         owner.release()
         owner.close()
-        discovery.close()
 
     assert (report.ending, report.error) == (Ending.STOPPED, ""), report
     assert set(report.stopped_topics) == {"hidden", "walled"}
@@ -175,7 +175,7 @@ def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
     assert read_committed(guarded.everything, "east.kept") == committed["kept"]
     assert read_committed(guarded.everything, "east.walled") == {0: []}
 
-    lane_topics = LaneTopics(spec)
+    lane_topics = LaneTopics(spec, *(session.admin for session in sessions))
     try:
         # asked in mid-transaction (rule 5), the answer names the source topic, which is what a lane stops
         for asked in ((["hidden", "kept"], ["east.kept"]), (["kept"], ["east.kept", "east.walled"])):
@@ -183,7 +183,7 @@ def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
                 lane_topics.ask_ids(*asked).result()
             assert raised.value.topic in {"hidden", "walled"}
     finally:
-        lane_topics.close()
+        sessions.close()
 
 
 @pytest.mark.parametrize("state", ["control", "positions"])
@@ -196,8 +196,8 @@ def test_a_missing_right_to_write_the_links_own_topics_is_named(guarded: Guarded
     link, source, target = config.links[0], config.clusters["east"], config.clusters["west"]
     topic = f"eomirror.within.{state}"
     denied = guarded.deny_write(topic)
-    discovery = Discovery(link, source, target)
-    owner = LinkOwner(link, source, target, run=new_run_id())
+    sessions = link_sessions(link, source, target, "test")
+    discovery, owner = Discovery(link, *sessions), LinkOwner(link, *sessions, run=new_run_id())
     try:
         partitions = discovery.prepare()
         with pytest.raises(AuthorizationError, match="Write on topic") as raised:
@@ -214,4 +214,4 @@ def test_a_missing_right_to_write_the_links_own_topics_is_named(guarded: Guarded
             assert f"--operation Write --topic '{topic}'" in raised.value.fix
     finally:
         owner.close()
-        discovery.close()
+        sessions.close()

@@ -10,6 +10,7 @@ import pytest
 
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
+from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link.owner import LinkOwner
 from eomirror.plane.client.producer import TransactionalProducer
@@ -66,9 +67,8 @@ def test_every_third_commit_is_suspect(
         }
     )
     link, source, target = config.links[0], config.clusters["east"], config.clusters["west"]
-    discovery = Discovery(link, source, target)
-    run = new_run_id()
-    owner = LinkOwner(link, source, target, run=run)
+    sessions, run = link_sessions(link, source, target, "test"), new_run_id()
+    discovery, owner = Discovery(link, *sessions), LinkOwner(link, *sessions, run=run)
     inits: list[str] = []
     verdicts = itertools.cycle([True, True, False])
     clean, init = TransactionalProducer.clean, TransactionalProducer.init
@@ -94,7 +94,7 @@ def test_every_third_commit_is_suspect(
     finally:
         owner.release()
         owner.close()
-        discovery.close()
+        sessions.close()
 
     assert report.ending is Ending.STOPPED, report
     assert len(inits) - before > 3

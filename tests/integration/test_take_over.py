@@ -11,6 +11,7 @@ import pytest
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import MirrorError, StoppedError, SupersededError
+from eomirror.kafka.session import link_sessions
 from eomirror.link.owner import Layout, LinkOwner
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.topics.discovery import Discovery
@@ -38,21 +39,22 @@ class Mirrors:
             }
         )
         self._link = config.links[0]
-        self._clusters = config.clusters["east"], config.clusters["west"]
-        discovery = Discovery(self._link, *self._clusters)
+        clusters = config.clusters["east"], config.clusters["west"]
+        self._sessions = link_sessions(self._link, *clusters, "test")
+        discovery = Discovery(self._link, *self._sessions)
         self.partitions: tuple[AssignedPartition, ...] = discovery.prepare()
-        discovery.close()
         self._owners: list[LinkOwner] = []
 
     def owner(self, run: str = "", **options: Any) -> LinkOwner:
         """Another one."""
-        made = LinkOwner(self._link, *self._clusters, run=run or new_run_id(), **options)
+        made = LinkOwner(self._link, *self._sessions, run=run or new_run_id(), **options)
         self._owners.append(made)
         return made
 
     def close(self) -> None:
         for owner in self._owners:
             owner.close()
+        self._sessions.close()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from eomirror import StateError, load_config
 from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.groups import translate
+from eomirror.kafka.session import link_sessions
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.owner import LinkOwner
 from eomirror.link.status_reader import StatusReader
@@ -171,12 +172,14 @@ def place(east: Any, west: Any) -> Place:
 def take(place: Place, link: Link) -> None:
     """Take the link as a mirror does that starts."""
     clusters = place.config.clusters
-    owner = LinkOwner(link, clusters["east"], clusters["west"], run=new_run_id())
+    sessions = link_sessions(link, clusters["east"], clusters["west"], "test")
+    owner = LinkOwner(link, *sessions, run=new_run_id())
     try:
         owner.acquire(1, ())
         owner.release()
     finally:
         owner.close()
+        sessions.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -308,7 +311,8 @@ def test_what_mm2_left(mm2: tuple[Config, dict[str, Any], str]) -> None:
         ],
     )
     clusters = config.clusters[alias], config.clusters["west"]
-    state = Mm2State(config.links[0], flow, *clusters, client_id="test")
+    sessions = link_sessions(config.links[0], *clusters, "test")
+    state = Mm2State(config.links[0], flow, *sessions)
     try:
         assert state.synced() == {ORDERS: (sync,)}
         assert state.committed().offsets == {ORDERS: 41}
@@ -320,3 +324,4 @@ def test_what_mm2_left(mm2: tuple[Config, dict[str, Any], str]) -> None:
             state.committed()
     finally:
         state.close()
+        sessions.close()

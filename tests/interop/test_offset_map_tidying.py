@@ -14,6 +14,7 @@ from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import StateError
+from eomirror.kafka.session import link_sessions
 from eomirror.lane import runner
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link import offset_map_gc
@@ -99,8 +100,8 @@ class Flow:
         """Mirror so many records, each in a transaction of its own, and stop in order."""
         link = self.config.links[0]
         source, target = self.config.clusters["east"], self.config.clusters["west"]
-        discovery, run = Discovery(link, source, target), new_run_id()
-        owner = LinkOwner(link, source, target, run=run)
+        sessions, run = link_sessions(link, source, target, "test"), new_run_id()
+        discovery, owner = Discovery(link, *sessions), LinkOwner(link, *sessions, run=run)
         try:
             layout = owner.acquire(1, discovery.prepare())
             spec = LaneSpec(
@@ -112,7 +113,7 @@ class Flow:
         finally:
             owner.release()
             owner.close()
-            discovery.close()
+            sessions.close()
 
     def map(self) -> dict[bytes, bytes]:
         """Chunks that are left when the map's topic is compacted."""

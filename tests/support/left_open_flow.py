@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror._native import LeftOpen
-from eomirror.clock import SYSTEM_CLOCK, new_run_id
+from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.demo.clients import Offsets
-from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec, StopReason
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
@@ -95,10 +95,9 @@ class Flow:
         """Take the link, and mirror all there is, or until the mailbox says so; partition 0 is the first lane's."""
         (link,) = self.config.links
         source, target = self.config.clusters["east"], self.config.clusters["west"]
-        discovery = Discovery(link, source, target)
-        owner = LinkOwner(
-            link, source, target, run=(run := new_run_id()), hanging_client=target_hanging_client
-        )
+        sessions = link_sessions(link, source, target, "test")
+        discovery = Discovery(link, *sessions)
+        owner = LinkOwner(link, *sessions, run=(run := new_run_id()), hanging_client=target_hanging_client)
         try:
             layout = owner.acquire(lanes, discovery.prepare())
             goal = discovery.goals()[SourcePartition(self.topic, 0)]
@@ -113,7 +112,7 @@ class Flow:
         finally:
             owner.release()
             owner.close()
-            discovery.close()
+            sessions.close()
 
     def position(self) -> Position:
         """Of the partition, as committed."""
@@ -131,14 +130,13 @@ class Flow:
 
     @contextmanager
     def _state(self) -> Iterator[LinkState]:
-        target = self.config.clusters["west"]
-        admin = ClusterAdmin(target, client_id="test")
-        state = LinkState(self.config.links[0], target, admin, client_id="test", clock=SYSTEM_CLOCK)
+        target = ClusterSession(self.config.clusters["west"], client_id="test")
+        state = LinkState(self.config.links[0], target)
         try:
             yield state
         finally:
             state.close()
-            admin.close()
+            target.close()
 
     def leave_open(self, *, position: bool, lacking: int = 0) -> Forgetful:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,13 +73,12 @@ def plan(
 
 
 def _plan_of(config: Config, link: Link) -> Plan:
+    from eomirror.kafka.session import link_sessions
     from eomirror.topics.discovery import Discovery
 
-    discovery = Discovery(link, config.clusters[link.source], config.clusters[link.target])
-    try:
-        return discovery.plan()
-    finally:
-        discovery.close()
+    source, target = config.clusters[link.source], config.clusters[link.target]
+    with closing(link_sessions(link, source, target, "plan")) as sessions:
+        return Discovery(link, *sessions).plan()
 
 
 def _problem(link: Link, error: MirrorError) -> dict[str, Any]:

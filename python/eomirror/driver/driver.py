@@ -27,6 +27,7 @@ from eomirror.driver.link import LinkThread
 from eomirror.driver.protocols import Copies, Discoverer, Engine, Follower, Heart, LinkTools, Owner
 from eomirror.driver.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.errors import MirrorError
+from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
 from eomirror.spark.attempt import run_lane
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.spark.task import LaneFunction
 
 __all__ = ["CAUGHT_UP", "DriverOptions", "MirrorDriver"]
@@ -48,14 +50,14 @@ _PROGRESS_SECONDS = 0.5
 _STOP_SECONDS = 3.6
 
 
-def _discovery(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Discoverer:
+def _discovery(link: Link, source: ClusterSession, target: ClusterSession, clock: Clock) -> Discoverer:
     from eomirror.topics.discovery import Discovery
 
     made: Discoverer = Discovery(link, source, target, clock=clock)
     return made
 
 
-def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owner:
+def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> Owner:
     from eomirror.link.hanging_state_topics import target_hanging_client
     from eomirror.link.owner import LinkOwner
 
@@ -122,7 +124,7 @@ class DriverOptions:
     on_report: Callable[[LaneSpec, LaneReport | None], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     lane: LaneFunction = run_lane
-    discovery: Callable[[Link, Cluster, Cluster, Clock], Discoverer] = _discovery
+    discovery: Callable[[Link, ClusterSession, ClusterSession, Clock], Discoverer] = _discovery
     owner: Callable[..., Owner] = _owner
     heart: Callable[[Link, Cluster, Cluster, Clock], Heart | None] = _heart
     follower: Callable[..., Follower | None] = _follower
@@ -262,13 +264,14 @@ class MirrorDriver:
             identify=lambda alias: options.identify(options.clusters[alias]),
             copies=self._copies,
         )
+        sessions = link_sessions(link, source, target, "driver", clock=self._clock)
         return LinkThread(
             spec,
-            discovery=lambda: options.discovery(link, source, target, self._clock),
+            sessions=sessions,
+            discovery=lambda: options.discovery(link, *sessions, self._clock),
             owner=lambda take_over: options.owner(
                 link,
-                source,
-                target,
+                *sessions,
                 run=self._run_id,
                 clock=self._clock,
                 take_over=take_over and options.take_over,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         PublishedLayout,
     )
     from eomirror.driver.snapshot import LinkSnapshot
+    from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
     from eomirror.types import SourcePartition
 
@@ -71,6 +72,7 @@ class LinkThread:
 
     Args:
         spec: Spec of the link's lanes; ids and generation are filled in here.
+        sessions: Connections to both clusters, which all threads of the link share.
         discovery: Creates the link's discovery.
         owner: Creates the link's owner; False: it must not take the link over again.
         heart: Creates the sender of the link's heartbeats; None if it has none.
@@ -83,6 +85,7 @@ class LinkThread:
         self,
         spec: LaneSpec,
         *,
+        sessions: LinkSessions,
         discovery: Callable[[], Discoverer],
         owner: Callable[[bool], Owner],
         heart: Callable[[], Heart | None],
@@ -95,6 +98,7 @@ class LinkThread:
         self.generation: int | None = None
         self.aimed = False
         self._spec = spec
+        self._sessions = sessions
         self._make_discovery = discovery
         self._make_owner = owner
         self._published = False
@@ -105,7 +109,6 @@ class LinkThread:
         self._over = threading.Event()
         self._quit = threading.Event()
         self._deadline: Deadline | None = None
-        self._discovery: Discoverer | None = None
         self._owner: Owner | None = None
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
@@ -322,7 +325,7 @@ class LinkThread:
         """Prepares the topics and takes the link; each retry starts from the beginning, like a restarted mirror."""
         # a claim of an earlier try belongs to this run, so it needs no release
         self._close()
-        self._discovery = discovery = self._make_discovery()
+        discovery = self._make_discovery()
         # a run with until="caught-up" must not end successfully without some of the topics
         partitions = discovery.prepare(strict=self._tools.wants_goals)
         self._refuse_duplicates(partitions)
@@ -338,10 +341,9 @@ class LinkThread:
     def _close(self) -> None:
         if self._owner is not None:
             self._published = self._published or self._owner.published
-        for tool in (self._owner, self._discovery):
-            if tool is not None:
-                tool.close()
-        self._owner = self._discovery = None
+            self._owner.close()
+            self._owner = None
+        self._sessions.close()
 
     def _mirror(self, discovery: Discoverer, layout: PublishedLayout) -> None:
         link = self._spec.link

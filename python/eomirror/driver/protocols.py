@@ -110,9 +110,6 @@ class Discoverer(Protocol):
     def goals(self) -> dict[SourcePartition, int]:
         """Returns the current last stable offsets of the source."""
 
-    def close(self) -> None:
-        """Closes all clients."""
-
 
 class Follower(Protocol):
     """The parts of `eomirror.groups.follower.GroupFollower` that the driver uses."""

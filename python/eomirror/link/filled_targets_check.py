@@ -24,9 +24,8 @@ from eomirror.link.target_sample import TargetSample
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from eomirror.clock import Clock
-    from eomirror.config import Cluster, Link
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.reverse_link import ReverseLink
     from eomirror.recovery.hanging import HangingClient
@@ -44,8 +43,7 @@ class FilledCopies:
     Inspects the copies of one link.
 
     Args:
-        admin: Admin client of the target.
-        client_id: Client id that brokers see.
+        target: Connections to the target.
         into_filled: True if existing records in the copies stay (``--into-filled``).
         hanging_client: Knows which transactional ids wrote to a partition, where the brokers report it.
     """
@@ -53,22 +51,17 @@ class FilledCopies:
     def __init__(
         self,
         link: Link,
-        target: Cluster,
-        admin: ClusterAdmin,
+        target: ClusterSession,
         *,
-        client_id: str,
-        clock: Clock,
         into_filled: bool = False,
         hanging_client: HangingClient | None = None,
     ) -> None:
         self._link = link
-        self._admin = admin
+        self._admin = target.admin
         self._into_filled = into_filled
         self._hanging_client = hanging_client
-        self._others = OtherLinks(
-            link.name, target, admin, client_id=client_id, clock=clock, event="other_link_unknown"
-        )
-        self._reader = TargetSample(target, client_id=client_id, clock=clock)
+        self._others = OtherLinks(link.name, target, event="other_link_unknown")
+        self._reader = TargetSample(target.cluster, client_id=target.client_id, clock=target.clock)
 
     @property
     def into_filled(self) -> bool:

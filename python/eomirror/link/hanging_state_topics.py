@@ -13,9 +13,8 @@ from eomirror.recovery.hanging_client import TargetHangingClient
 from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
-    from eomirror.clock import Clock
-    from eomirror.config import Cluster, Link
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.link.state import LinkState
     from eomirror.records.names import LinkNames
     from eomirror.recovery.hanging import HangingClient
@@ -27,17 +26,15 @@ log = structlog.get_logger(__name__)
 _TRIES = 5
 
 
-def target_hanging_client(
-    link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock
-) -> TargetHangingClient:
+def target_hanging_client(link: Link, target: ClusterSession) -> TargetHangingClient:
     """Returns the client that finds and ends hanging transactions on a link's target."""
     return TargetHangingClient(
         link,
-        target,
-        admin,
-        client_id=client_id,
-        offset_map=lambda: OffsetMapReader(link, target, clock=clock),
-        clock=clock,
+        target.cluster,
+        target.admin,
+        client_id=target.client_id,
+        offset_map=lambda: OffsetMapReader(link, target.cluster, clock=target.clock),
+        clock=target.clock,
     )
 
 

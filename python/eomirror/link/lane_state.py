@@ -9,7 +9,6 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
-from eomirror.kafka.admin import ClusterAdmin, PendingTopics
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.lane.poison_records import Limits
@@ -20,7 +19,9 @@ from eomirror.recovery.resume import SourceFacts, TargetFacts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from eomirror.kafka.admin import ClusterAdmin, PendingTopics
     from eomirror.kafka.cluster_metadata import TopicFacts
+    from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import LaneSpec
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
@@ -45,18 +46,18 @@ class LaneState:
     Reads control and positions of a link.
 
     Args:
-        admin: Admin client of the target.
+        target: Connections to the target.
     """
 
-    def __init__(self, spec: LaneSpec, admin: ClusterAdmin, clock: Clock) -> None:
+    def __init__(self, spec: LaneSpec, target: ClusterSession) -> None:
         self._names = LinkNames(spec.link.state_name)
-        self._admin = admin
+        self._admin = target.admin
         self._positions_partitions = 0
         self._offset_map_partitions = 0
         # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * spec.link.transaction_timeout + 10
         self._reader = CompactedTopicReader(
-            spec.target, admin, client_id=self._names.client_id(f"lane-{spec.lane}"), clock=clock
+            target.cluster, target.admin, client_id=target.client_id, clock=target.clock
         )
 
     def read_control(self) -> ControlView:
@@ -106,14 +107,13 @@ class LaneState:
 class LaneTopics:
     """Describes the topics of both clusters for one lane."""
 
-    def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK) -> None:
-        names = LinkNames(spec.link.state_name)
+    def __init__(
+        self, spec: LaneSpec, source: ClusterAdmin, target: ClusterAdmin, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._source, self._target = source, target
         self._clock = clock
         # Target partitions that had no leader at the last look.
         self._leaderless: set[tuple[str, int]] = set()
-        role = names.client_id(f"lane-{spec.lane}")
-        self._source = ClusterAdmin(spec.source, client_id=role)
-        self.target_admin = ClusterAdmin(spec.target, client_id=role)
         # Target topic -> source topic; any one of several that share a target.
         self._source_of = {item.target_topic: item.source.topic for item in spec.partitions}
 
@@ -133,7 +133,7 @@ class LaneTopics:
         ]
         starts = self._source.offsets(on_source, at="earliest", read_committed=False)
         ends = self._source.offsets(on_source, at="latest", read_committed=False)
-        target_ends = self.target_admin.offsets(on_target, at="latest", read_committed=False)
+        target_ends = self._target.offsets(on_target, at="latest", read_committed=False)
         policies = self.source_policies([name for name, topic in source_topics.items() if topic is not None])
         found = {}
         for item in positions:
@@ -160,7 +160,7 @@ class LaneTopics:
                     target.topic_id if target is not None else None,
                     target_ends.get(copy, 0),
                     target_refused.get(item.target_topic)
-                    or _silent(target, copy, self.target_admin.name, item.topic),
+                    or _silent(target, copy, self._target.name, item.topic),
                 ),
             )
         return found
@@ -171,7 +171,7 @@ class LaneTopics:
         while True:
             on_both = (
                 self._source.begin_describe(sorted({item.topic for item in positions})),
-                self.target_admin.begin_describe(sorted({item.target_topic for item in positions})),
+                self._target.begin_describe(sorted({item.target_topic for item in positions})),
             )
             source, target = (pending.visible(_DESCRIBE_SECONDS) for pending in on_both)
             leaderless = {
@@ -189,7 +189,7 @@ class LaneTopics:
         """Requests the ids of exactly these topics, with one request per side, and does not wait."""
         return PendingPair(
             self._source.begin_describe(list(source_topics)),
-            self.target_admin.begin_describe(list(target_topics)),
+            self._target.begin_describe(list(target_topics)),
             self._source_of,
         )
 
@@ -200,7 +200,7 @@ class LaneTopics:
         Raises:
             UnreachableError: A cluster does not answer.
         """
-        return Limits(_settings(self._source, source_topic), _settings(self.target_admin, target_topic))
+        return Limits(_settings(self._source, source_topic), _settings(self._target, target_topic))
 
     def target_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
         """
@@ -210,7 +210,7 @@ class LaneTopics:
             UnreachableError: The target does not answer.
         """
         try:
-            found = self.target_admin.topic_configs(topics)
+            found = self._target.topic_configs(topics)
         except UnreachableError:
             raise
         except MirrorError as error:
@@ -246,12 +246,7 @@ class LaneTopics:
         Raises:
             MirrorError: The right is missing, or the cluster refuses or does not answer.
         """
-        self.target_admin.alter_configs(target_topic, {"max.message.bytes": str(size)})
-
-    def close(self) -> None:
-        """Closes both clients."""
-        self._source.close()
-        self.target_admin.close()
+        self._target.alter_configs(target_topic, {"max.message.bytes": str(size)})
 
 
 @dataclass(frozen=True, slots=True)

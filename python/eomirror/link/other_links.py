@@ -17,9 +17,7 @@ from eomirror.topology.filters import topic_filter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eomirror.clock import Clock
-    from eomirror.config import Cluster
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.session import ClusterSession
 
 __all__ = ["OtherLinks"]
 
@@ -34,26 +32,15 @@ class OtherLinks:
 
     Args:
         link: Name of the reading link, for the log.
-        admin: Admin client of the cluster.
-        client_id: Client id that brokers see.
+        cluster: Connections to the cluster.
         event: Name of the log event for a link whose topics cannot be read.
     """
 
-    def __init__(
-        self,
-        link: str,
-        cluster: Cluster,
-        admin: ClusterAdmin,
-        *,
-        client_id: str,
-        clock: Clock,
-        event: str,
-    ) -> None:
+    def __init__(self, link: str, cluster: ClusterSession, *, event: str) -> None:
         self._link = link
         self._cluster = cluster
-        self._admin = admin
-        self._client_id = client_id
-        self._clock = clock
+        self._admin = cluster.admin
+        self._clock = cluster.clock
         self._event = event
         self._reader: CompactedTopicReader | None = None
 
@@ -115,7 +102,7 @@ class OtherLinks:
         names = LinkNames(link)
         if self._reader is None:
             self._reader = CompactedTopicReader(
-                self._cluster, self._admin, client_id=self._client_id, clock=self._clock
+                self._cluster.cluster, self._admin, client_id=self._cluster.client_id, clock=self._clock
             )
         _, said = self._reader.read(names.control_topic, wait_for_open=False)
         control = control_view(said)

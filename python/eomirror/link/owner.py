@@ -35,7 +35,6 @@ from eomirror.errors import (
     StoppedError,
     SupersededError,
 )
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.link.assignment import Layout, by_lane, layout_of
 from eomirror.link.claim import is_dead, own_claim
 from eomirror.link.control_producer import ControlProducer
@@ -68,7 +67,8 @@ from eomirror.records.names import LinkNames
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from eomirror.config import Cluster, Link
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Claim
     from eomirror.recovery.hanging import HangingClient
@@ -103,8 +103,8 @@ class LinkOwner:
     def __init__(
         self,
         link: Link,
-        source: Cluster,
-        target: Cluster,
+        source: ClusterSession,
+        target: ClusterSession,
         *,
         run: str,
         clock: Clock = SYSTEM_CLOCK,
@@ -114,11 +114,9 @@ class LinkOwner:
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
         into_filled: bool = False,
-        hanging_client: Callable[..., HangingClient] | None = None,
+        hanging_client: Callable[[Link, ClusterSession], HangingClient] | None = None,
     ) -> None:
         self._link = link
-        self._source = source
-        self._target = target
         self._run = run
         self._clock = clock
         self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead)
@@ -128,22 +126,17 @@ class LinkOwner:
         self._on_event = on_event or (lambda _: None)
         self._names = LinkNames(link.state_name)
         self._lock = threading.RLock()
-        client_id = self._names.client_id("control")
-        self._source_admin = ClusterAdmin(source, client_id=client_id)
-        self._target_admin = ClusterAdmin(target, client_id=client_id)
-        self._state = LinkState(link, target, self._target_admin, client_id=client_id, clock=clock)
-        self._opposite = ReverseLinks(link, source, self._source_admin, client_id=client_id, clock=clock)
-        self._hanging_client = (
-            None if hanging_client is None
-            else hanging_client(link, target, self._target_admin, client_id=client_id, clock=clock)
-        )  # fmt: skip
+        self._target = target.cluster
+        self._source_admin, self._target_admin = source.admin, target.admin
+        self._state = LinkState(link, target)
+        self._opposite = ReverseLinks(link, source)
+        self._hanging_client = None if hanging_client is None else hanging_client(link, target)
         self._copies = FilledCopies(
-            link, target, self._target_admin, client_id=client_id, clock=clock, into_filled=into_filled,
-            hanging_client=self._hanging_client,
-        )  # fmt: skip
+            link, target, into_filled=into_filled, hanging_client=self._hanging_client
+        )
         self._control = ControlProducer(
             link,
-            target,
+            target.cluster,
             read_control=partial(self._state.control, wait_for_open=False),
             read_positions=partial(self._state.positions, wait_for_open=False, overruled=()),
             partitions=self._state.positions_partitions,
@@ -429,15 +422,13 @@ class LinkOwner:
             self._guarded(lambda: self._control.commit([*records, handed_over, self._claim(released=True)]))
 
     def close(self) -> None:
-        """Closes all clients."""
+        """Closes the control producer and the readers."""
         with self._lock:
             self._closed = True
             self._control.drop()
             self._state.close()
             self._opposite.close()
             self._copies.close()
-            self._source_admin.close()
-            self._target_admin.close()
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -12,10 +12,9 @@ from eomirror.link.reverse_link import ReverseLink, copies_back, meetings, round
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from eomirror.clock import Clock
-    from eomirror.config import Cluster, Link
+    from eomirror.config import Link
     from eomirror.errors import MirrorError
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
@@ -29,18 +28,13 @@ class ReverseLinks:
     Other links that write the topics that one link reads.
 
     Args:
-        admin: Admin client of the source.
-        client_id: Client id that brokers see.
+        source: Connections to the source.
     """
 
-    def __init__(
-        self, link: Link, source: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock
-    ) -> None:
+    def __init__(self, link: Link, source: ClusterSession) -> None:
         self._link = link
         # Topics that cannot be read remain unknown.
-        self._others = OtherLinks(
-            link.name, source, admin, client_id=client_id, clock=clock, event="opposite_link_unknown"
-        )
+        self._others = OtherLinks(link.name, source, event="opposite_link_unknown")
         self._met: dict[SourcePartition, tuple[ReverseLink, ...]] = {}
 
     def look(self, items: Sequence[AssignedPartition], *, target_cluster_id: str) -> None:

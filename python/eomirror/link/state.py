@@ -12,9 +12,8 @@ from eomirror.records.names import LinkNames
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.clock import Clock
-    from eomirror.config import Cluster, Link
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
@@ -27,18 +26,17 @@ class LinkState:
     Reads the state topics of one link.
 
     Args:
-        admin: Admin client of the target.
-        client_id: Client id that brokers see.
+        target: Connections to the target.
     """
 
-    def __init__(
-        self, link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock
-    ) -> None:
+    def __init__(self, link: Link, target: ClusterSession) -> None:
         self._names = LinkNames(link.state_name)
-        self._admin = admin
+        self._admin = target.admin
         # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * link.transaction_timeout + 10
-        self._reader = CompactedTopicReader(target, admin, client_id=client_id, clock=clock)
+        self._reader = CompactedTopicReader(
+            target.cluster, target.admin, client_id=target.client_id, clock=target.clock
+        )
 
     def control(self, *, wait_for_open: bool = True) -> ControlView:
         """

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.errors import DifferenceError, StateError, SupersededError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.record_digests import RecordDigestReader
+from eomirror.kafka.session import link_sessions
 from eomirror.link.first_positions import Predecessor
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
@@ -168,17 +168,16 @@ class _Look:
         clock: Clock,
     ) -> None:
         self._link = link
-        self._clusters = source, target
+        self._sessions = link_sessions(link, source, target, "adopt", clock=clock)
         self._flow = flow
         self._at = dict(at)
         self._on_event = on_event
         self._clock = clock
         self._names = LinkNames(link.state_name)
-        role = self._names.client_id("adopt")
-        self._discovery = Discovery(link, source, target, clock=clock)
-        self._source = ClusterAdmin(source, client_id=role)
-        self._target = ClusterAdmin(target, client_id=role)
-        self._state = Mm2State(link, flow, source, target, client_id=role, clock=clock)
+        role = self._sessions.target.client_id
+        self._discovery = Discovery(link, *self._sessions, clock=clock)
+        self._source, self._target = (session.admin for session in self._sessions)
+        self._state = Mm2State(link, flow, *self._sessions)
         self._control = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
         self._tails = {
             "source": RecordDigestReader(source, client_id=role, clock=clock),
@@ -222,9 +221,7 @@ class _Look:
             tail.close()
         self._control.close()
         self._state.close()
-        self._source.close()
-        self._target.close()
-        self._discovery.close()
+        self._sessions.close()
 
     # -- may it be taken? ------------------------------------------------------------------------
 
@@ -447,7 +444,7 @@ class _Look:
         partitions = self._discovery.prepare()
         owner = LinkOwner(
             self._link,
-            *self._clusters,
+            *self._sessions,
             run=run,
             clock=self._clock,
             # A link that has run is not taken back: if it was handed back during this adoption, that was not requested.

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import DifferenceError, MirrorError, StateError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
+from eomirror.kafka.session import link_sessions
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_handed_over
@@ -187,14 +187,15 @@ class _Return:
         self, config: Config, link: Link, flow: Mm2Flow, on_event: Callable[[str], None], clock: Clock
     ) -> None:
         self._link, self._flow, self._on_event, self._clock = link, flow, on_event, clock
-        self._clusters = config.clusters[link.source], config.clusters[link.target]
+        clusters = config.clusters[link.source], config.clusters[link.target]
+        self._sessions = link_sessions(link, *clusters, "hand-back", clock=clock)
         self._names = LinkNames(link.state_name)
-        role = self._names.client_id("hand-back")
-        self._role = role
-        self._source = ClusterAdmin(self._clusters[0], client_id=role)
-        self._admin = ClusterAdmin(self._clusters[1], client_id=role)
-        self._reader = CompactedTopicReader(self._clusters[1], self._admin, client_id=role, clock=clock)
-        self._state = Mm2State(link, flow, *self._clusters, client_id=role, clock=clock)
+        self._source, self._admin = (session.admin for session in self._sessions)
+        target = self._sessions.target
+        self._reader = CompactedTopicReader(
+            target.cluster, target.admin, client_id=target.client_id, clock=clock
+        )
+        self._state = Mm2State(link, flow, *self._sessions)
 
     def run(self, *, dry_run: bool) -> HandBack:
         members = self._state.group().members
@@ -213,10 +214,10 @@ class _Return:
         partitions = self._offsets_partitions()
         if dry_run:
             return self._found(self._going_on(positions), self._had(), committed=False)
-        discovery = Discovery(self._link, *self._clusters, clock=self._clock)
+        discovery = Discovery(self._link, *self._sessions, clock=self._clock)
         owner = LinkOwner(
             self._link,
-            *self._clusters,
+            *self._sessions,
             run=new_run_id(),
             clock=self._clock,
             on_event=self._on_event,
@@ -239,15 +240,13 @@ class _Return:
                 raise
         finally:
             owner.close()
-            discovery.close()
         return self._found(going_on, had, committed=True)
 
     def close(self) -> None:
         """Closes all clients."""
         self._state.close()
         self._reader.close()
-        self._admin.close()
-        self._source.close()
+        self._sessions.close()
 
     def _going_on(self, positions: Mapping[SourcePartition, Position]) -> dict[SourcePartition, int]:
         found = goes_on(

@@ -21,10 +21,8 @@ import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import admin_properties
 from eomirror.errors import ClusterError, MirrorError, StateError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.compacted_topic import CompactedTopicReader
@@ -39,7 +37,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
-    from eomirror.config import Cluster, Link
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.records.connect_offsets import Mm2Flow
     from eomirror.records.mm2 import OffsetSync
 
@@ -92,21 +91,19 @@ class Mm2State:
         passed_over: Records in MM2's topics that are not its own, by location.
     """
 
-    def __init__(
-        self, link: Link, flow: Mm2Flow, source: Cluster, target: Cluster, *, client_id: str,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:  # fmt: skip
+    def __init__(self, link: Link, flow: Mm2Flow, source: ClusterSession, target: ClusterSession) -> None:
         self.passed_over: list[str] = []
         self._flow = flow
-        self._client_id = client_id
+        self._client_id = target.client_id
         self._timeout = link.transaction_timeout
-        self._clock = clock
-        self._clusters = {"source": source, "target": target}
-        self._admins = {
-            side: ClusterAdmin(cluster, client_id=client_id) for side, cluster in self._clusters.items()
-        }
+        self._clock = target.clock
+        sessions = {"source": source, "target": target}
+        self._clusters = {side: session.cluster for side, session in sessions.items()}
+        self._admins = {side: session.admin for side, session in sessions.items()}
         self._readers = {
-            side: CompactedTopicReader(cluster, self._admins[side], client_id=client_id, clock=clock)
+            side: CompactedTopicReader(
+                cluster, self._admins[side], client_id=self._client_id, clock=self._clock
+            )
             for side, cluster in self._clusters.items()
         }
 
@@ -285,8 +282,6 @@ class Mm2State:
         """Closes all clients."""
         for reader in self._readers.values():
             reader.close()
-        for admin in self._admins.values():
-            admin.close()
 
     def _pass_over(self, what: str) -> None:
         log.warning("record_passed_over", reason=what)

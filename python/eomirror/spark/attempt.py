@@ -12,7 +12,6 @@ from eomirror.errors import AuthorizationError, LaneError, MirrorError, Unreacha
 from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.records.mm2 import Mm2Names
-from eomirror.records.names import LinkNames
 from eomirror.spark.handover import ParkedLane, Parking
 
 if TYPE_CHECKING:
@@ -91,28 +90,30 @@ def _drive(spec: LaneSpec, pump: LaneRunner) -> LaneReport:
 
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
     from eomirror.kafka.plain_producer import SourceSyncs
+    from eomirror.kafka.session import link_sessions
     from eomirror.link.hanging_state_topics import target_hanging_client
     from eomirror.link.lane_state import LaneState, LaneTopics
     from eomirror.link.offset_map_gc import OffsetMapSweep
     from eomirror.link.target_log_ends import TargetLogEnds
     from eomirror.plane.select import choose_plane
 
-    topics = LaneTopics(spec)
+    sessions = link_sessions(spec.link, spec.source, spec.target, f"lane-{spec.lane}", clock=clock)
+    topics = LaneTopics(spec, sessions.source.admin, sessions.target.admin, clock)
     plane = choose_plane(spec, topics, clock)
     clients.add(plane.close)
-    clients.add(topics.close)
-    state = LaneState(spec, topics.target_admin, clock)
+    state = LaneState(spec, sessions.target)
     clients.add(state.close)
-    role = LinkNames(spec.link.state_name).client_id(f"lane-{spec.lane}")
-    sweep = OffsetMapSweep(spec.link, spec.source, spec.target, client_id=role, clock=clock)
+    sweep = OffsetMapSweep(spec.link, *sessions, clock=clock)
     clients.add(sweep.close)
-    copies = TargetLogEnds(spec.target, client_id=role, clock=clock)
+    copies = TargetLogEnds(spec.link, sessions.target, clock=clock)
     clients.add(copies.close)
+    # Behind the background looks, which use them.
+    clients.add(sessions.close)
     syncs = None
     if spec.link.offset_syncs == "source":
         syncs = SourceSyncs(
             spec.source,
-            client_id=role,
+            client_id=sessions.source.client_id,
             topic=Mm2Names().offset_syncs(spec.link.target),
         )
         clients.add(syncs.close)
@@ -125,9 +126,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         clock=clock,
         syncs=syncs,
         sweep=sweep,
-        hanging_client=target_hanging_client(
-            spec.link, spec.target, topics.target_admin, client_id=role, clock=clock
-        ),
+        hanging_client=target_hanging_client(spec.link, sessions.target),
         copies=copies,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)

@@ -23,7 +23,6 @@ from eomirror.errors import (
     TopicError,
     UnreachableError,
 )
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.errors import Right
 from eomirror.kafka.transactional_id_acl import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
@@ -43,8 +42,10 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from eomirror.config import Cluster, Link
+    from eomirror.config import Link
+    from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
+    from eomirror.kafka.session import ClusterSession
     from eomirror.topics.diff import Change
     from eomirror.topics.state_topics import Drift
 
@@ -63,14 +64,14 @@ class Discovery:
         ClusterError: librdkafka refuses a cluster's properties.
     """
 
-    def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, link: Link, source: ClusterSession, target: ClusterSession, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._link = link
-        self._target_cluster = target
+        self._target_cluster = target.cluster
         self._clock = clock
         self._names = LinkNames(link.state_name)
-        role = self._names.client_id("planner")
-        self._source = ClusterAdmin(source, client_id=role, clock=clock)
-        self._target = ClusterAdmin(target, client_id=role, clock=clock)
+        self._source, self._target = source.admin, target.admin
         self._topics = TargetTopics(self._target, link=link.name, clock=clock)
         self._source_topics = TargetTopics(self._source, link=link.name, clock=clock)
         self._ids = ("", "")
@@ -238,11 +239,6 @@ class Discovery:
                     raise
             else:
                 return {SourcePartition(*where): offset for where, offset in found.items()}
-
-    def close(self) -> None:
-        """Closes both clients."""
-        self._source.close()
-        self._target.close()
 
     # -- checks, in the order in which a person would want to hear of them ------------------------
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.errors import TopicError, UnreachableError
-from eomirror.kafka.admin import ClusterAdmin
 
 if TYPE_CHECKING:
-    from eomirror.clock import Clock
-    from eomirror.config import Cluster
+    from eomirror.kafka.session import LinkSessions
     from eomirror.verify.verdict import Range, Scope
 
 __all__ = ["LogEnd", "stalled"]
@@ -17,17 +15,14 @@ __all__ = ["LogEnd", "stalled"]
 
 class LogEnd:
     """
-    Reads log ends of both clusters; connects on first use.
+    Reads log ends of both clusters.
 
     Args:
-        client_id: Client id that brokers see.
+        sessions: Connections to both.
     """
 
-    def __init__(self, source: Cluster, target: Cluster, *, client_id: str, clock: Clock) -> None:
-        self._clusters = (source, target)
-        self._client_id = client_id
-        self._clock = clock
-        self._admins: tuple[ClusterAdmin, ...] = ()
+    def __init__(self, sessions: LinkSessions) -> None:
+        self._sessions = sessions
 
     def stable(self, one: Scope) -> tuple[int, int]:
         """
@@ -36,16 +31,11 @@ class LogEnd:
         Raises:
             MirrorError: A cluster cannot be reached or refuses the request, or a topic was deleted.
         """
-        if not self._admins:
-            self._admins = tuple(
-                ClusterAdmin(cluster, client_id=self._client_id, clock=self._clock)
-                for cluster in self._clusters
-            )
         source, target = (
-            admin.offsets([(part.topic, part.partition)], at="latest", read_committed=True)[
+            session.admin.offsets([(part.topic, part.partition)], at="latest", read_committed=True)[
                 part.topic, part.partition
             ]
-            for admin, part in zip(self._admins, (one.source, one.target), strict=True)
+            for session, part in zip(self._sessions, (one.source, one.target), strict=True)
         )
         return source, target
 
@@ -74,12 +64,6 @@ class LogEnd:
                     topic=part.topic,
                     fix="verify again; if it recurs, find out what changes the topic",
                 )
-
-    def close(self) -> None:
-        """Closes the open clients."""
-        for admin in self._admins:
-            admin.close()
-        self._admins = ()
 
 
 def stalled(part: Range, reached: int, end: int) -> str:

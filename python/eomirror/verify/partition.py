@@ -14,6 +14,7 @@ from eomirror._native import PartitionComparison, PlaneReader
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.kafka.record_reader import CommittedPartition
+from eomirror.kafka.session import link_sessions
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
 from eomirror.verify.counts import Found, PartitionCounts
@@ -109,7 +110,8 @@ class Comparer:
             CommittedPartition(cluster, client_id=role, clock=clock) for cluster in (source, target)
         )
         self._kept: dict[tuple[str, int], _Kept] = {}
-        self._ends = LogEnd(source, target, client_id=role, clock=clock)
+        self._sessions = link_sessions(link, source, target, "verify", clock=clock)
+        self._ends = LogEnd(self._sessions)
         self._clock = clock
         self._readers: tuple[PlaneReader, PlaneReader] | None = None
         if native:
@@ -234,7 +236,7 @@ class Comparer:
         self._readers = None
         for client in self._clients:
             client.close()
-        self._ends.close()
+        self._sessions.close()
 
     def _comparison(
         self, one: Scope, *, by_key: tuple[int, int, int] | None = None, history: int = _HISTORY

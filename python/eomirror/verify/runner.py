@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.kafka.session import link_sessions
 from eomirror.types import SourcePartition
 from eomirror.verify.last_verdicts import LastVerdicts
 from eomirror.verify.partition import MOST_KEYS, Comparer, plane_refusal
@@ -79,7 +80,8 @@ class Verifier:
         self.looked_seconds = 0.0
         self._clock = clock
         self._reason = plane_refusal(link, source, target) if native else "librdkafka was requested"
-        self._survey = ScopeFinder(link, source, target, clock=clock)
+        self._sessions = link_sessions(link, source, target, "verify", clock=clock)
+        self._survey = ScopeFinder(link, *self._sessions, clock=clock)
         self.ids = self._survey.cluster_ids()
         self._begun: set[tuple[SourcePartition, tuple[str, str]]] = set()
         self._last = LastVerdicts()
@@ -181,6 +183,7 @@ class Verifier:
         """Closes all connections."""
         self._comparer.close()
         self._survey.close()
+        self._sessions.close()
 
     def _compare(
         self,

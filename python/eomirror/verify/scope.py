@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DifferenceError, TopicError, UsageError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
@@ -25,9 +24,10 @@ from eomirror.verify.verdict import PartitionFacts, Range, Scope, scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from eomirror.config import Cluster, Link
-    from eomirror.kafka.admin import TopicFacts
+    from eomirror.config import Link
+    from eomirror.kafka.admin import ClusterAdmin, TopicFacts
     from eomirror.kafka.compacted_topic import LogRecord
+    from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
 
 __all__ = ["Bound", "ComparableScopes", "ScopeFinder"]
@@ -96,14 +96,16 @@ class ScopeFinder:
         MirrorError: A cluster cannot be reached or refuses the request.
     """
 
-    def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, link: Link, source: ClusterSession, target: ClusterSession, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._link = link
         self._clock = clock
         self._names = LinkNames(link.state_name)
-        role = self._names.client_id("verify")
-        self._source = ClusterAdmin(source, client_id=role, clock=clock)
-        self._target = ClusterAdmin(target, client_id=role, clock=clock)
-        self._states = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
+        self._source, self._target = source.admin, target.admin
+        self._states = CompactedTopicReader(
+            target.cluster, target.admin, client_id=target.client_id, clock=clock
+        )
         # Dead letters, and the end of their topic before they were read.
         self._known_letters: tuple[
             tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]
@@ -159,10 +161,8 @@ class ScopeFinder:
         )
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes the reader."""
         self._states.close()
-        self._source.close()
-        self._target.close()
 
     def _copy_of(self, topic: str) -> str:
         try:

@@ -13,6 +13,7 @@ from eomirror.config import Cluster, Link
 from eomirror.driver import driver as driver_module
 from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.errors import MirrorError, StoppedError, UnreachableError
+from eomirror.kafka.session import LinkSessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,7 @@ def test_a_stop_before_spark_is_up_ends_in_order(monkeypatch: pytest.MonkeyPatch
     report = made.run()
     assert time.monotonic() - before < 1.4
     assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
-    assert side.calls == ["acquire", "release", "close", "close"]
+    assert side.calls == ["acquire", "release", "close"]
     assert closed.wait(10)
 
 
@@ -115,7 +116,7 @@ def test_a_stop_while_the_link_is_being_taken_ends_in_order(monkeypatch: pytest.
     made = driver(side)
     report = made.run()
     assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
-    assert side.calls == ["acquire", "release", "close", "close"]
+    assert side.calls == ["acquire", "release", "close"]
 
 
 def test_spark_that_does_not_start_is_the_runs_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ def test_spark_that_does_not_start_is_the_runs_error(monkeypatch: pytest.MonkeyP
     side = Side()
     with pytest.raises(MirrorError, match="no java"):
         driver(side).run()
-    assert side.calls[-2:] == ["close", "close"] or "acquire" not in side.calls
+    assert side.calls[-1:] == ["close"] or "acquire" not in side.calls
 
 
 def test_a_time_limit_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +160,7 @@ def test_a_link_whose_cluster_is_away_at_start_comes_up_by_itself(monkeypatch: p
     """It is no failure: the snapshot names the cluster while it is away, and not afterwards."""
     monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(30))
     side = Away(3)
+    monkeypatch.setattr(LinkSessions, "close", lambda _: side.calls.append("disconnect"))
     made = driver(side)
     seen: list[Any] = []
 
@@ -174,19 +176,8 @@ def test_a_link_whose_cluster_is_away_at_start_comes_up_by_itself(monkeypatch: p
     assert next(link.waiting for link in seen if link.state == "running") == ""
     assert (report.exit_code, report.links[0].error) == (0, "")
     # each try begins with clients of its own, as a restart would
-    assert side.calls == [
-        "prepare",
-        "close",
-        "prepare",
-        "close",
-        "prepare",
-        "close",
-        "prepare",
-        "acquire",
-        "release",
-        "close",
-        "close",
-    ]
+    begins = ["disconnect", "prepare"]
+    assert side.calls == [*begins * 4, "acquire", "release", "close", "disconnect"]
 
 
 def test_a_run_whose_time_is_over_before_a_link_began_does_not_look_well(

@@ -18,7 +18,10 @@ def link(*, silent: bool) -> LinkThread:
         link=SimpleNamespace(name="a->b", state_name="a.b"), run="r", source=None, target=None
     )
     nobody: Any = lambda *_: None  # noqa: E731  of five kinds
-    made = LinkThread(spec, discovery=nobody, owner=nobody, heart=nobody, follower=nobody, tools=tools)
+    sessions: Any = SimpleNamespace(close=lambda: None)
+    made = LinkThread(
+        spec, sessions=sessions, discovery=nobody, owner=nobody, heart=nobody, follower=nobody, tools=tools
+    )
     channel: Any = SimpleNamespace(wait_disconnected=lambda *_: silent)
     made._engine = SimpleNamespace(channel=channel)  # type: ignore[assignment]
     return made

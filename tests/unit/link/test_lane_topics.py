@@ -54,7 +54,8 @@ def lane_topics() -> Any:
         link=LINK, source=NOWHERE, target=NOWHERE, source_cluster_id="a", target_cluster_id="b", run="r", generation=1,
         lane=0, epoch=1, attempt=1, seconds=60.0, partitions=(),
     )  # fmt: skip
-    return LaneTopics(spec)
+    never: Any = None
+    return LaneTopics(spec, never, never)
 
 
 SHRUNK = pytest.mark.parametrize(("topic_id", "error"), [("new", DataLossError), ("old", TopicError)])
@@ -66,9 +67,8 @@ def test_a_source_topic_that_comes_back_with_fewer_partitions_is_another_one(
 ) -> None:
     """EO-5: exit code 4 and what to do about it, also from the lane whose partition it lacks."""
     topics = lane_topics()
-    topics.close()
     topics._source = FakeAdmin(TopicFacts("t", topic_id, 1, 1))
-    topics.target_admin = FakeAdmin(TopicFacts("east.t", "copy", 3, 1))
+    topics._target = FakeAdmin(TopicFacts("east.t", "copy", 3, 1))
 
     decision = decide_resume(POSITION, *topics.facts([POSITION])[POSITION.source], accept_gaps=True)
 

@@ -94,10 +94,7 @@ def lane_topics() -> Any:
         lane=0, epoch=1, attempt=1, seconds=60.0, partitions=(),
     )  # fmt: skip
     clock = PlayedClock()
-    topics = LaneTopics(spec, clock)
-    topics.close()
-    topics._source, topics.target_admin = admin(clock, 1000), admin(clock, 0)
-    return topics
+    return LaneTopics(spec, admin(clock, 1000), admin(clock, 0), clock)
 
 
 def test_the_fetch_of_a_lane_waits_for_a_leader_and_nothing_waits_with_it(lane_topics: LaneTopics) -> None:
@@ -123,7 +120,7 @@ def test_a_topic_is_set_aside_where_an_answer_could_not_be_told_from_another_log
 
 def test_a_copy_without_a_leader_is_waited_for_once(lane_topics: LaneTopics) -> None:
     """For as long as an election takes; it is tried again without another wait, until it answers."""
-    lane_topics._source, lane_topics.target_admin = lane_topics.target_admin, lane_topics._source
+    lane_topics._source, lane_topics._target = lane_topics._target, lane_topics._source
     clock, copied = lane_topics._clock, replace(position(1), topic="origin", target_topic="t")
 
     def refused() -> Any:
@@ -140,7 +137,7 @@ def test_a_copy_without_a_leader_is_waited_for_once(lane_topics: LaneTopics) -> 
 
 def test_a_copy_without_a_leader_concerns_its_source_topic(lane_topics: LaneTopics) -> None:
     """That is what a lane stops; the name of the copy would stop nothing, again and again."""
-    lane_topics._source, lane_topics.target_admin = lane_topics.target_admin, lane_topics._source
+    lane_topics._source, lane_topics._target = lane_topics._target, lane_topics._source
     copied = replace(position(1), topic="origin", target_topic="t")
 
     refused = lane_topics.facts([copied])[copied.source][1].refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,7 +133,8 @@ def test_an_offset_map_that_is_not_there_is_not_guessed() -> None:
         epoch=1, attempt=1, seconds=60.0, partitions=(),
     )  # fmt: skip
     admin = Admin(".offset-map")
-    state = LaneState(spec, admin, SYSTEM_CLOCK)  # type: ignore[arg-type]  as much of it as is asked
+    target: Any = SimpleNamespace(cluster=NOWHERE, admin=admin, client_id="test", clock=SYSTEM_CLOCK)
+    state = LaneState(spec, target)
     try:
         with pytest.raises(UnreachableError, match="offset-map"):
             state.state_topics()

@@ -14,6 +14,7 @@ import eomirror.plane.client.plane
 from eomirror._native import Acks, digest_behind
 from eomirror.config import Cluster, Link
 from eomirror.errors import SourceDamagedError, UnreachableError
+from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import LaneSpec
 from eomirror.link.owner import LinkOwner
 from eomirror.plane.client.plane import ClientPlane
@@ -235,12 +236,14 @@ def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
 ) -> None:
     """What ends the link goes through to its end."""
     monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", away)
-    owner: Any = LinkOwner(spec.link, spec.source, spec.target, run="r")
+    sessions = link_sessions(spec.link, spec.source, spec.target, "test")
+    owner: Any = LinkOwner(spec.link, *sessions, run="r")
     owner._control._producer = open_producer()
 
     with pytest.raises(UnreachableError):
         owner._initialize()
     owner.close()
+    sessions.close()
 
 
 def test_an_end_from_before_a_lost_connection_proves_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,7 @@ from structlog.testing import capture_logs
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
 from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, TopicFacts
-from eomirror.topics.apply import TargetTopics
 from eomirror.topics.discovery import Discovery
-from eomirror.topics.state_topics_check import StateTopicsCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,13 +79,9 @@ class Admin:
 
 
 def discovery(source: Admin, target: Admin) -> Discovery:
-    made = Discovery(LINK, NOWHERE, NOWHERE)
-    made.close()
-    made._source, made._target = source, target  # type: ignore[assignment]  as much of them as is asked
+    sides: Any = [SimpleNamespace(cluster=NOWHERE, admin=admin) for admin in (source, target)]
+    made = Discovery(LINK, *sides)
     source.cluster_id, target.cluster_id = made._ids = ("a", "b")
-    made._own = StateTopicsCheck(LINK, target, learn=made._learn_defaults, clock=made._clock)  # type: ignore[arg-type]
-    made._topics = TargetTopics(target, link="one")  # type: ignore[arg-type]
-    made._source_topics = TargetTopics(source, link="one")  # type: ignore[arg-type]
     return made
 
 
