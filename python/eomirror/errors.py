@@ -98,9 +98,14 @@ class MirrorError(Exception):
         message: The fault and its place.
         fix: The next step, as an imperative; shown on its own line.
         topic: Source topic, if the error concerns one only: the lane stops that topic and mirrors the others.
+
+    Attributes:
+        exit_code: Exit code of a command that ends with the error.
+        topic_retried: A topic that stops with the error only lacks an ACL or a serving leader, and is retried.
     """
 
     exit_code: ClassVar[int] = 1
+    topic_retried: ClassVar[bool] = False
 
     def __init__(self, message: str, *, fix: str = "", topic: str = "") -> None:
         super().__init__(message)
@@ -171,6 +176,8 @@ class ClusterError(MirrorError):
 class UnreachableError(ClusterError):
     """A cluster does not answer.  A mirror retries, every other command gives up."""
 
+    topic_retried = True
+
 
 class HandshakeError(UnreachableError):
     """
@@ -184,6 +191,8 @@ class HandshakeError(UnreachableError):
 class BrokerFailedError(ClusterError):
     """A broker failed without a reason (UNKNOWN_SERVER_ERROR); a retry may succeed."""
 
+    topic_retried = True
+
 
 class AuthorizationError(ClusterError):
     """
@@ -191,6 +200,8 @@ class AuthorizationError(ClusterError):
 
     A running mirror retries, because the ACL may be granted again.  A mirror that starts, or only catches up, gives up.
     """
+
+    topic_retried = True
 
 
 class TopicError(MirrorError):

@@ -154,10 +154,10 @@ def test_a_copy_that_is_deleted_with_its_positions_left_open_stops_by_itself(flo
 
     report = flow.run()
 
-    ((topic, (code, text)),) = report.stopped_topics.items()
-    assert (topic, code) == (flow.topic, 1)
-    assert f"the target topic {flow.copy} was deleted and created again" in text
-    assert "--adopt" in text
+    ((topic, stop),) = report.stopped_topics.items()
+    assert (topic, stop.exit_code) == (flow.topic, 1)
+    assert f"the target topic {flow.copy} was deleted and created again" in str(stop)
+    assert "--adopt" in str(stop)
 
 
 def test_data_without_a_position_is_never_shown(flow: Flow) -> None:
@@ -257,10 +257,10 @@ def test_records_that_the_target_dropped_stop_their_topic(flow: Flow) -> None:
     report = flow.run()
 
     assert report.ending is Ending.FAILED
-    ((topic, (code, text)),) = report.stopped_topics.items()
-    assert (topic, code) == (flow.topic, 4)
-    assert "the target dropped committed records" in text
-    assert f"--adopt {flow.topic}-0={flow.position().prev}" in text
+    ((topic, stop),) = report.stopped_topics.items()
+    assert (topic, stop.exit_code) == (flow.topic, 4)
+    assert "the target dropped committed records" in str(stop)
+    assert f"--adopt {flow.topic}-0={flow.position().prev}" in str(stop)
 
 
 def test_records_whose_position_the_target_dropped_stop_their_topic(flow: Flow) -> None:
@@ -272,9 +272,9 @@ def test_records_whose_position_the_target_dropped_stop_their_topic(flow: Flow) 
     report = flow.run()
 
     assert report.ending is Ending.FAILED
-    ((topic, (code, text)),) = report.stopped_topics.items()
-    assert (topic, code) == (flow.topic, 4)
-    assert "the target dropped the position of committed records" in text
+    ((topic, stop),) = report.stopped_topics.items()
+    assert (topic, stop.exit_code) == (flow.topic, 4)
+    assert "the target dropped the position of committed records" in str(stop)
 
 
 def test_who_dies_before_anything_is_answered_has_ended_all_the_same(

@@ -165,13 +165,13 @@ def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
         owner.release()
         owner.close()
 
-    assert (report.ending, report.error) == (Ending.STOPPED, ""), report
+    assert (report.ending, report.error) == (Ending.STOPPED, None), report
     assert set(report.stopped_topics) == {"hidden", "walled"}
     for topic, name in (("hidden", "hidden"), ("walled", "east.walled")):
-        code, said = report.stopped_topics[topic]
-        assert code == 1
-        assert f"User:mirror lacks Describe on topic {name}" in said
-        assert "kafka-acls.sh" in said
+        stop = report.stopped_topics[topic]
+        assert stop.exit_code == 1
+        assert f"User:mirror lacks Describe on topic {name}" in stop.reason
+        assert "kafka-acls.sh" in str(stop)
     assert read_committed(guarded.everything, "east.kept") == committed["kept"]
     assert read_committed(guarded.everything, "east.walled") == {0: []}
 

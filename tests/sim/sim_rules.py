@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from sim_kafka import Coordinated, Transaction
     from sim_world import World
 
+    from eomirror.lane.spec import StoppedTopic
+
 #: Id of the rule that everything is mirrored in the end.
 STUCK = "EO-progress"
 
@@ -343,9 +345,10 @@ class Oracle:
                     return f"positions-{where[1]} holds several transactions, of which the last is not shown"
         return ""
 
-    def stopped(self, topics: Mapping[str, tuple[int, str]]) -> None:
+    def stopped(self, topics: Mapping[str, StoppedTopic]) -> None:
         """An attempt has stopped topics, and says why."""
-        for topic, (_, text) in topics.items():
+        for topic, stop in topics.items():
+            text = str(stop)
             if topic in self.left_out or not any(words in text for words in _LEFT_OUT):
                 continue
             damaged = {source.topic for source in (*self.torn, *self.cut)}

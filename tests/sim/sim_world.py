@@ -332,7 +332,7 @@ class World:
             if attempt.dead:
                 self.taken |= attempt.pump.machine.taken
                 attempt.owner.refused |= {
-                    topic for topic, (_, text) in attempt.pump.stopped.items() if "refuses" in text
+                    topic for topic, stop in attempt.pump.stopped.items() if "refuses" in str(stop)
                 }
         self.attempts = [attempt for attempt in self.attempts if not attempt.dead]
         self.owners = [owner for owner in self.owners if not owner.dead]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config import Secret
+from eomirror.errors import AuthorizationError
 from eomirror.lane.spec import (
     AssignedPartition,
     Ending,
@@ -22,6 +23,7 @@ from eomirror.lane.spec import (
     LaneReport,
     LaneSpec,
     PartitionProgress,
+    StoppedTopic,
 )
 from eomirror.spark.attempt import LaneInterruptedError
 
@@ -131,10 +133,8 @@ def superseded_once(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneR
 def loses_data(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneReport:
     """Every lane stops the topic `orders` and goes on with what else it has."""
     if any(item.source.topic == "orders" for item in spec.partitions):
-        reason = "orders-0: offsets [0, 7) are gone\n  fix: accept the gap"
-        return report(
-            spec, Ending.REBUILD, reason="topic orders is stopped", stopped_topics={"orders": (4, reason)}
-        )
+        stop = StoppedTopic("orders-0: offsets [0, 7) are gone", "accept the gap", exit_code=4)
+        return report(spec, Ending.REBUILD, reason="topic orders is stopped", stopped_topics={"orders": stop})
     return steady(spec, mailbox, clock)
 
 
@@ -142,12 +142,12 @@ def lacks_a_right(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneRep
     """May not read `orders` in its first attempt, nor use its own id in the next; then both are granted."""
     mirrored = any(item.source.topic == "orders" for item in spec.partitions)
     if spec.epoch == 1 and mirrored:
-        return report(
-            spec, Ending.REBUILD, reason="topic orders is stopped", stopped_topics={"orders": (1, "lacks Read")},
-            unauthorized_topics=frozenset({"orders"}),
-        )  # fmt: skip
+        stop = StoppedTopic("lacks Read", retried=True)
+        return report(spec, Ending.REBUILD, reason="topic orders is stopped", stopped_topics={"orders": stop})
     if spec.attempt == 1:
-        return report(spec, Ending.UNAUTHORIZED, reason="lacks Write", error="lacks Write", exit_code=1)
+        return report(
+            spec, Ending.UNAUTHORIZED, reason="lacks Write", error=AuthorizationError("lacks Write")
+        )
     return steady(spec, mailbox, clock)
 
 

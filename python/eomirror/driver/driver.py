@@ -398,7 +398,7 @@ class MirrorDriver:
 
     def _report(self, why: str, seconds: float) -> RunReport:
         links = tuple(self._link_report(link, why) for link in self._links.values())
-        codes = [code for link in self._links.values() for code in link.stopped_codes.values()]
+        codes = [stop.exit_code for link in self._links.values() for stop in link.stopped_topics.values()]
         stopped = any(link.stopped_topics or link.error for link in links)
         # a run that ends on its own fails if topics were stopped or a link never started; a stopped run does not
         exit_code = max(codes, default=1) if why != "stopped" and stopped else 0

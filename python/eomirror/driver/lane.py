@@ -16,13 +16,7 @@ import structlog
 
 from eomirror.clock import Clock, jitter
 from eomirror.driver.retry import Action, Backoff, epoch_seconds, next_action
-from eomirror.errors import (
-    AuthorizationError,
-    DataLossError,
-    LaneError,
-    MirrorError,
-    SupersededError,
-)
+from eomirror.errors import LaneError, MirrorError, SupersededError
 from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
 from eomirror.spark.frames import encode_added
 from eomirror.spark.job_errors import Crash
@@ -34,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.driver.channel import AttemptId
     from eomirror.recovery.corrupt_batches import Damage
 
-__all__ = ["LaneHost", "LaneThread", "error_of"]
+__all__ = ["LaneHost", "LaneThread"]
 
 log = structlog.get_logger(__name__)
 
@@ -94,10 +88,7 @@ class _Ended:
         if self.report is None or not retaken:
             return self
         stopped = {topic: why for topic, why in self.report.stopped_topics.items() if topic not in retaken}
-        unauthorized = self.report.unauthorized_topics - set(retaken)
-        return replace(
-            self, report=replace(self.report, stopped_topics=stopped, unauthorized_topics=unauthorized)
-        )
+        return replace(self, report=replace(self.report, stopped_topics=stopped))
 
 
 class LaneThread:
@@ -286,9 +277,7 @@ class LaneThread:
             return _Ended(error.crash, str(error))
         if report.ending is Ending.UNAUTHORIZED:
             # an administrator must act: log in full what to grant to which principal
-            log.error(
-                "lane_unauthorized", link=spec.link.name, lane=spec.lane, reason=report.error or report.reason
-            )
+            log.error("lane_unauthorized", link=spec.link.name, lane=spec.lane, reason=str(report.error))
         return _Ended(report.ending, report.reason, report)
 
     def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
@@ -337,21 +326,9 @@ class LaneThread:
                 self._changed.wait(left)
 
 
-def error_of(report: LaneReport) -> MirrorError:
-    """Returns the error of a report, with a type that callers can catch."""
-    message, _, fix = (report.error or report.reason).partition("\n  fix: ")
-    if report.ending is Ending.UNAUTHORIZED:
-        return AuthorizationError(message, fix=fix)
-    kinds: dict[int, type[MirrorError]] = {
-        DataLossError.exit_code: DataLossError,
-        SupersededError.exit_code: SupersededError,
-    }
-    return kinds.get(report.exit_code, MirrorError)(message, fix=fix)
-
-
 def _error_of(spec: LaneSpec, ended: _Ended) -> MirrorError:
     if ended.report is not None:
-        return error_of(ended.report)
+        return ended.report.error or MirrorError(ended.report.reason)
     if ended.how is Crash.ENGINE_GONE:
         return MirrorError(
             "the spark context has stopped, and with it all lanes",

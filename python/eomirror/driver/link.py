@@ -29,6 +29,7 @@ from eomirror.driver.protocols import refuse_left_out, without_lane
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.errors import StoppedError, TopicError
 from eomirror.groups.followed_groups import Mirrored
+from eomirror.lane.spec import StoppedTopic
 from eomirror.spark.frames import encode_groups
 
 if TYPE_CHECKING:
@@ -156,8 +157,6 @@ class LinkThread:
     @property
     def idle_for_good(self) -> bool:
         """True if every topic of the link is stopped and none of them is retried."""
-        if not self.stopped_codes:
-            return False
         with self._lock:
             if self._unauthorized:
                 return False
@@ -165,10 +164,10 @@ class LinkThread:
         return bool(topics) and all(topic.stopped for topic in topics)
 
     @property
-    def stopped_codes(self) -> dict[str, int]:
-        """Exit code of each stopped topic."""
+    def stopped_topics(self) -> Mapping[str, StoppedTopic]:
+        """Stopped topics."""
         with self._lock:
-            return dict(self._progress.stopped_codes)
+            return dict(self._progress.stopped)
 
     def snapshot(self) -> LinkSnapshot:
         """Returns the state of the link."""
@@ -193,11 +192,9 @@ class LinkThread:
         stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
         self._stops.update(progress, stopped)
         progress = replace(
-            progress,
-            stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped},
-            unauthorized_topics=tuple(stopped.intersection(progress.unauthorized_topics)),
+            progress, stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped}
         )
-        self._await_rights(progress.unauthorized_topics)
+        self._await_rights(progress.stopped_topics)
         with self._lock:
             before = self._progress.caught_up
             self._progress.update(progress, attempt=attempt.attempt, now=self._tools.clock.monotonic())
@@ -255,18 +252,18 @@ class LinkThread:
     def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
         """Records the end of an attempt; ``failure`` is the reason of an early end."""
         now = self._tools.clock.monotonic()
-        self._await_rights(report.unauthorized_topics if report else ())
+        stopped = report.stopped_topics if report else {}
+        self._await_rights(stopped)
         with self._lock:
             if report is not None:
                 self._progress.end(report, failure=failure, now=now)
             elif failure:
                 self._progress.fail_attempt(spec.lane, failure)
-        for topic, (code, reason) in (report.stopped_topics if report else {}).items():
-            log.error(
-                "topic_stopped", link=self.name, lane=spec.lane, topic=topic, exit_code=code, reason=reason
-            )
-        self._stops.stopped(report.stopped_topics if report else {}, spec.lane)
-        self._drop(report.stopped_topics if report else (), but=spec.lane)
+        for topic, stop in stopped.items():
+            where = {"link": self.name, "lane": spec.lane, "topic": topic}
+            log.error("topic_stopped", **where, exit_code=stop.exit_code, reason=str(stop))
+        self._stops.stopped(stopped, spec.lane)
+        self._drop(stopped, but=spec.lane)
         self._tools.on_report(spec, report)
         self._tools.wake()
 
@@ -436,7 +433,7 @@ class LinkThread:
 
     def _mirrored(self) -> Mirrored:
         with self._lock:
-            return Mirrored(self._progress.lanes, self._progress.stopped)
+            return Mirrored(self._progress.lanes, frozenset(self._progress.stopped))
 
     def _plan(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):
@@ -450,7 +447,7 @@ class LinkThread:
         for topic, other in self._tools.copies.take(self.name, new).items():
             reason = f"link {other} already mirrors to the same target topic"
             log.error("topic_left_out", link=self.name, topic=topic, reason=reason)
-            self._stops.stopped({topic: (1, f"topic {topic} is left out: {reason}")}, None)
+            self._stops.stopped({topic: StoppedTopic(f"topic {topic} is left out: {reason}")}, None)
             self._known.update(item.source for item in new if item.source.topic == topic)
             new = [item for item in new if item.source.topic != topic]
         if not new or self._over.is_set() or self._owner is None:
@@ -466,7 +463,8 @@ class LinkThread:
                 self._assign(lane, items)
             self._lanes[lane].add(items)
 
-    def _await_rights(self, topics: Collection[str]) -> None:
+    def _await_rights(self, stopped: Mapping[str, StoppedTopic]) -> None:
+        topics = [topic for topic, stop in stopped.items() if stop.retried]
         if not topics or not self.patient:
             return
         with self._lock:

@@ -34,7 +34,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.lane.spec import LaneProgress, LaneReport, PartitionProgress
+    from eomirror.lane.spec import LaneProgress, LaneReport, PartitionProgress, StoppedTopic
 
 __all__ = ["SILENT_SECONDS", "Progress"]
 
@@ -62,8 +62,7 @@ class Progress:
         self.error = ""
         self.waiting = ""
         self._state_before = ""
-        self.stopped_codes: dict[str, int] = {}
-        self._stopped: dict[str, str] = {}
+        self.stopped: dict[str, StoppedTopic] = {}
         self._lanes: dict[int, _Lane] = {}
         self._lane_of: dict[SourcePartition, int] = {}
         self._target_of: dict[str, str] = {}
@@ -131,8 +130,8 @@ class Progress:
                 self._positions[source] = _LastProgress(_without_end(item), now)
         if present:
             lane.heard = now
-        for topic, reason in progress.stopped_topics.items():
-            self._stopped.setdefault(topic, reason)
+        for topic, stop in progress.stopped_topics.items():
+            self.stopped.setdefault(topic, stop)
         counters = Counters(
             transactions=progress.transactions,
             records=progress.records,
@@ -171,9 +170,9 @@ class Progress:
                 dropped=lane.current.dropped,
                 copied_headers=lane.current.copied_headers,
             )
-        for topic, (code, reason) in report.stopped_topics.items():
-            self._stopped[topic] = reason
-            self.stopped_codes[topic] = max(code, self.stopped_codes.get(topic, 0))
+        for topic, stop in report.stopped_topics.items():
+            known = self.stopped.get(topic, stop)
+            self.stopped[topic] = replace(stop, exit_code=max(stop.exit_code, known.exit_code))
         if failure:
             self.fail_attempt(report.lane, failure)
         self._remember(now)
@@ -181,8 +180,7 @@ class Progress:
     def resume(self, topics: Collection[str]) -> None:
         """Removes the stops of topics that are to be retried."""
         for topic in topics:
-            self._stopped.pop(topic, None)
-            self.stopped_codes.pop(topic, None)
+            self.stopped.pop(topic, None)
 
     def fail_attempt(self, lane: int, failure: str) -> None:
         """Records an early end of an attempt; end offsets are unknown until the next attempt reports."""
@@ -199,11 +197,6 @@ class Progress:
     def lanes(self) -> dict[SourcePartition, int]:
         """Lane of every mirrored partition."""
         return dict(self._lane_of)
-
-    @property
-    def stopped(self) -> frozenset[str]:
-        """Stopped topics."""
-        return frozenset(self._stopped)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -259,7 +252,7 @@ class Progress:
         return self._lanes.setdefault(number, _Lane())
 
     def _reached(self, source: SourcePartition, goal: int) -> bool:
-        if source.topic in self._stopped:
+        if source.topic in self.stopped:
             return True
         known = self._positions.get(source)
         return known is not None and known.item.position >= goal
@@ -278,7 +271,7 @@ class Progress:
             partitions=partitions,
             lag_records=sum_known([item.lag_records for item in partitions]),
             lag_seconds=max_known([item.lag_seconds for item in partitions]),
-            stopped=self._stopped.get(topic, ""),
+            stopped=str(self.stopped.get(topic, "")),
         )
 
     def _partition(self, source: SourcePartition, number: int, now: float) -> PartitionSnapshot:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from eomirror.errors import TopicError
+from eomirror.lane.spec import StoppedTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -213,11 +214,15 @@ class LinkTools:
 
 def without_lane(
     wanted: Iterable[SourcePartition], lanes: Mapping[int, Sequence[AssignedPartition]]
-) -> dict[str, tuple[int, str]]:
-    """Returns the topics that the owner gave to no lane, with the exit code and text of an error for each."""
+) -> dict[str, StoppedTopic]:
+    """Returns the topics that the owner gave to no lane, with the reason."""
     served = {item.source for items in lanes.values() for item in items}
-    text = "is skipped: it is not mirrored\n  fix: see topic_left_out in the mirror's log for the reason"
-    return {source.topic: (1, f"topic {source.topic} {text}") for source in wanted if source not in served}
+    fix = "see topic_left_out in the mirror's log for the reason"
+    return {
+        source.topic: StoppedTopic(f"topic {source.topic} is skipped: it is not mirrored", fix)
+        for source in wanted
+        if source not in served
+    }
 
 
 def refuse_left_out(link: str, wanted: Collection[SourcePartition], layout: PublishedLayout) -> None:

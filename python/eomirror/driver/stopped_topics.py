@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.kafka.client_factory import holds_secret
 from eomirror.lane.machine import LaneState
+from eomirror.lane.spec import StoppedTopic
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import Stopped
 from eomirror.records.names import LinkNames
@@ -37,7 +38,9 @@ SETTLED_SECONDS = 5.0
 # every starting lane reads control, so the text of a reason is limited
 _MOST_CHARACTERS = 4_000
 
-_HIDDEN = "the reason is hidden because it contains a secret\n  fix: remove the secret from the name that contains it"
+_HIDDEN = StoppedTopic(
+    "the reason is hidden because it contains a secret", "remove the secret from the name that contains it"
+)
 
 # states of a starting lane: it has read its positions and not yet compared them with the topics
 _ON_THE_WAY_UP = frozenset(
@@ -86,27 +89,27 @@ class StopRecords:
                 if record.topic not in self._stopped:
                     self._await(record.topic, mirrored)
 
-    def stopped(self, topics: Mapping[str, tuple[int, str]], lane: int | None) -> None:
+    def stopped(self, topics: Mapping[str, StoppedTopic], lane: int | None) -> None:
         """
         Records stopped topics.
 
         Args:
-            topics: Exit code and text of each topic; the text is `str` of a `MirrorError`.
+            topics: Reason of each topic.
             lane: Lane that stopped them; None for the owner.
         """
         with self._lock:
-            for topic, (code, text) in topics.items():
+            for topic, given in topics.items():
                 self._waiting.pop(topic, None)
                 self._begun.pop(topic, None)
                 if topic in self._stopped:
                     continue
-                hidden = any(holds_secret(cluster, text) for cluster in self._clusters)
-                reason, _, fix = (_HIDDEN if hidden else text).partition("\n  fix: ")
+                hidden = any(holds_secret(cluster, str(given)) for cluster in self._clusters)
+                shown = _HIDDEN if hidden else given
                 stop = Stopped(
                     topic=topic,
-                    reason=reason[:_MOST_CHARACTERS],
-                    fix=fix[:_MOST_CHARACTERS],
-                    exit_code=code,
+                    reason=shown.reason[:_MOST_CHARACTERS],
+                    fix=shown.fix[:_MOST_CHARACTERS],
+                    exit_code=given.exit_code,
                     lane=lane,
                     run=self._run,
                     timestamp=self._clock.wall_ms(),
@@ -127,7 +130,7 @@ class StopRecords:
                 self._stopped.pop(topic, None)
                 self._waiting[topic] = {}
             self._left_out = set(topics)
-        self.stopped({topic: (error.exit_code, str(error)) for topic, error in topics.items()}, None)
+        self.stopped({topic: StoppedTopic.of(error) for topic, error in topics.items()}, None)
 
     def tried_again(self, topics: Iterable[str], mirrored: Collection[SourcePartition]) -> None:
         """Records that stopped topics are retried."""
@@ -144,8 +147,7 @@ class StopRecords:
             progress: Report of the lane.
             stopped: Its stopped topics, without those that are to be retried.
         """
-        codes, texts = progress.stopped_codes, progress.stopped_topics
-        self.stopped({topic: (codes.get(topic, 1), texts[topic]) for topic in stopped}, progress.lane)
+        self.stopped({topic: progress.stopped_topics[topic] for topic in stopped}, progress.lane)
         with self._lock:
             if not self._waiting or progress.state in _ON_THE_WAY_UP:
                 return

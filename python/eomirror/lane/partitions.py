@@ -10,14 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eomirror.errors import (
-    AuthorizationError,
-    BrokerFailedError,
-    FencedError,
-    MirrorError,
-    UnreachableError,
-)
+from eomirror.errors import FencedError, MirrorError
 from eomirror.lane.commit import behind_gap
+from eomirror.lane.spec import StoppedTopic
 from eomirror.plane.protocol import Flushed, Start
 from eomirror.records.control import Gap
 from eomirror.recovery.resume import Stop, decide_resume
@@ -58,16 +53,14 @@ class LanePartitions:
     Attributes:
         positions: Committed positions, without stopped topics.
         gaps: Accepted gaps that the next claim records (EO-6).
-        stopped: Exit code and text of each stopped topic.
-        unauthorized: Stopped topics that only lack an ACL or a serving leader; they are retried.
+        stopped: Stopped topics.
         targets: Target topics by source topic.
     """
 
     def __init__(self, assigned: Iterable[AssignedPartition]) -> None:
         self.positions: dict[SourcePartition, Position] = {}
         self.gaps: list[Gap] = []
-        self.stopped: dict[str, tuple[int, str]] = {}
-        self.unauthorized: set[str] = set()
+        self.stopped: dict[str, StoppedTopic] = {}
         self.targets: dict[str, str] = {}
         self._assigned: dict[SourcePartition, AssignedPartition] = {}
         self.assign(assigned)
@@ -163,9 +156,7 @@ class LanePartitions:
         """Stops a whole topic; returns whether it was running before."""
         fresh = topic not in self.stopped
         if fresh:
-            self.stopped[topic] = (error.exit_code, str(error))
-            if isinstance(error, AuthorizationError | UnreachableError | BrokerFailedError):
-                self.unauthorized.add(topic)
+            self.stopped[topic] = StoppedTopic.of(error)
         for source in [source for source in self.positions if source.topic == topic]:
             del self.positions[source]
         self.gaps = [gap for gap in self.gaps if gap.topic != topic]

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from eomirror.lane.mm2_records import SyncSink
     from eomirror.lane.ports import ChunkSweep, CopyWatch, StateReader, TopicComparer
+    from eomirror.lane.spec import StoppedTopic
     from eomirror.records.position import Position
     from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
@@ -157,10 +158,8 @@ class LaneRunner:
                 self._overdue = self._watch.overdue(self._clock.monotonic(), self.machine.state, timeout)
             command = self.machine.step(event)
         self._report(force=True)
-        outcome, partitions = self.outcome, self._partitions
-        report = self._tally.report(
-            outcome.ending, outcome.reason, outcome.error, partitions.stopped, partitions.unauthorized
-        )
+        outcome = self.outcome
+        report = self._tally.report(outcome.ending, outcome.reason, outcome.error, self.stopped)
         return replace(report, overdue=self._overdue, damaged=self._damaged)
 
     @property
@@ -169,8 +168,8 @@ class LaneRunner:
         return self._partitions.assigned
 
     @property
-    def stopped(self) -> Mapping[str, tuple[int, str]]:
-        """Exit code and text for the user of each stopped topic."""
+    def stopped(self) -> Mapping[str, StoppedTopic]:
+        """Stopped topics."""
         return self._partitions.stopped
 
     def resume(self, spec: LaneSpec, mailbox: LaneMailbox) -> None:
@@ -529,7 +528,6 @@ class LaneRunner:
                 self._partitions.positions,
                 self._plane,
                 stopped=self.stopped,
-                unauthorized=self._partitions.unauthorized,
                 now=now,
                 wall_ms=self._clock.wall_ms(),
             )

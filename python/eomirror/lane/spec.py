@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
+    from eomirror.errors import MirrorError
     from eomirror.recovery.corrupt_batches import Damage
     from eomirror.types import SourcePartition
 
@@ -27,6 +28,7 @@ __all__ = [
     "LaneSpec",
     "PartitionProgress",
     "StopReason",
+    "StoppedTopic",
 ]
 
 
@@ -126,6 +128,32 @@ class Ending(enum.StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True)
+class StoppedTopic:
+    """
+    Reason for which a topic is not mirrored.
+
+    Attributes:
+        reason: Message of the error, with topic, partition and range.
+        fix: Fix of the error; may be empty.
+        exit_code: Exit code of the error.
+        retried: The topic only lacks an ACL or a serving leader, and is retried.
+    """
+
+    reason: str
+    fix: str = ""
+    exit_code: int = 1
+    retried: bool = False
+
+    @classmethod
+    def of(cls, error: MirrorError) -> Self:
+        """Returns the reason that an error gives."""
+        return cls(error.message, error.fix, error.exit_code, error.topic_retried)
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n  fix: {self.fix}" if self.fix else self.reason
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
     """
@@ -158,9 +186,7 @@ class LaneProgress:
         copied_headers: Committed records that carried the provenance header of another record.
         commit_ms: Duration of the last commit, from the cut of the transaction to its end.
         partitions: Only partitions that changed since the last report.
-        stopped_topics: Topics that this lane stopped mirroring, and why, such as a recreated source topic.
-        stopped_codes: Exit code of each.
-        unauthorized_topics: Stopped topics that only lack an ACL or a leader.
+        stopped_topics: Topics that this lane stopped mirroring, such as a recreated source topic.
         plane: Active plane, ``native`` or ``client``; empty before the first producer.
         plane_reason: Why it is not the native one.
         throttled: Seconds of throttling by quotas; None if unknown.
@@ -177,9 +203,7 @@ class LaneProgress:
     copied_headers: int = 0
     commit_ms: float = 0.0
     partitions: tuple[PartitionProgress, ...] = ()
-    stopped_topics: dict[str, str] = field(default_factory=dict)
-    stopped_codes: dict[str, int] = field(default_factory=dict)
-    unauthorized_topics: tuple[str, ...] = ()
+    stopped_topics: dict[str, StoppedTopic] = field(default_factory=dict)
     plane: str = ""
     plane_reason: str = ""
     throttled: float | None = None
@@ -193,12 +217,10 @@ class LaneReport:
 
     Attributes:
         reason: One line for the log.
-        error: Text for the user when ``ending`` is FAILED or UNAUTHORIZED: what, where, and what to do.
-        exit_code: Exit code of the error.
+        error: What the user must fix when ``ending`` is FAILED or UNAUTHORIZED; else None.
         transactions: Committed transactions.
         records: Mirrored records, committed.
-        stopped_topics: Topics that this lane stopped mirroring: topic -> (exit code, text for the user).
-        unauthorized_topics: Stopped topics that only lack an ACL or a leader.
+        stopped_topics: Topics that this lane stopped mirroring.
         progressed: Whether anything was committed, so that the driver may reset its backoff.
         overdue: Whether it gave up a transaction that was open for too long.
         damaged: Batches that it and earlier attempts could not read.
@@ -211,12 +233,10 @@ class LaneReport:
     attempt: int
     ending: Ending
     reason: str = ""
-    error: str = ""
-    exit_code: int = 0
+    error: MirrorError | None = None
     transactions: int = 0
     records: int = 0
-    stopped_topics: dict[str, tuple[int, str]] = field(default_factory=dict)
-    unauthorized_topics: frozenset[str] = frozenset()
+    stopped_topics: dict[str, StoppedTopic] = field(default_factory=dict)
     progressed: bool = False
     overdue: bool = False
     damaged: tuple[Damage, ...] = ()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, PartitionProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from eomirror.errors import MirrorError
+    from eomirror.lane.spec import StoppedTopic
     from eomirror.plane.protocol import Serving
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
@@ -83,8 +84,7 @@ class AttemptStats:
         positions: Mapping[SourcePartition, Position],
         plane: PlaneStatus,
         *,
-        stopped: Mapping[str, tuple[int, str]],
-        unauthorized: Collection[str] = (),
+        stopped: Mapping[str, StoppedTopic],
         now: float,
         wall_ms: int,
     ) -> LaneProgress:
@@ -96,8 +96,7 @@ class AttemptStats:
         Args:
             state: Of the lane's machine.
             positions: Committed positions.
-            stopped: Exit code and text of each stopped topic.
-            unauthorized: Stopped topics that only lack an ACL or a leader.
+            stopped: Stopped topics.
             now: Monotonic seconds.
             wall_ms: Wall clock.
         """
@@ -120,9 +119,7 @@ class AttemptStats:
                 _partition_progress(positions[source], ends.get(source), wall_ms)
                 for source in sorted(changed)
             ),
-            stopped_topics={topic: text for topic, (_, text) in stopped.items()},
-            stopped_codes={topic: code for topic, (code, _) in stopped.items()},
-            unauthorized_topics=tuple(sorted(unauthorized)),
+            stopped_topics=dict(stopped),
             plane=serving.plane,
             plane_reason=serving.reason,
             throttled=plane.throttled(),
@@ -134,23 +131,19 @@ class AttemptStats:
         ending: Ending,
         reason: str,
         error: MirrorError | None,
-        stopped: dict[str, tuple[int, str]],
-        unauthorized: Collection[str] = (),
+        stopped: Mapping[str, StoppedTopic],
     ) -> LaneReport:
-        """Returns the result; ``stopped`` maps topics to exit code and text, ``unauthorized`` names retried ones."""
-        code = max((code for code, _ in stopped.values()), default=0)
+        """Returns the result of the attempt."""
         return LaneReport(
             lane=self._spec.lane,
             epoch=self._spec.epoch,
             attempt=self._spec.attempt,
             ending=ending,
             reason=reason,
-            error="" if error is None else str(error),
-            exit_code=code if error is None else error.exit_code,
+            error=error,
             transactions=self.transactions,
             records=self._records,
             stopped_topics=dict(stopped),
-            unauthorized_topics=frozenset(unauthorized),
             progressed=self.transactions > 0,
         )
 

@@ -153,6 +153,5 @@ def _report(spec: LaneSpec, ending: Ending, reason: str, error: MirrorError | No
         attempt=spec.attempt,
         ending=ending,
         reason=reason,
-        error="" if error is None else str(error),
-        exit_code=0 if error is None else error.exit_code,
+        error=error,
     )

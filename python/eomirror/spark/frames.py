@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, PartitionProgress
+from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, PartitionProgress, StoppedTopic
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -178,9 +178,7 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
             "partitions": [
                 [item.topic, item.partition, item.position, item.lso, item.lag_seconds] for item in chunk
             ],
-            "stopped_topics": progress.stopped_topics,
-            "stopped_codes": progress.stopped_codes,
-            "unauthorized_topics": progress.unauthorized_topics,
+            "stopped_topics": {topic: astuple(stop) for topic, stop in progress.stopped_topics.items()},
             "plane": progress.plane,
             "plane_reason": progress.plane_reason,
             "throttled": progress.throttled,
@@ -209,9 +207,12 @@ def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
             )
             for topic, partition, position, lso, lag in fields.pop("partitions")
         )
-        unauthorized = tuple(str(topic) for topic in fields.pop("unauthorized_topics"))
-        return replace(LaneProgress(**fields), partitions=partitions, unauthorized_topics=unauthorized)
-    except (KeyError, TypeError, ValueError) as error:
+        stopped = {
+            str(topic): StoppedTopic(str(reason), str(fix), int(code), bool(retried))
+            for topic, (reason, fix, code, retried) in fields.pop("stopped_topics").items()
+        }
+        return replace(LaneProgress(**fields), partitions=partitions, stopped_topics=stopped)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not a progress message: {error}") from error
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from eomirror.errors import MirrorError
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
 from eomirror.spark.job_errors import Crash, classify_job_error
 from eomirror.spark.master import is_local
@@ -180,8 +181,7 @@ class LaneJobs:
             attempt=spec.attempt,
             ending=Ending.FAILED,
             reason=reason,
-            error=f"{reason}\n  fix: {fix}",
-            exit_code=1,
+            error=MirrorError(reason, fix=fix),
         )
 
     def _one_row(self) -> Any:

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.carried import CarriedCluster
-from eomirror.errors import ConfigError
+from eomirror.errors import AuthorizationError, ConfigError, MirrorError
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 
 if TYPE_CHECKING:
@@ -139,9 +139,8 @@ class LaneTask:
             spec = unpack_spec(self.packed, os.environ)
         except ConfigError as error:
             # the secret may be added to this worker later, or the next attempt may run on another worker
-            return self._report(
-                Ending.UNAUTHORIZED, f"the worker on {socket.gethostname()} lacks a secret", text=str(error)
-            )
+            reason = f"the worker on {socket.gethostname()} lacks a secret"
+            return self._report(Ending.UNAUTHORIZED, reason, AuthorizationError(f"{reason}: {error}"))
         with _Interrupts() as interrupts, _rare_collections():
             try:
                 mailbox = ChannelMailbox.connect(
@@ -175,16 +174,14 @@ class LaneTask:
         import eomirror
 
         if eomirror.__version__ != self.version:
-            return self._report(
-                Ending.FAILED,
+            return self._refuse(
                 f"the worker has eomirror {eomirror.__version__}, the driver {self.version}",
-                fix="install the same release for PYSPARK_PYTHON on all workers",
+                "install the same release for PYSPARK_PYTHON on all workers",
             )
         if _librdkafka_in_daemon():
-            return self._report(
-                Ending.FAILED,
+            return self._refuse(
                 "PySpark's daemon has loaded librdkafka, whose threads do not survive the fork of a worker",
-                fix="remove spark.python.daemon.module, or keep confluent_kafka out of what it imports",
+                "remove spark.python.daemon.module, or keep confluent_kafka out of what it imports",
             )
         if _attempt_number() > 0:
             return self._report(
@@ -192,19 +189,12 @@ class LaneTask:
             )
         return None
 
-    def _report(self, ending: Ending, reason: str, *, fix: str = "", text: str = "") -> LaneReport:
-        failed = ending in {Ending.FAILED, Ending.UNAUTHORIZED}
-        error = f"{reason}: {text}" if text else f"{reason}\n  fix: {fix}"
+    def _refuse(self, reason: str, fix: str) -> LaneReport:
+        return self._report(Ending.FAILED, reason, MirrorError(reason, fix=fix))
+
+    def _report(self, ending: Ending, reason: str, error: MirrorError | None = None) -> LaneReport:
         lane, epoch, attempt = self.number
-        return LaneReport(
-            lane=lane,
-            epoch=epoch,
-            attempt=attempt,
-            ending=ending,
-            reason=reason,
-            error=error if failed else "",
-            exit_code=1 if failed else 0,
-        )
+        return LaneReport(lane=lane, epoch=epoch, attempt=attempt, ending=ending, reason=reason, error=error)
 
 
 @dataclass(frozen=True, slots=True)

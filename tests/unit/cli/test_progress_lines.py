@@ -9,7 +9,7 @@ import orjson
 from eomirror.cli.progress import lanes_line, progress_line
 from eomirror.driver.progress import SILENT_SECONDS, Progress
 from eomirror.driver.snapshot import Counters, PartitionSnapshot, Snapshot
-from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress
+from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress, StoppedTopic
 from eomirror.types import SourcePartition
 
 
@@ -143,12 +143,11 @@ def test_goals_are_reached_by_positions_or_given_up_with_their_topic() -> None:
     made.update(said(0, ("orders", 0, 10, 20)), attempt=1, now=1)
     assert not made.caught_up
     assert (made.snapshot(1).goals, made.snapshot(1).goals_reached) == (2, 1)
-    report = LaneReport(
-        lane=0, epoch=1, attempt=1, ending=Ending.REBUILD, stopped_topics={"pay": (4, "offsets are gone")}
-    )
+    gone = StoppedTopic("offsets are gone", exit_code=4)
+    report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD, stopped_topics={"pay": gone})
     made.end(report, now=2)
     assert made.caught_up
-    assert made.stopped_codes == {"pay": 4}
+    assert made.stopped == {"pay": gone}
     found = made.snapshot(2)
     assert found.stopped_topics == {"pay": "offsets are gone"}
     assert found.lag_records is None
@@ -257,9 +256,9 @@ def test_a_line_says_how_many_topics_are_stopped() -> None:
     made = progress()
     made.update(said(0, ("orders", 0, 10, 10)), attempt=1, now=1)
     assert "stopped" not in progress_line(made.snapshot(1))
-    made.update(said(0, stopped_topics={"pay": "recreated"}), attempt=1, now=1)
+    made.update(said(0, stopped_topics={"pay": StoppedTopic("recreated")}), attempt=1, now=1)
     assert ", 1 topic stopped" in progress_line(made.snapshot(1))
-    made.update(said(0, stopped_topics={"orders": "gone"}), attempt=1, now=1)
+    made.update(said(0, stopped_topics={"orders": StoppedTopic("gone")}), attempt=1, now=1)
     assert ", 2 topics stopped" in progress_line(made.snapshot(1))
 
 

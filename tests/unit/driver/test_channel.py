@@ -20,6 +20,7 @@ from eomirror.lane.spec import (
     LaneProgress,
     LaneSpec,
     PartitionProgress,
+    StoppedTopic,
     StopReason,
 )
 from eomirror.spark import mailbox as lane_mailbox
@@ -159,15 +160,16 @@ def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() ->
         PartitionProgress(topic="t" * 200, partition=n, position=n, lso=None, lag_seconds=0.5)
         for n in range(10_000)
     )
+    gone = StoppedTopic("gone", "adopt it", exit_code=4, retried=True)
     said = LaneProgress(
-        lane=1, epoch=2, state="OPEN", records=7, partitions=items, stopped_topics={"x": "gone"}
+        lane=1, epoch=2, state="OPEN", records=7, partitions=items, stopped_topics={"x": gone}
     )
     sender, receiver = codecs()
     frames = [sender.encode(message) for message in encode_progress(said)]
     assert max(map(len, frames)) < MAX_FRAME_BYTES
     heard = [decode_progress(message) for frame in frames for message in receiver.feed(frame)]
     assert tuple(item for one in heard for item in one.partitions) == items
-    assert {(one.records, one.stopped_topics["x"]) for one in heard} == {(7, "gone")}
+    assert {(one.records, one.stopped_topics["x"]) for one in heard} == {(7, gone)}
     many = [added(n) for n in range(2500)]
     assert [item for message in encode_added(many) for item in decode_added(message)] == many
     assert encode_added([]) == []

@@ -11,7 +11,7 @@ from eomirror.config import Cluster, Link, Secret
 from eomirror.driver.stopped_topics import SETTLED_SECONDS, StopRecords
 from eomirror.errors import DataLossError, TopicError
 from eomirror.lane.machine import LaneState
-from eomirror.lane.spec import LaneProgress, LaneSpec, PartitionProgress
+from eomirror.lane.spec import LaneProgress, LaneSpec, PartitionProgress, StoppedTopic
 from eomirror.records.control import Stopped, decode_control
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
@@ -75,9 +75,7 @@ class Rig:
 def test_any_error_is_carried_with_its_exit_code_and_fix() -> None:
     """Whatever stops a topic: the record has the text, the fix and the code, and says who and when."""
     rig = Rig()
-    progress = LaneProgress(
-        lane=3, epoch=1, state="idle", stopped_topics={"orders": str(LOSS)}, stopped_codes={"orders": 4}
-    )
+    progress = LaneProgress(lane=3, epoch=1, state="idle", stopped_topics={"orders": StoppedTopic.of(LOSS)})
     rig.stops.update(progress, ["orders"])
     assert rig.write()["orders"] == Stopped(
         topic="orders", reason=LOSS.message, fix=LOSS.fix, exit_code=4, lane=3, run="r7", timestamp=100_000
@@ -87,13 +85,13 @@ def test_any_error_is_carried_with_its_exit_code_and_fix() -> None:
 def test_it_is_written_once_and_again_when_that_failed() -> None:
     """A renewal has nothing to add where control shows it; what was not committed is due again."""
     rig = Rig()
-    rig.stops.stopped({"orders": (1, "why")}, 0)
+    rig.stops.stopped({"orders": StoppedTopic("why")}, 0)
     rig.control.fails = True
     with pytest.raises(OSError, match="away"):
         rig.write()
     rig.control.fails = False
     assert set(rig.write()) == {"orders"}
-    rig.stops.stopped({"orders": (1, "another lane says it too")}, 1)
+    rig.stops.stopped({"orders": StoppedTopic("another lane says it too")}, 1)
     rig.write()
     assert len(rig.control.log) == 1
 
@@ -101,7 +99,7 @@ def test_it_is_written_once_and_again_when_that_failed() -> None:
 def inherited(*topics: str) -> Rig:
     """A run behind one that stopped these."""
     before = Rig()
-    before.stops.stopped(dict.fromkeys(topics, (1, "why")), 0)
+    before.stops.stopped(dict.fromkeys(topics, StoppedTopic("why")), 0)
     before.write()
     rig = Rig(before.control)
     rig.stops.inherit(tuple(before.control.stopped.values()), MIRRORED)
@@ -136,7 +134,7 @@ def test_it_stays_when_the_topic_is_stopped_again() -> None:
     """With the newer word about it."""
     rig = inherited("orders")
     rig.hear(("orders", 0, 10, 10), ("orders", 1, 20, None))
-    rig.stops.stopped({"orders": (4, "lost")}, 1)
+    rig.stops.stopped({"orders": StoppedTopic("lost", exit_code=4)}, 1)
     rig.clock.sleep(10 * SETTLED_SECONDS)
     assert rig.write()["orders"].reason == "lost"
 
@@ -146,11 +144,11 @@ def test_a_stop_that_comes_again_for_the_same_reason_is_as_old_as_the_first() ->
     rig = inherited("orders")
     first = rig.control.stopped
     rig.clock.sleep(60)
-    rig.stops.stopped({"orders": (1, "why")}, 5)
+    rig.stops.stopped({"orders": StoppedTopic("why")}, 5)
     assert rig.write() == first
     rig.stops.tried_again(["orders"], MIRRORED)
     rig.clock.sleep(60)
-    rig.stops.stopped({"orders": (1, "why")}, 5)
+    rig.stops.stopped({"orders": StoppedTopic("why")}, 5)
     assert rig.write() == first
     assert len(rig.control.log) == 1
 
@@ -171,14 +169,14 @@ def test_a_topic_that_is_not_mirrored_any_more_is_not_stopped() -> None:
 def test_a_topic_that_is_tried_again_is_shown_until_it_goes_on() -> None:
     """A right that was granted again; also where the stop is being written just then."""
     rig = Rig()
-    rig.stops.stopped({"pay": (1, "why")}, 0)
+    rig.stops.stopped({"pay": StoppedTopic("why")}, 0)
     rig.write()
     rig.stops.tried_again(["pay"], MIRRORED)
     assert rig.write()
     rig.hear(("pay", 0, 10, 10))
     assert rig.write() == {}
 
-    rig.stops.stopped({"pay": (1, "why")}, 0)
+    rig.stops.stopped({"pay": StoppedTopic("why")}, 0)
 
     def meanwhile(records: Sequence[MetadataRecord]) -> None:
         rig.control.commit(records)
@@ -191,7 +189,7 @@ def test_a_topic_that_is_tried_again_is_shown_until_it_goes_on() -> None:
 def test_topics_that_no_lane_has_are_shown_until_they_are_prepared() -> None:
     """Each look says which ones these are; what a lane has stopped is not touched by it."""
     rig = Rig()
-    rig.stops.stopped({"pay": (1, "why")}, 0)
+    rig.stops.stopped({"pay": StoppedTopic("why")}, 0)
     left = TopicError(
         "topic orders and Orders cannot live side by side on b", fix="exclude one", topic="orders"
     )
@@ -211,7 +209,7 @@ def test_topics_that_no_lane_has_are_shown_until_they_are_prepared() -> None:
 def test_a_reason_that_shows_a_secret_is_left_out() -> None:
     """Control is read by all that may read the target's topics."""
     rig = Rig()
-    rig.stops.stopped({"orders": (1, "refused: hunter2 is wrong")}, 0)
+    rig.stops.stopped({"orders": StoppedTopic("refused: hunter2 is wrong")}, 0)
     stop = rig.write()["orders"]
     assert "hunter2" not in str(stop)
     assert "secret" in stop.reason

@@ -12,7 +12,8 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.lane import LaneThread
-from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec
+from eomirror.errors import AuthorizationError
+from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StoppedTopic
 from eomirror.recovery.corrupt_batches import Damage
 from eomirror.types import SourcePartition
 
@@ -35,7 +36,7 @@ class Host:
         self.endings: queue.Queue[Ending | dict[str, Any]] = queue.Queue()
         self.patient = True
         self.told: queue.Queue[Mapping[str, Any]] = queue.Queue()
-        self.failures: list[str] = []
+        self.failures: list[str | BaseException] = []
         self.silent = threading.Event()
         self.silent.set()
 
@@ -64,7 +65,7 @@ class Host:
     def attempt_begun(self, spec: LaneSpec) -> None: ...
     def rests(self, lane: int, state: str) -> None: ...
     def fail(self, error: BaseException, **_: bool) -> None:
-        self.failures.append(str(error))
+        self.failures.append(error)
 
     def committed(self, _lane: int) -> bool:
         return False
@@ -145,21 +146,21 @@ def test_a_lane_without_a_right_tries_again_unless_somebody_waits(
     """F30: after a backoff, in the same epoch; where the run is to end caught up, the link fails instead."""
     host.patient = patient
     first = host.begun.get(timeout=_SECONDS)
-    said = {"ending": Ending.UNAUTHORIZED, "error": "lacks Write\n  fix: grant it", "exit_code": 1}
-    host.endings.put(said)
+    error = AuthorizationError("lacks Write", fix="grant it")
+    host.endings.put({"ending": Ending.UNAUTHORIZED, "error": error})
     if patient:
         second = host.begun.get(timeout=_SECONDS)
         assert (second.epoch, second.attempt) == (first.epoch, 2)
         assert second.partitions == first.partitions
     else:
         assert lane.join(_SECONDS)
-        assert host.failures[-1] == "lacks Write\n  fix: grant it"
+        assert host.failures[-1] is error
 
 
 def test_a_topic_is_mirrored_again_when_it_is_retaken(lane: LaneThread, host: Host) -> None:
     """F30: the attempt hands back, its old word that the topic is stopped does not count, the next one has it."""
     host.begun.get(timeout=_SECONDS)
-    stopped = {"stopped_topics": {"bad": (1, "lacks Read")}, "unauthorized_topics": frozenset({"bad"})}
+    stopped = {"stopped_topics": {"bad": StoppedTopic("lacks Read", retried=True)}}
     host.endings.put({"ending": Ending.REBUILD, **stopped})
     second = host.begun.get(timeout=_SECONDS)
     assert [item.source.topic for item in second.partitions] == ["good"]

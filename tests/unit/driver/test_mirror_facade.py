@@ -13,8 +13,6 @@ import pytest
 import eomirror
 from eomirror import Mirror, SourcePartition, UsageError
 from eomirror.config import Cluster, Config, Link
-from eomirror.driver.lane import error_of
-from eomirror.lane.spec import Ending, LaneReport
 
 
 def config() -> Config:
@@ -63,16 +61,3 @@ def test_an_unknown_end_is_refused() -> None:
     """A typo in ``until`` must not run for ever."""
     with Mirror(config()) as mirror, pytest.raises(UsageError, match="caughtup"):
         mirror.run(until="caughtup")
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [(1, eomirror.MirrorError), (4, eomirror.DataLossError), (5, eomirror.SupersededError)],
-)
-def test_the_error_of_a_report_can_be_caught_by_type(code: int, kind: type[eomirror.MirrorError]) -> None:
-    """A lane's error crosses processes as text and code, and becomes an exception again."""
-    said = eomirror.MirrorError("orders-0 is broken", fix="mend it")
-    report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.FAILED, error=str(said), exit_code=code)
-    error = error_of(report)
-    assert type(error) is kind
-    assert (error.message, error.fix, error.exit_code) == ("orders-0 is broken", "mend it", code)

@@ -13,6 +13,7 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.lane.partitions import LanePartitions
+from eomirror.lane.spec import StoppedTopic
 from eomirror.plane.protocol import Advance, Flushed
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import SourcePartition
@@ -91,8 +92,7 @@ def test_a_topic_is_stopped_once_and_keeps_its_first_reason() -> None:
     partitions = holding(ORDERS)
     assert partitions.stop("orders", AuthorizationError("lacks Read", fix="grant it"))
     assert not partitions.stop("orders", TopicError("gone"))
-    assert partitions.stopped == {"orders": (1, "lacks Read\n  fix: grant it")}
-    assert partitions.unauthorized == {"orders"}
+    assert partitions.stopped == {"orders": StoppedTopic("lacks Read", "grant it", retried=True)}
 
 
 def test_advances_of_a_stopped_topic_are_left_out() -> None:
@@ -118,4 +118,4 @@ def test_a_topic_that_its_leader_does_not_serve_is_tried_again(kind: type[Mirror
     """As one that lacks a right: nobody shall have to start the mirror again when its brokers are back."""
     partitions = holding(ORDERS)
     assert partitions.stop("orders", kind("orders-0 has no leader", topic="orders"))
-    assert partitions.unauthorized == {"orders"}
+    assert partitions.stopped["orders"].retried

@@ -50,8 +50,8 @@ def test_a_transaction_behind_a_cut_copy_is_aborted_and_its_topics_stop() -> Non
     report = rig.run()
 
     assert report.ending is Ending.REBUILD
-    assert {topic: code for topic, (code, _) in report.stopped_topics.items()} == {"orders": 4}
-    assert "records [30, 40]" in report.stopped_topics["orders"][1]
+    assert {topic: stop.exit_code for topic, stop in report.stopped_topics.items()} == {"orders": 4}
+    assert "records [30, 40]" in report.stopped_topics["orders"].reason
     assert rig.plane.calls[-2:] == ["flush", "abort"]
 
 
@@ -65,7 +65,7 @@ def test_a_copy_that_is_cut_while_the_lane_rests_stops_its_topic() -> None:
     report = rig.run()
 
     assert report.ending is Ending.REBUILD
-    assert {topic: code for topic, (code, _) in report.stopped_topics.items()} == {"orders": 4}
+    assert {topic: stop.exit_code for topic, stop in report.stopped_topics.items()} == {"orders": 4}
     assert rig.plane.calls == ["open", "begin", "commit"]
 
 

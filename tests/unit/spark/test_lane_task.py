@@ -184,13 +184,13 @@ def test_a_worker_that_lacks_secrets_names_them_all(tmp_path: Path, monkeypatch:
     (report,) = task(made, packed=pack_spec(made, remote=True))([])
 
     assert (report.ending, report.lane, report.epoch, report.attempt) == (Ending.UNAUTHORIZED, 3, 5, 2)
-    assert socket.gethostname() in report.error
-    assert "clusters.east.sasl.password: environment variable EAST is not set" in report.error
-    assert "clusters.east.consumer.ssl.key.password" in report.error
-    assert str(tmp_path)[:40] in report.error
-    assert "cannot be read: No such file or directory" in report.error
-    assert "every Spark worker" in report.error
-    assert _PASSWORD not in report.error
+    assert socket.gethostname() in str(report.error)
+    assert "clusters.east.sasl.password: environment variable EAST is not set" in str(report.error)
+    assert "clusters.east.consumer.ssl.key.password" in str(report.error)
+    assert str(tmp_path)[:40] in str(report.error)
+    assert "cannot be read: No such file or directory" in str(report.error)
+    assert "every Spark worker" in str(report.error)
+    assert _PASSWORD not in str(report.error)
 
 
 @pytest.mark.parametrize(
@@ -253,10 +253,10 @@ def test_a_task_that_would_pass_through_a_file_is_refused() -> None:
 
     report = jobs.run(spec(5_000))
 
-    assert (report.ending, report.exit_code) == (Ending.FAILED, 1)
+    assert report.ending is Ending.FAILED
     assert (report.lane, report.epoch, report.attempt) == (3, 5, 2)
-    assert "lane 3 has 5000 partitions" in report.error
-    assert "spark.broadcast.UDFCompressionThreshold=" in report.error
+    assert "lane 3 has 5000 partitions" in str(report.error)
+    assert "spark.broadcast.UDFCompressionThreshold=" in str(report.error)
 
 
 def test_a_worker_of_another_release_says_so_before_it_reads_the_spec() -> None:
@@ -266,7 +266,7 @@ def test_a_worker_of_another_release_says_so_before_it_reads_the_spec() -> None:
     (report,) = wrong([])
 
     assert (report.ending, report.lane, report.epoch, report.attempt) == (Ending.FAILED, 3, 5, 2)
-    assert "the driver 0.0.0" in report.error
+    assert "the driver 0.0.0" in str(report.error)
 
 
 @pytest.mark.parametrize("modules", [("eomirror",), ("eomirror.spark.task", *WarmUpTask().modules)])
