@@ -278,7 +278,7 @@ class SourceUnreadableError(SourceDamagedError):
 
 
 class PlaneChangedError(LaneError):
-    """The other plane must read the next records: abort, and continue with a new producer in the same attempt."""
+    """The plane cannot serve: abort, and continue with a producer of the other plane in the same attempt."""
 
 
 class OutcomeUnknownError(LaneError):

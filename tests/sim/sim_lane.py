@@ -66,7 +66,7 @@ class SimMailbox:
 
 
 class SimPlane:
-    """The client plane: a consumer that skips what is not committed, and a `SimProducer`."""
+    """The client plane, the only one of its lane: a consumer that skips what is not committed, and a `SimProducer`."""
 
     def __init__(self, world: World, actor: Actor, spec: LaneSpec, state: SimState) -> None:
         self._world = world
@@ -94,8 +94,9 @@ class SimPlane:
         self._producer = SimProducer(self._world, self._actor, f"lane-{self._spec.lane}")
         return self._producer.init()
 
-    def treat(self, treatment: Treatment) -> None:
+    def select(self, treatment: Treatment) -> SimPlane:
         self._treatment = treatment
+        return self
 
     def restart(self) -> None:
         self._cursor.clear()
@@ -357,7 +358,7 @@ class SimAttempt:
         state = SimState(world, self, spec)
         self.pump = LaneRunner(
             spec,
-            plane=SimPlane(world, self, spec, state),
+            planes=SimPlane(world, self, spec, state),
             state=state,
             topics=SimTopics(world, self),
             mailbox=self.mailbox,

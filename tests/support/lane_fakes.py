@@ -21,6 +21,7 @@ from eomirror.plane.protocol import (
     Start,
     Treatment,
 )
+from eomirror.plane.select import PlaneSelector
 from eomirror.records.control import ControlView, Generation
 from eomirror.records.names import StateTopics
 from eomirror.records.position import Position
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from eomirror.plane.protocol import Plane
     from eomirror.records.dead_letter import DeadLetter
 
 ORDERS = SourcePartition("orders", 0)
@@ -131,6 +133,8 @@ class FakePlane:
     pins: AbstractSet[str] = frozenset()
     # how many records of somebody else lie before ours on the target; None: the plane foresees nothing
     foreign: int | None = None
+    # what `open` raises, one after the other
+    open_errors: list[Exception] = field(default_factory=list)
     # what `pump` raises before it fetches, one after the other
     pump_errors: list[Exception] = field(default_factory=list)
     # refusals that `flush` raises, one after the other
@@ -148,6 +152,8 @@ class FakePlane:
     _taken: list[dict[SourcePartition, int]] = field(default_factory=list)
 
     def open(self) -> ProducerIdentity:
+        if self.open_errors:
+            raise self.open_errors.pop(0)
         self.calls.append("open")
         self._opens += 1
         return ProducerIdentity(7, self._opens)
@@ -262,6 +268,13 @@ class FakePlane:
 
     def close(self) -> None:
         self.calls.append("close")
+
+
+def served_by(plane: Plane) -> PlaneSelector:
+    """A lane whose every producer is this plane's."""
+    planes = PlaneSelector(0, native=lambda: plane, client=lambda _: plane)
+    planes.fall_back("it is a fake")
+    return planes
 
 
 @dataclass

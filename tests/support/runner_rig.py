@@ -16,6 +16,7 @@ from support.lane_fakes import (
     FakeState,
     FakeTopics,
     position,
+    served_by,
     spec,
 )
 
@@ -40,7 +41,7 @@ class Rig:
         self.mailbox = FakeMailbox(self.plane)
         self.pump = LaneRunner(
             lane or spec(*sources),
-            plane=self.plane,
+            planes=served_by(self.plane),
             state=self.state,
             topics=self.topics,
             mailbox=self.mailbox,

@@ -20,8 +20,8 @@ from eomirror.lane.spec import Ending
 
 __all__ = ["Outcome", "Verdict", "judge"]
 
-# both fetch records, in the same state
-_FETCHES = (Command.BEGIN, Command.PUMP)
+# before the transaction holds a record
+_CHANGES_PLANE = (Command.INIT_PRODUCER, Command.BEGIN, Command.PUMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
         case TopicsChangedError():
             event = Event.TOPICS_CHANGED if command is Command.FLUSH else Event.FAILED
             return Verdict(event, Outcome(Ending.REBUILD, str(error)))
-        case PlaneChangedError() if command in _FETCHES:
-            # the attempt continues: a new one would start with the plane that cannot read the next records
+        case PlaneChangedError() if command in _CHANGES_PLANE:
+            # the attempt continues: a new one would start with the plane that cannot serve
             return Verdict(Event.PLANE_CHANGED, Outcome(Ending.REBUILD, f"the plane changes: {error}"))
         case OutcomeUnknownError():
             # never guessed (EO-8): the next attempt reads the outcome

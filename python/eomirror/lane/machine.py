@@ -124,7 +124,8 @@ class Event(enum.StrEnum):
     COMMIT_CLEAN: one EndTxn, one successful answer.
     COMMIT_SUSPECT: committed, but a copy of a request may still be in flight (EO-9), or markers may be missing.
     RECORD_REFUSED: the target refuses a record, which will be sent differently or skipped.
-    PLANE_CHANGED: the plane cannot read the next records; the other plane takes over with the next producer.
+    PLANE_CHANGED: the plane cannot serve the target or read the next records; the other plane takes over with the next
+        producer.
     FAILED: a failure that a new attempt repairs.
     FENCED: a newer producer has our transactional.id.
     REFUSED: a failure that the user must fix.
@@ -208,6 +209,7 @@ _S, _E, _C = LaneState, Event, Command
 TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     # the way up
     (_S.STARTING, _E.PRODUCER_READY): (_S.CONTROL, _C.READ_CONTROL),
+    (_S.STARTING, _E.PLANE_CHANGED): (_S.STARTING, _C.INIT_PRODUCER),
     (_S.CONTROL, _E.CONTROL_OURS): (_S.POSITIONS, _C.READ_POSITIONS),
     (_S.CONTROL, _E.CONTROL_NEWER): (_S.CLOSED, _C.END),
     (_S.POSITIONS, _E.POSITIONS_READ): (_S.COMPARING, _C.COMPARE_TOPICS),

@@ -1,4 +1,4 @@
-"""Carries out the decisions of `eomirror.lane.poison_records`: reads limits, raises one, configures the plane."""
+"""Carries out the decisions of `eomirror.lane.poison_records`: reads limits and raises one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.lane.poison_records import Decision
     from eomirror.lane.ports import TopicComparer
-    from eomirror.plane.protocol import Plane, Refusal
+    from eomirror.plane.protocol import Refusal, Treatment
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
@@ -30,12 +30,10 @@ class RefusalHandler:
 
     Args:
         link: Its ``on_refused`` policy applies.
-        plane: Sends the records.
         topics: Reads and raises limits.
     """
 
-    def __init__(self, link: Link, plane: Plane, topics: TopicComparer) -> None:
-        self._plane = plane
+    def __init__(self, link: Link, topics: TopicComparer) -> None:
         self._topics = topics
         self._refusals = RefusalPolicy(link.on_refused, link.raise_limit_to)
 
@@ -43,6 +41,11 @@ class RefusalHandler:
     def searching(self) -> bool:
         """True while a refusal is being handled, which lasts until the partition's position has passed it."""
         return self._refusals.searching
+
+    @property
+    def treatment(self) -> Treatment:
+        """How to send records from the next transaction on."""
+        return self._refusals.treatment
 
     def handle(
         self, refusal: Refusal, positions: Mapping[SourcePartition, Position]
@@ -66,15 +69,11 @@ class RefusalHandler:
         position = positions.get(refusal.source)
         # no position: the topic was stopped, and is not sent again
         decision = self._refusals.decide(refusal, 0 if position is None else position.offset, limits)
-        stopping = self._carry_out(decision, refusal, limits)
-        if stopping is None:
-            self._plane.treat(self._refusals.treatment)
-        return stopping
+        return self._carry_out(decision, refusal, limits)
 
-    def committed(self, positions: Mapping[SourcePartition, Position]) -> None:
-        """Returns partitions whose position has passed their refusal to normal sending."""
-        if self._refusals.passed(positions):
-            self._plane.treat(self._refusals.treatment)
+    def committed(self, positions: Mapping[SourcePartition, Position]) -> bool:
+        """Returns partitions whose position has passed their refusal to normal sending; True if there are any."""
+        return self._refusals.passed(positions)
 
     def _carry_out(
         self, decision: Decision, refusal: Refusal, limits: Limits

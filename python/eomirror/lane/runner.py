@@ -16,7 +16,13 @@ import structlog
 
 from eomirror.clock import Clock, Deadline, Term
 from eomirror.crash import crash_point
-from eomirror.errors import LaneError, MirrorError, SourceDamagedError, TransactionFailedError
+from eomirror.errors import (
+    LaneError,
+    MirrorError,
+    PlaneChangedError,
+    SourceDamagedError,
+    TransactionFailedError,
+)
 from eomirror.lane.commit import (
     CommitPermit,
     CopiesCutError,
@@ -37,7 +43,7 @@ from eomirror.lane.speculative_state import SpeculativeState
 from eomirror.lane.stats import AttemptStats
 from eomirror.lane.topic_ids import TopicIdRequest
 from eomirror.lane.transaction_timer import TransactionTimer
-from eomirror.plane.protocol import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, RangeRefusedError
+from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity, RangeRefusedError
 from eomirror.records.names import LinkNames
 from eomirror.recovery.corrupt_batches import after_damage, damage_error
 from eomirror.recovery.resolve_hanging import HangingResolver
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
     from eomirror.lane.mm2_records import SyncSink
     from eomirror.lane.ports import ChunkSweep, CopyWatch, StateReader, TopicComparer
     from eomirror.lane.spec import StoppedTopic
+    from eomirror.plane.select import PlaneSelector
     from eomirror.records.position import Position
     from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
@@ -65,7 +72,7 @@ class LaneRunner:
 
     Args:
         spec: What to mirror.
-        plane: Moves the bytes.
+        planes: Selects the plane that moves the bytes, for each producer.
         state: Reads the link's state topics.
         topics: Reads both clusters' topics.
         mailbox: Channel to the driver.
@@ -83,7 +90,7 @@ class LaneRunner:
         self,
         spec: LaneSpec,
         *,
-        plane: Plane,
+        planes: PlaneSelector,
         state: StateReader,
         topics: TopicComparer,
         mailbox: LaneMailbox,
@@ -96,7 +103,7 @@ class LaneRunner:
         self.machine = LaneMachine()
         self.outcome = Outcome()
         self._spec = spec
-        self._plane = plane
+        self._planes = planes
         self._state = state
         self._topics = topics
         self._mailbox = mailbox
@@ -120,7 +127,8 @@ class LaneRunner:
             CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
         )
         self._tally = AttemptStats(spec)
-        self._refusals = RefusalHandler(spec.link, plane, topics)
+        self._refusals = RefusalHandler(spec.link, topics)
+        self._plane = planes.select(self._refusals.treatment)
         self._hanging_client = hanging_client
         self._copies = copies
         self._resolver = (
@@ -225,6 +233,8 @@ class LaneRunner:
             for lost in error.errors:
                 if self._partitions.stop(lost.topic, lost):
                     self._log_stopped(lost.topic, lost)
+        if isinstance(error, PlaneChangedError):
+            self._planes.fall_back(str(error))
         verdict = judge(error, command)
         if verdict.topic and isinstance(error, MirrorError) and self._partitions.stop(verdict.topic, error):
             self._log_stopped(verdict.topic, error)
@@ -234,6 +244,7 @@ class LaneRunner:
     def _init_producer(self) -> Event:
         self._leave_id()
         self._plane.restart()
+        self._plane = self._planes.select(self._refusals.treatment)
         self._partitions.forget()
         self._permit = None
         self._mm2_records.forget()
@@ -408,11 +419,11 @@ class LaneRunner:
         self._mm2_records.committed(accompanying)
         self._compaction.committed(tidying, permit.positions, permit.chunks)
         self._tally.add(permit.positions, seconds=self._watch.seconds(self._clock.monotonic()))
-        self._refusals.committed(self._partitions.positions)
+        clean = self._pass_refusals() and outcome is CommitOutcome.CLEAN
         self._watch.committed(self._clock.monotonic())
         self._report()
         self._follow()
-        return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
+        return Event.COMMIT_CLEAN if clean else Event.COMMIT_SUSPECT
 
     def _abort(self) -> Event:
         self._mm2_records.aborted()
@@ -420,6 +431,13 @@ class LaneRunner:
         return Event.ABORTED
 
     # -- pieces ----------------------------------------------------------------------------------
+
+    def _pass_refusals(self) -> bool:
+        """Records the positions of a commit; returns False if another plane, and so a new producer, takes over."""
+        if not self._refusals.committed(self._partitions.positions):
+            return True
+        before, self._plane = self._plane, self._planes.select(self._refusals.treatment)
+        return self._plane is before
 
     def _watch_copies(self) -> None:
         """Handles findings about copies that no transaction writes to, and starts the next check if due (EO-5)."""

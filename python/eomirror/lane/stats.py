@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, PartitionProgress
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from eomirror.errors import MirrorError
     from eomirror.lane.spec import StoppedTopic
-    from eomirror.plane.protocol import Serving
+    from eomirror.plane.protocol import Plane
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
@@ -21,22 +21,6 @@ _PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 2.0
 # each report examines every partition: at most this share of a core, until pauses get too long
 _SHARE = 0.005
-
-
-class PlaneStatus(Protocol):
-    """The part of `eomirror.plane.protocol.Plane` that reports need."""
-
-    def log_ends(self) -> Mapping[SourcePartition, int]:
-        """Returns last stable offsets of the source."""
-
-    def serving(self) -> Serving:
-        """Returns the active plane."""
-
-    def throttled(self) -> float | None:
-        """Returns the seconds of throttling by quotas."""
-
-    def delayed(self) -> str:
-        """Returns the partitions that cannot be read, as text."""
 
 
 class AttemptStats:
@@ -82,7 +66,7 @@ class AttemptStats:
         self,
         state: str,
         positions: Mapping[SourcePartition, Position],
-        plane: PlaneStatus,
+        plane: Plane,
         *,
         stopped: Mapping[str, StoppedTopic],
         now: float,

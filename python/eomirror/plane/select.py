@@ -1,4 +1,13 @@
-"""Selects a lane's plane, with the reason."""
+"""
+Selects the plane of each producer of a lane, with the reason.
+
+The native plane serves unless the link says ``plane: client``.  The client plane takes over in three cases.  First, the
+target refuses a record: the client plane isolates it, because it can send ranges of records and skip one
+(`eomirror.lane.poison_records`), and the lane returns to the native plane after the search.  Second, the target has
+transactions of an older protocol, or a cluster a property that only librdkafka has.  Third, the source holds message
+format 0 or 1, which only librdkafka reads.  In the last two cases the native plane raises PlaneChangedError if the link
+says ``plane: auto``, and the client plane stays for the attempt.
+"""
 
 from __future__ import annotations
 
@@ -6,75 +15,93 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror._native import PlaneReader
-from eomirror.errors import ClusterError
 from eomirror.plane.client.plane import ClientPlane
-from eomirror.plane.fallback import FallbackPlane
 from eomirror.plane.native.batch_reader import BatchReader
-from eomirror.plane.native.oauth import with_tokens
-from eomirror.plane.native.plane import NativePlane, lane_properties
+from eomirror.plane.native.plane import NativePlane
+from eomirror.plane.protocol import Treatment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eomirror.clock import Clock
     from eomirror.lane.spec import LaneSpec
     from eomirror.link.lane_state import LaneTopics
     from eomirror.plane.protocol import Plane
 
-__all__ = ["choose_plane", "unsupported_properties"]
+__all__ = ["PlaneSelector", "plane_selector"]
 
 log = structlog.get_logger(__name__)
 
-# batches keep the codec of their producers, so these have no effect
-_CODECS = ("compression.type", "compression.codec", "compression.level")
+_SEARCH = "a record that the target refuses is being isolated"
 
 
-def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
+class PlaneSelector:
     """
-    Returns the plane of a lane, not yet open.
+    Holds the plane of a lane, one at a time.  Not thread-safe.
+
+    Args:
+        lane: Number of the lane, for the log.
+        native: Makes a native plane.
+        client: Makes a client plane, for a reason.
+    """
+
+    def __init__(self, lane: int, *, native: Callable[[], Plane], client: Callable[[str], Plane]) -> None:
+        self._lane = lane
+        self._native, self._client = native, client
+        # why only the client plane can serve; empty if both can
+        self._reason = ""
+        self._plane: Plane | None = None
+        # name of `_plane`, and what it knows of refused records
+        self._serves = ""
+        self._treatment = Treatment()
+
+    def select(self, treatment: Treatment) -> Plane:
+        """
+        Returns the plane of the next producer, and closes the one before if it is another.
+
+        Args:
+            treatment: How to send records from the next transaction on.
+        """
+        reason = self._reason or (_SEARCH if treatment.ranges else "")
+        wanted = "client" if reason else "native"
+        if self._plane is None or wanted != self._serves:
+            self.close()
+            self._plane = self._client(reason) if reason else self._native()
+            self._serves, self._treatment = wanted, Treatment()
+            log.info("plane_serves", lane=self._lane, plane=wanted)
+        if treatment != self._treatment:
+            self._plane.treat(treatment)
+            self._treatment = treatment
+        return self._plane
+
+    def fall_back(self, reason: str) -> None:
+        """Selects the client plane from the next producer on, for a reason."""
+        self._reason = reason
+        log.info("plane_chosen", lane=self._lane, plane="client", reason=reason)
+
+    def close(self) -> None:
+        """Closes all clients."""
+        if self._plane is not None:
+            self._plane.close()
+            self._plane = None
+
+
+def plane_selector(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> PlaneSelector:
+    """
+    Returns the selector of a lane.
 
     Args:
         spec: Its link says which plane is wanted.
-        topics: Reads the settings of target topics.
-
-    Raises:
-        ClusterError: ``plane: native`` is set, and the native plane cannot honour a property of a cluster.
+        topics: Reads the settings of topics.
     """
-    wanted = spec.link.plane
-    reasons = [] if wanted == "client" else unsupported_properties(spec)
-    if reasons and wanted == "native":
-        raise ClusterError(
-            f"the native plane cannot honour {'; '.join(reasons)}",
-            fix="set plane: auto or plane: client on the link, or remove these properties",
-        )
-    if wanted == "client" or reasons:
-        reason = "; ".join(reasons) or "the link says so"
-        log.info("plane_chosen", lane=spec.lane, plane="client", reason=reason)
-        return _client_plane(spec, topics, clock, reason)
-    return FallbackPlane(
+    policies = topics.source_policies
+    selector = PlaneSelector(
         spec.lane,
-        native=lambda: NativePlane(spec, topics.target_settings, clock, policies=topics.source_policies),
-        client=lambda reason: _client_plane(spec, topics, clock, reason),
-        fall_back=wanted == "auto",
+        native=lambda: NativePlane(spec, topics.target_settings, clock, policies=policies),
+        client=lambda reason: ClientPlane(
+            spec, clock, reason=reason, policies=policies, explain=BatchReader(spec).holes
+        ),
     )
-
-
-def _client_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock, reason: str) -> ClientPlane:
-    return ClientPlane(
-        spec, clock, reason=reason, policies=topics.source_policies, explain=BatchReader(spec).holes
-    )
-
-
-def unsupported_properties(spec: LaneSpec) -> list[str]:
-    """Returns the clusters' properties that the native plane cannot honour, each with its reason."""
-    source, target = lane_properties(spec)
-    found = [
-        f"{cluster.alias}: {name}: {reason}"
-        for cluster, properties in ((spec.source, source), (spec.target, target))
-        for name, reason in PlaneReader.refusals(*with_tokens(properties))
-    ]
-    found += [
-        f"{spec.target.alias}: {name}: batches keep the compression of their producers"
-        for name in _CODECS
-        if name in target
-    ]
-    return found
+    if spec.link.plane == "client":
+        selector.fall_back("the link says so")
+    return selector

@@ -95,12 +95,12 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     from eomirror.link.lane_state import LaneState, LaneTopics
     from eomirror.link.offset_map_gc import OffsetMapSweep
     from eomirror.link.target_log_ends import TargetLogEnds
-    from eomirror.plane.select import choose_plane
+    from eomirror.plane.select import plane_selector
 
     sessions = link_sessions(spec.link, spec.source, spec.target, f"lane-{spec.lane}", clock=clock)
     topics = LaneTopics(spec, sessions.source.admin, sessions.target.admin, clock)
-    plane = choose_plane(spec, topics, clock)
-    clients.add(plane.close)
+    planes = plane_selector(spec, topics, clock)
+    clients.add(planes.close)
     state = LaneState(spec, sessions.target)
     clients.add(state.close)
     sweep = OffsetMapSweep(spec.link, *sessions, clock=clock)
@@ -119,7 +119,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         clients.add(syncs.close)
     pump = LaneRunner(
         spec,
-        plane=plane,
+        planes=planes,
         state=state,
         topics=topics,
         mailbox=mailbox,

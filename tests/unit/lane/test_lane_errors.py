@@ -62,11 +62,20 @@ def test_topics_that_changed_are_an_event_of_the_seal_only() -> None:
     assert judge(TopicsChangedError("EO-5"), Command.COMMIT).event is Event.FAILED
 
 
-@pytest.mark.parametrize("command", [Command.BEGIN, Command.PUMP])
-def test_a_changed_plane_goes_on_in_the_same_attempt(command: Command) -> None:
-    """A new attempt would begin with the native plane, and meet the same batch again."""
+@pytest.mark.parametrize(
+    ("command", "state", "follows"),
+    [
+        (Command.INIT_PRODUCER, LaneState.STARTING, (LaneState.STARTING, Command.INIT_PRODUCER)),
+        (Command.BEGIN, LaneState.OPEN, (LaneState.DISCARDING, Command.ABORT)),
+        (Command.PUMP, LaneState.OPEN, (LaneState.DISCARDING, Command.ABORT)),
+    ],
+)
+def test_a_changed_plane_goes_on_in_the_same_attempt(
+    command: Command, state: LaneState, follows: tuple[LaneState, Command]
+) -> None:
+    """A new attempt would begin with the native plane, and meet the same target or batch again."""
     verdict = judge(PlaneChangedError("message format 1"), command)
 
     assert verdict.event is Event.PLANE_CHANGED
-    assert TRANSITIONS[LaneState.OPEN, verdict.event] == (LaneState.DISCARDING, Command.ABORT)
+    assert TRANSITIONS[state, verdict.event] == follows
     assert judge(PlaneChangedError("message format 1"), Command.COMMIT).event is Event.FAILED

@@ -9,10 +9,12 @@ import pytest
 
 from eomirror.errors import AuthorizationError, PlaneChangedError
 from eomirror.lane.machine import Event, LaneState
+from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending
 from eomirror.plane.protocol import CommitOutcome, RangeRefusedError, Refusal, RefusalReason, RefusedRecord
+from eomirror.plane.select import PlaneSelector
 from eomirror.records.dead_letter import DeadLetter
-from support.lane_fakes import ORDERS, PAYMENTS, spec
+from support.lane_fakes import ORDERS, PAYMENTS, FakePlane, spec
 from support.runner_rig import Rig
 
 
@@ -31,6 +33,22 @@ def refusal(**changes: Any) -> RangeRefusedError:
 
 def the_record(offset: int, size: int = 5_000) -> RefusedRecord:
     return RefusedRecord(offset=offset, timestamp=1, keyless=False, batch_bytes=size)
+
+
+def two_planes() -> tuple[Rig, list[FakePlane]]:
+    """A lane whose client plane is the rig's; and the native planes that serve it one after the other."""
+    rig = Rig()
+    natives = [FakePlane(rig.clock), FakePlane(rig.clock)]
+    made = iter(natives)
+    rig.pump = LaneRunner(
+        spec(ORDERS),
+        planes=PlaneSelector(0, native=lambda: next(made), client=lambda _: rig.plane),
+        state=rig.state,
+        topics=rig.topics,
+        mailbox=rig.mailbox,
+        clock=rig.clock,
+    )
+    return rig, natives
 
 
 def test_a_refused_record_is_sought_without_handing_back() -> None:
@@ -65,6 +83,36 @@ def test_a_plane_that_cannot_read_on_gives_way_without_handing_back() -> None:
         (LaneState.OPEN, Event.PLANE_CHANGED),
         (LaneState.DISCARDING, Event.ABORTED),
     } <= rig.pump.machine.taken
+
+
+def test_a_plane_that_cannot_serve_the_target_gives_way_before_anything_else() -> None:
+    """What the lane reads next, it reads behind the other plane's fencing; in the same attempt."""
+    rig, (native, _) = two_planes()
+    native.open_errors = [PlaneChangedError("transaction.version is 1")]
+    rig.plane.fetches = [{ORDERS: 5}]
+
+    report = rig.run()
+
+    assert (report.ending, report.records) == (Ending.STOPPED, 5)
+    assert native.calls == ["close"]
+    assert rig.plane.calls.count("open") == 1
+    assert (LaneState.STARTING, Event.PLANE_CHANGED) in rig.pump.machine.taken
+
+
+def test_the_native_plane_goes_on_behind_a_refused_record() -> None:
+    """The client plane seeks it with a producer of its own, and the commit that passes it asks for another one."""
+    rig, (before, behind) = two_planes()
+    before.fetches = [{ORDERS: 5}]
+    before.refusals = [refusal()]
+    rig.plane.fetches = [{ORDERS: 5}]
+
+    report = rig.run()
+
+    assert (report.ending, report.records) == (Ending.STOPPED, 5)
+    assert before.calls == ["open", "begin", "commit", "begin", "flush", "abort", "close"]
+    assert rig.plane.calls == ["open", "begin", "commit", "begin", "flush", "commit", "close"]
+    assert behind.calls == ["open", "begin", "commit"]
+    assert (LaneState.COMMITTING, Event.COMMIT_SUSPECT) in rig.pump.machine.taken
 
 
 def test_an_epoch_does_not_end_in_the_middle_of_a_search() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eomirror.lane.spec import Ending, LaneSpec, StopReason
 from eomirror.plane.protocol import Pumped
 from eomirror.spark.handover import HAND_OVER_SECONDS
-from support.lane_fakes import ORDERS, FakePlane, spec
+from support.lane_fakes import ORDERS, FakePlane, served_by, spec
 from support.runner_rig import Rig
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def behind(seconds: float) -> Rig:
     rig = Rig(replace(lane, link=link))  # type: ignore[arg-type]
     plane = Behind(rig.clock, fetches=[{ORDERS: 1}])
     rig.plane = rig.pump._plane = plane
-    rig.pump._refusals._plane = plane
+    rig.pump._planes = served_by(plane)
     return rig
 
 

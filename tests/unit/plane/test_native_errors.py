@@ -13,6 +13,7 @@ from eomirror.errors import (
     LaneError,
     MirrorError,
     OutcomeUnknownError,
+    PlaneChangedError,
     RecordRefusedError,
     SourceDamagedError,
     SourceUnreadableError,
@@ -133,6 +134,17 @@ def test_a_gap_that_the_user_accepts_is_left_to_recovery() -> None:
     """It records the range in the transaction that moves the position (EO-6)."""
     failure = NativeFailureError("gap", "it went wrong", partition=("orders", 2), gap=(102, 150, 400))
     assert type(lane_error(failure, accept_gaps=True)) is TransactionFailedError
+
+
+@pytest.mark.parametrize(("kind", "expected"), EXPECTED.items())
+def test_only_what_the_client_plane_can_serve_gives_way_to_it(
+    kind: str, expected: type[LaneError | MirrorError]
+) -> None:
+    """A target that cannot be reached is not reached by librdkafka either."""
+    error = lane_error(failure(kind), fall_back=True)
+    gives_way = kind in {"unhonoured", "old-format"}
+    assert type(error) is (PlaneChangedError if gives_way else expected)
+    assert not gives_way or str(error) == failure(kind).message
 
 
 def test_a_hole_is_named_with_its_range() -> None:

@@ -10,14 +10,79 @@ import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import load_config
-from eomirror.errors import ClusterError
+from eomirror.errors import ClusterError, PlaneChangedError
 from eomirror.lane.spec import LaneSpec
 from eomirror.plane.client.plane import ClientPlane
-from eomirror.plane.fallback import FallbackPlane
-from eomirror.plane.select import choose_plane, unsupported_properties
+from eomirror.plane.native.plane import NativePlane, unsupported_properties
+from eomirror.plane.protocol import Serving, Treatment
+from eomirror.plane.select import PlaneSelector, plane_selector
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+SEARCH = Treatment(ranges={SourcePartition("orders", 0): ((100, 10),)})
+
+
+class Recorder:
+    """A plane that notes what is asked of it."""
+
+    def __init__(self, name: str, calls: list[str], reason: str = "") -> None:
+        self.name, self.calls, self.reason = name, calls, reason
+
+    def serving(self) -> Serving:
+        return Serving(self.name, self.reason)
+
+    def treat(self, treatment: Treatment) -> None:
+        self.calls.append(f"{self.name} treat {len(treatment.ranges)}")
+
+    def close(self) -> None:
+        self.calls.append(f"{self.name} close")
+
+
+def selecting(calls: list[str]) -> PlaneSelector:
+    """The selector of a lane, over two recorders."""
+    made: Any = Recorder
+    return PlaneSelector(
+        0, native=lambda: made("native", calls), client=lambda reason: made("client", calls, reason)
+    )
+
+
+def test_the_native_plane_serves_and_keeps_serving() -> None:
+    """A new producer of the same plane keeps its connections."""
+    calls: list[str] = []
+    planes = selecting(calls)
+    first = planes.select(Treatment())
+    assert first.serving() == Serving("native")
+    assert planes.select(Treatment()) is first
+    assert calls == []
+    planes.close()
+    assert calls == ["native close"]
+
+
+def test_a_refused_record_is_sought_by_the_client_plane() -> None:
+    """What is known of the search is told before it opens; over, the search gives the lane back."""
+    calls: list[str] = []
+    planes = selecting(calls)
+    planes.select(Treatment())
+    plane = planes.select(SEARCH)
+    assert plane.serving() == Serving("client", "a record that the target refuses is being isolated")
+    assert planes.select(SEARCH) is plane
+    assert calls == ["native close", "client treat 1"]
+    assert planes.select(Treatment()).serving() == Serving("native")
+    assert calls[2:] == ["client close"]
+
+
+def test_a_target_that_only_the_client_plane_serves_keeps_it() -> None:
+    """For as long as the lane lives, also after a search; what is over is told."""
+    calls: list[str] = []
+    planes = selecting(calls)
+    planes.select(Treatment())
+    planes.fall_back("transaction.version is 1")
+    plane = planes.select(Treatment())
+    assert plane.serving() == Serving("client", "transaction.version is 1")
+    assert planes.select(SEARCH) is planes.select(Treatment()) is plane
+    assert calls == ["native close", "client treat 1", "client treat 0"]
 
 
 @pytest.fixture
@@ -38,20 +103,26 @@ def spec(tmp_path: Path) -> LaneSpec:
 def chosen(spec: LaneSpec, plane: str = "native") -> Any:
     """What would move the bytes of this lane."""
     topics: Any = SimpleNamespace(source_policies=lambda _: {}, target_settings=lambda _: {})
-    return choose_plane(replace(spec, link=replace(spec.link, plane=plane)), topics, SYSTEM_CLOCK)
+    spec = replace(spec, link=replace(spec.link, plane=plane))
+    return plane_selector(spec, topics, SYSTEM_CLOCK).select(Treatment())
 
 
 def test_the_link_chooses_the_plane(spec: LaneSpec) -> None:
-    """`native` and `client` are what they say."""
-    assert isinstance(chosen(spec, "native"), FallbackPlane)
+    """`client` is what it says; the native plane is the first choice otherwise."""
+    assert isinstance(chosen(spec, "native"), NativePlane)
+    assert isinstance(chosen(spec, "auto"), NativePlane)
     assert isinstance(chosen(spec, "client"), ClientPlane)
 
 
 def test_a_property_that_only_librdkafka_has_is_named_with_its_reason(spec: LaneSpec) -> None:
-    """Asked for by name, the native plane does not quietly leave a property out."""
+    """Asked for by name, the native plane does not quietly leave a property out; else it gives way for that reason."""
     source = replace(spec.source, properties={**spec.source.properties, "ssl.crl.location": "/crl.pem"})
-    with pytest.raises(ClusterError, match=r"a: ssl\.crl\.location: it does not check revocation lists"):
-        chosen(replace(spec, source=source))
+    spec = replace(spec, source=source)
+    reason = r"a: ssl\.crl\.location: it does not check revocation lists"
+    with pytest.raises(ClusterError, match=reason):
+        chosen(spec).open()
+    with pytest.raises(PlaneChangedError, match=reason):
+        chosen(spec, "auto").open()
 
 
 def test_a_codec_for_the_target_is_not_honoured(spec: LaneSpec) -> None:
@@ -61,10 +132,3 @@ def test_a_codec_for_the_target_is_not_honoured(spec: LaneSpec) -> None:
     assert unsupported_properties(replace(spec, target=target)) == [
         "b: compression.type: batches keep the compression of their producers"
     ]
-
-
-def test_auto_takes_the_client_plane_where_the_native_one_cannot_serve(spec: LaneSpec) -> None:
-    """And the native one where it can."""
-    target = replace(spec.target, producer={"compression.type": "zstd"})
-    assert isinstance(chosen(spec, "auto"), FallbackPlane)
-    assert isinstance(chosen(replace(spec, target=target), "auto"), ClientPlane)

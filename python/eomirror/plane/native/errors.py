@@ -16,6 +16,7 @@ from eomirror.errors import (
     LaneError,
     MirrorError,
     OutcomeUnknownError,
+    PlaneChangedError,
     RecordRefusedError,
     SourceDamagedError,
     SourceUnreadableError,
@@ -206,7 +207,6 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
     "topic-gone": _failed,
     "damaged": _damaged,
     "unreadable": _unreadable,
-    # `eomirror.plane.fallback` lets the client plane take over, unless the link asks for this one
     "old-format": _topic,
     "topic": _topic,
     "unaccounted": lambda failure: TransactionFailedError(f"EO-7: {failure.message}"),
@@ -214,14 +214,23 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
 }
 
 
-def lane_error(failure: NativeFailureError, *, accept_gaps: bool = False) -> LaneError | MirrorError:
+#: Kinds of failures that the client plane does not have.
+_OF_THIS_PLANE: Final = {"unhonoured", "old-format"}
+
+
+def lane_error(
+    failure: NativeFailureError, *, accept_gaps: bool = False, fall_back: bool = False
+) -> LaneError | MirrorError:
     """
     Returns the error for the lane; an unknown kind ends the attempt.
 
     Args:
         failure: From the extension.
         accept_gaps: ``on_gap: accept``; recovery then records the gap in a transaction (EO-6).
+        fall_back: ``plane: auto``; the client plane then takes over where it can serve.
     """
+    if fall_back and failure.kind in _OF_THIS_PLANE:
+        return PlaneChangedError(failure.message)
     if failure.kind == "gap" and accept_gaps:
         return _failed(failure)
     return KINDS.get(failure.kind, _failed)(failure)

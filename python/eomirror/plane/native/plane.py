@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror._native import NativeLane
+from eomirror._native import NativeLane, PlaneReader
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import consumer_properties, producer_properties
 from eomirror.errors import TransactionFailedError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import LaneSpec
 
-__all__ = ["NativePlane", "delays_text", "lane_properties"]
+__all__ = ["NativePlane", "delays_text", "unsupported_properties"]
 
 log = structlog.get_logger(__name__)
 
@@ -61,11 +61,13 @@ _MAX_MESSAGE_BYTES = 1_048_588
 _WORTH_SAYING_SECONDS = 10.0
 # failures that prove something only in a log that was never compacted
 _PROVED_BY_POLICY = {"rewritten", "hole"}
+# batches keep the codec of their producers, so these have no effect
+_CODECS = ("compression.type", "compression.codec", "compression.level")
 # maximum of one fetch answer, and librdkafka's default for it
 _ANSWER, _ANSWER_BYTES = "fetch.max.bytes", 52_428_800
 
 
-def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
+def _lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
     """Returns properties of a lane's source and target connections as text, as in librdkafka's own files."""
     names = LinkNames(spec.link.state_name)
     role = names.client_id(f"lane-{spec.lane}")
@@ -80,6 +82,18 @@ def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
             )
         ),
     )
+
+
+def unsupported_properties(spec: LaneSpec) -> list[str]:
+    """Returns the clusters' properties that this plane cannot honour, each with its reason."""
+    source, target = _lane_properties(spec)
+    refused = [
+        f"{cluster.alias}: {name}: {reason}"
+        for cluster, properties in ((spec.source, source), (spec.target, target))
+        for name, reason in PlaneReader.refusals(*with_tokens(properties))
+    ]
+    reason = "batches keep the compression of their producers"
+    return refused + [f"{spec.target.alias}: {name}: {reason}" for name in _CODECS if name in target]
 
 
 def delays_text(delays: Sequence[tuple[str, int, float, str]]) -> str:
@@ -244,7 +258,7 @@ class NativePlane:
                 self._lane.restart()
 
     def treat(self, treatment: Treatment) -> None:
-        """Accepts no ranges: only the client plane sends records in ranges; see `eomirror.plane.fallback`."""
+        """Accepts no ranges: only the client plane sends records in ranges; see `eomirror.plane.select`."""
         if treatment.ranges:
             raise AssertionError("only the client plane isolates refused records")
 
@@ -301,7 +315,10 @@ class NativePlane:
                 raise TransactionFailedError(
                     f"{failure.message}, and the topic is compacted now"
                 ) from failure
-            raise lane_error(failure, accept_gaps=self._spec.link.on_gap == "accept") from failure
+            link = self._spec.link
+            raise lane_error(
+                failure, accept_gaps=link.on_gap == "accept", fall_back=link.plane == "auto"
+            ) from failure
 
     def _believed(self, topic: str, seen: Seen) -> Seen:
         """Removes observed holes if the topic has become a compacted one since the lane began."""
@@ -320,7 +337,13 @@ class NativePlane:
 
     def _new_lane(self) -> NativeLane:
         spec = self._spec
-        (source, source_tokens), (target, target_tokens) = map(with_tokens, lane_properties(spec))
+        if refused := unsupported_properties(spec):
+            raise NativeFailureError(
+                "unhonoured",
+                f"the native plane cannot honour {'; '.join(refused)}",
+                fix="set plane: auto or plane: client on the link, or remove these properties",
+            )
+        (source, source_tokens), (target, target_tokens) = map(with_tokens, _lane_properties(spec))
         if spec.overdue:
             # fetched records of a partition are sent in one transaction: limit the fetch for a slow target
             most = int(source.get(_ANSWER, _ANSWER_BYTES))
