@@ -132,12 +132,6 @@ class SimPlane:
     def serving(self) -> Serving:
         return Serving("client")
 
-    def throttled(self) -> float | None:
-        return None
-
-    def delayed(self) -> str:
-        return ""
-
     def begin(self) -> ProducerIdentity:
         self._world.trouble()
         self._forget()

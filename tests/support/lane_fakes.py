@@ -190,12 +190,6 @@ class FakePlane:
     def serving(self) -> Serving:
         return Serving("client", "it is a fake")
 
-    def throttled(self) -> float | None:
-        return None
-
-    def delayed(self) -> str:
-        return ""
-
     def begin(self) -> ProducerIdentity:
         self.calls.append("begin")
         return ProducerIdentity(7, self._opens)

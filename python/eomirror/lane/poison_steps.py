@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.lane.poison_records import Decision
     from eomirror.lane.ports import TopicComparer
-    from eomirror.plane.protocol import Refusal, Treatment
+    from eomirror.plane.protocol import Refusal
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
@@ -31,21 +31,14 @@ class RefusalHandler:
     Args:
         link: Its ``on_refused`` policy applies.
         topics: Reads and raises limits.
+
+    Attributes:
+        policy: Decides, and tracks the refusals in progress.
     """
 
     def __init__(self, link: Link, topics: TopicComparer) -> None:
         self._topics = topics
-        self._refusals = RefusalPolicy(link.on_refused, link.raise_limit_to)
-
-    @property
-    def searching(self) -> bool:
-        """True while a refusal is being handled, which lasts until the partition's position has passed it."""
-        return self._refusals.searching
-
-    @property
-    def treatment(self) -> Treatment:
-        """How to send records from the next transaction on."""
-        return self._refusals.treatment
+        self.policy = RefusalPolicy(link.on_refused, link.raise_limit_to)
 
     def handle(
         self, refusal: Refusal, positions: Mapping[SourcePartition, Position]
@@ -68,12 +61,8 @@ class RefusalHandler:
             return error
         position = positions.get(refusal.source)
         # no position: the topic was stopped, and is not sent again
-        decision = self._refusals.decide(refusal, 0 if position is None else position.offset, limits)
+        decision = self.policy.decide(refusal, 0 if position is None else position.offset, limits)
         return self._carry_out(decision, refusal, limits)
-
-    def committed(self, positions: Mapping[SourcePartition, Position]) -> bool:
-        """Returns partitions whose position has passed their refusal to normal sending; True if there are any."""
-        return self._refusals.passed(positions)
 
     def _carry_out(
         self, decision: Decision, refusal: Refusal, limits: Limits

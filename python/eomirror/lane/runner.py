@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -128,7 +127,7 @@ class LaneRunner:
         )
         self._tally = AttemptStats(spec)
         self._refusals = RefusalHandler(spec.link, topics)
-        self._plane = planes.select(self._refusals.treatment)
+        self._plane = planes.select(self._refusals.policy.treatment)
         self._hanging_client = hanging_client
         self._copies = copies
         self._resolver = (
@@ -166,9 +165,7 @@ class LaneRunner:
                 self._overdue = self._watch.overdue(self._clock.monotonic(), self.machine.state, timeout)
             command = self.machine.step(event)
         self._report(force=True)
-        outcome = self.outcome
-        report = self._tally.report(outcome.ending, outcome.reason, outcome.error, self.stopped)
-        return replace(report, overdue=self._overdue, damaged=self._damaged)
+        return self._tally.report(self.outcome, self.stopped, overdue=self._overdue, damaged=self._damaged)
 
     @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
@@ -244,7 +241,7 @@ class LaneRunner:
     def _init_producer(self) -> Event:
         self._leave_id()
         self._plane.restart()
-        self._plane = self._planes.select(self._refusals.treatment)
+        self._plane = self._planes.select(self._refusals.policy.treatment)
         self._partitions.forget()
         self._permit = None
         self._mm2_records.forget()
@@ -434,9 +431,9 @@ class LaneRunner:
 
     def _pass_refusals(self) -> bool:
         """Records the positions of a commit; returns False if another plane, and so a new producer, takes over."""
-        if not self._refusals.committed(self._partitions.positions):
+        if not self._refusals.policy.passed(self._partitions.positions):
             return True
-        before, self._plane = self._plane, self._planes.select(self._refusals.treatment)
+        before, self._plane = self._plane, self._planes.select(self._refusals.policy.treatment)
         return self._plane is before
 
     def _watch_copies(self) -> None:
@@ -532,7 +529,7 @@ class LaneRunner:
         if reason is not None:
             return Outcome(Ending.STOPPED, reason.value)
         # the next epoch may run elsewhere, and would restart the search for a refused record
-        if self._epoch_end.passed and not self._refusals.searching:
+        if self._epoch_end.passed and not self._refusals.policy.searching:
             return Outcome(Ending.EPOCH, "epoch over")
         return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
@@ -98,6 +98,20 @@ class LaneSpec:
     partitions: tuple[AssignedPartition, ...]
     overdue: int = 0
     damaged: tuple[Damage, ...] = ()
+
+    def report(
+        self, ending: Ending, reason: str = "", error: MirrorError | None = None, **facts: Any
+    ) -> LaneReport:
+        """Returns the result of this attempt; ``facts`` are further fields of the report."""
+        return LaneReport(
+            lane=self.lane,
+            epoch=self.epoch,
+            attempt=self.attempt,
+            ending=ending,
+            reason=reason,
+            error=error,
+            **facts,
+        )
 
 
 class StopReason(enum.StrEnum):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, PartitionProgress
+from eomirror.lane.spec import LaneProgress, PartitionProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from eomirror.errors import MirrorError
-    from eomirror.lane.spec import StoppedTopic
+    from eomirror.lane.errors import Outcome
+    from eomirror.lane.spec import LaneReport, LaneSpec, StoppedTopic
     from eomirror.plane.protocol import Plane
     from eomirror.records.position import Position
+    from eomirror.recovery.corrupt_batches import Damage
     from eomirror.types import SourcePartition
 
 __all__ = ["AttemptStats"]
@@ -106,29 +107,29 @@ class AttemptStats:
             stopped_topics=dict(stopped),
             plane=serving.plane,
             plane_reason=serving.reason,
-            throttled=plane.throttled(),
-            delayed=plane.delayed(),
+            throttled=serving.throttled,
+            delayed=serving.delayed,
         )
 
     def report(
         self,
-        ending: Ending,
-        reason: str,
-        error: MirrorError | None,
+        outcome: Outcome,
         stopped: Mapping[str, StoppedTopic],
+        *,
+        overdue: bool,
+        damaged: tuple[Damage, ...],
     ) -> LaneReport:
         """Returns the result of the attempt."""
-        return LaneReport(
-            lane=self._spec.lane,
-            epoch=self._spec.epoch,
-            attempt=self._spec.attempt,
-            ending=ending,
-            reason=reason,
-            error=error,
+        return self._spec.report(
+            outcome.ending,
+            outcome.reason,
+            outcome.error,
             transactions=self.transactions,
             records=self._records,
             stopped_topics=dict(stopped),
             progressed=self.transactions > 0,
+            overdue=overdue,
+            damaged=damaged,
         )
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from eomirror.errors import RecordRefusedError
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from eomirror._native import PartitionAccount
     from eomirror.records.dead_letter import DeadLetter
-    from eomirror.types import SourcePartition
 
 __all__ = [
     "Account",
@@ -149,15 +150,19 @@ class ProducerIdentity:
 @dataclass(frozen=True, slots=True)
 class Serving:
     """
-    The plane that moves a lane's bytes.
+    The plane that moves a lane's bytes, and what holds it back.
 
     Attributes:
-        plane: ``native`` or ``client``; empty before the first `Plane.open`.
+        plane: ``native`` or ``client``.
         reason: Why it is not the native one; empty if it is.
+        throttled: Seconds for which brokers' quotas have throttled this lane (KIP-219); None if unknown.
+        delayed: Source partitions that cannot be read at present, and why; empty if unknown.
     """
 
-    plane: str = ""
+    plane: str
     reason: str = ""
+    throttled: float | None = None
+    delayed: str = ""
 
 
 class BatchMark(NamedTuple):
@@ -340,6 +345,27 @@ class Account:
     dead_letters: tuple[DeadLetter, ...] = ()
     first_target_offset: int | None = None
 
+    @classmethod
+    def of(cls, account: PartitionAccount, ranges: Sequence[tuple[int, int, int]] = ()) -> Self:
+        """Returns an account of the extension as a value."""
+        acknowledged = account.acked > 0
+        return cls(
+            source=SourcePartition(account.source_topic, account.source_partition),
+            target_topic=account.target_topic,
+            target_partition=account.target_partition,
+            records=account.acked,
+            bytes=account.bytes,
+            dropped=account.dropped,
+            target_offset=account.last_target_offset if acknowledged else None,
+            source_timestamp=account.timestamp if acknowledged else None,
+            first_source_offset=account.first_source_offset,
+            offset_map=account.offset_map,
+            digest=account.digest,
+            ranges=ranges,
+            copied_headers=account.copied_headers,
+            first_target_offset=account.first_target_offset if acknowledged else None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
@@ -422,13 +448,7 @@ class Plane(Protocol):
     """Moves bytes for one lane.  Not thread-safe."""
 
     def serving(self) -> Serving:
-        """Returns the plane in use; changes only in `open`."""
-
-    def throttled(self) -> float | None:
-        """Returns the seconds for which brokers' quotas have throttled this lane (KIP-219); None if unknown."""
-
-    def delayed(self) -> str:
-        """Returns the source partitions that cannot be read at present, and why; empty if unknown."""
+        """Returns which plane this is, why, and what holds it back."""
 
     def open(self) -> ProducerIdentity:
         """

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import AuthorizationError, LaneError, MirrorError, UnreachableError
+from eomirror.errors import LaneError, MirrorError
+from eomirror.lane.errors import judge
+from eomirror.lane.machine import Command
 from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.records.mm2 import Mm2Names
 from eomirror.spark.handover import ParkedLane, Parking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["LaneInterruptedError", "leave_parked", "run_lane"]
 
@@ -40,7 +39,7 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         mailbox: Connection to the driver.
         clock: Source of time.
     """
-    clients = _Clients()
+    clients = ExitStack()
     close = clients.close
     parked = False
     try:
@@ -61,12 +60,9 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         # the driver would not know that a parked lane mirrors on, so close it
         leave_parked()
         raise
-    except (LaneError, UnreachableError) as error:
-        return _report(spec, Ending.REBUILD, str(error))
-    except AuthorizationError as error:
-        return _report(spec, Ending.UNAUTHORIZED, error.message, error)
-    except MirrorError as error:
-        return _report(spec, Ending.FAILED, error.message, error)
+    except (LaneError, MirrorError) as error:
+        outcome = judge(error, Command.INIT_PRODUCER).outcome
+        return spec.report(outcome.ending, outcome.reason, outcome.error)
     else:
         return report
     finally:
@@ -85,10 +81,10 @@ def _drive(spec: LaneSpec, pump: LaneRunner) -> LaneReport:
     except LaneInterruptedError as signal:
         log.info("lane_interrupted", lane=spec.lane, signal=str(signal))
         pump.interrupt()
-        return _report(spec, Ending.STOPPED, f"interrupted: {signal}")
+        return spec.report(Ending.STOPPED, f"interrupted: {signal}")
 
 
-def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
+def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStack) -> ParkedLane:
     from eomirror.kafka.plain_producer import SourceSyncs
     from eomirror.kafka.session import link_sessions
     from eomirror.link.hanging_state_topics import target_hanging_client
@@ -97,18 +93,16 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     from eomirror.link.target_log_ends import TargetLogEnds
     from eomirror.plane.select import plane_selector
 
+    # the stack closes its last entry first: the plane at once, and the sessions behind the looks that use them
     sessions = link_sessions(spec.link, spec.source, spec.target, f"lane-{spec.lane}", clock=clock)
+    clients.callback(sessions.close)
     topics = LaneTopics(spec, sessions.source.admin, sessions.target.admin, clock)
-    planes = plane_selector(spec, topics, clock)
-    clients.add(planes.close)
     state = LaneState(spec, sessions.target)
-    clients.add(state.close)
+    clients.callback(state.close)
     sweep = OffsetMapSweep(spec.link, *sessions, clock=clock)
-    clients.add(sweep.close)
+    clients.callback(sweep.close)
     copies = TargetLogEnds(spec.link, sessions.target, clock=clock)
-    clients.add(copies.close)
-    # Behind the background looks, which use them.
-    clients.add(sessions.close)
+    clients.callback(copies.close)
     syncs = None
     if spec.link.offset_syncs == "source":
         syncs = SourceSyncs(
@@ -116,7 +110,9 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
             client_id=sessions.source.client_id,
             topic=Mm2Names().offset_syncs(spec.link.target),
         )
-        clients.add(syncs.close)
+        clients.callback(syncs.close)
+    planes = plane_selector(spec, topics, clock)
+    clients.callback(planes.close)
     pump = LaneRunner(
         spec,
         planes=planes,
@@ -130,28 +126,3 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         copies=copies,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)
-
-
-class _Clients:
-    """Clients to close at the end, in the order of their creation."""
-
-    def __init__(self) -> None:
-        self._closers: list[Callable[[], None]] = []
-
-    def add(self, close: Callable[[], None]) -> None:
-        self._closers.append(close)
-
-    def close(self) -> None:
-        while self._closers:
-            self._closers.pop(0)()
-
-
-def _report(spec: LaneSpec, ending: Ending, reason: str, error: MirrorError | None = None) -> LaneReport:
-    return LaneReport(
-        lane=spec.lane,
-        epoch=spec.epoch,
-        attempt=spec.attempt,
-        ending=ending,
-        reason=reason,
-        error=error,
-    )

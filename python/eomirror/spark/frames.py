@@ -162,29 +162,19 @@ class FrameCodec:
 
 def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
     """Returns the messages of a progress report; several if many partitions changed."""
-    chunks = _chunks(progress.partitions) or [()]
+    fields = {
+        "type": "progress",
+        **{name: getattr(progress, name) for name in LaneProgress.__slots__},
+        "stopped_topics": {topic: astuple(stop) for topic, stop in progress.stopped_topics.items()},
+    }
     return [
         {
-            "type": "progress",
-            "lane": progress.lane,
-            "epoch": progress.epoch,
-            "state": progress.state,
-            "transactions": progress.transactions,
-            "records": progress.records,
-            "bytes": progress.bytes,
-            "dropped": progress.dropped,
-            "copied_headers": progress.copied_headers,
-            "commit_ms": progress.commit_ms,
+            **fields,
             "partitions": [
                 [item.topic, item.partition, item.position, item.lso, item.lag_seconds] for item in chunk
             ],
-            "stopped_topics": {topic: astuple(stop) for topic, stop in progress.stopped_topics.items()},
-            "plane": progress.plane,
-            "plane_reason": progress.plane_reason,
-            "throttled": progress.throttled,
-            "delayed": progress.delayed,
         }
-        for chunk in chunks
+        for chunk in _chunks(progress.partitions) or [()]
     ]
 
 

@@ -175,14 +175,7 @@ class LaneJobs:
             f"use more lanes, or set {_THRESHOLD}={2 * (size + _AROUND_BYTES)} on the Spark context that runs "
             "the mirror"
         )
-        return LaneReport(
-            lane=spec.lane,
-            epoch=spec.epoch,
-            attempt=spec.attempt,
-            ending=Ending.FAILED,
-            reason=reason,
-            error=MirrorError(reason, fix=fix),
-        )
+        return spec.report(Ending.FAILED, reason, MirrorError(reason, fix=fix))
 
     def _one_row(self) -> Any:
         # all attempts share the same input; the task itself differs, and is never written to a file

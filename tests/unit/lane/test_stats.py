@@ -23,13 +23,7 @@ class Plane:
         return self.ends
 
     def serving(self) -> Serving:
-        return Serving("client", "it is told")
-
-    def throttled(self) -> float | None:
-        return 1.5
-
-    def delayed(self) -> str:
-        return "orders-3 waits"
+        return Serving("client", "it is told", throttled=1.5, delayed="orders-3 waits")
 
 
 def told(

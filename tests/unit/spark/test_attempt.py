@@ -47,7 +47,7 @@ def test_a_lane_that_went_on_for_very_many_epochs_is_closed_like_any_other(
     pump: Any = FakePump(first.partitions)
 
     def build(lane: Any, _mailbox: Any, _clock: Any, clients: Any) -> ParkedLane:
-        clients.add(lambda: closed.append("closed"))
+        clients.callback(closed.append, "closed")
         return ParkedLane(lane, pump, mailbox, clients.close)
 
     monkeypatch.setattr(eomirror.spark.attempt, "_build", build)

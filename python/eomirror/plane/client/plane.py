@@ -130,16 +130,8 @@ class ClientPlane:
     # -- producer side ---------------------------------------------------------------------------
 
     def serving(self) -> Serving:
-        """Returns the client plane, with the reason."""
+        """Returns the client plane, with the reason: librdkafka waits without a report."""
         return Serving("client", self._reason)
-
-    def throttled(self) -> float | None:
-        """Returns None: librdkafka waits without a report."""
-        return None
-
-    def delayed(self) -> str:
-        """Returns nothing: unknown here."""
-        return ""
 
     def open(self) -> ProducerIdentity:
         """Replaces the producer, and runs InitProducerId with the new one."""
@@ -232,7 +224,7 @@ class ClientPlane:
         if not speculative and self._jumps is not None:
             self._explain(self._jumps, accounts, advances)
         dead_letters = self._range_sender.dead_letters
-        balanced = [_account(account, () if speculative else account.ranges) for account in accounts]
+        balanced = [Account.of(account, () if speculative else account.ranges) for account in accounts]
         if dead_letters:
             balanced = [
                 replace(one, dead_letters=tuple(dead_letters.get(one.source, ()))) for one in balanced
@@ -624,23 +616,3 @@ def _first_offset(start: Start) -> int:
     if record is None or start.history.holes is Holes.COUNT:
         return first
     return min(first, record.offset)
-
-
-def _account(account: Any, ranges: Sequence[tuple[int, int, int]]) -> Account:
-    acked = account.acked > 0
-    return Account(
-        source=SourcePartition(account.source_topic, account.source_partition),
-        target_topic=account.target_topic,
-        target_partition=account.target_partition,
-        records=account.acked,
-        bytes=account.bytes,
-        dropped=account.dropped,
-        copied_headers=account.copied_headers,
-        target_offset=account.last_target_offset if acked else None,
-        source_timestamp=account.timestamp if acked else None,
-        first_source_offset=account.first_source_offset,
-        offset_map=account.offset_map,
-        digest=account.digest,
-        ranges=ranges,
-        first_target_offset=account.first_target_offset if acked else None,
-    )

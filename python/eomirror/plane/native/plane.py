@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -145,23 +145,12 @@ class NativePlane:
     # -- producer side ---------------------------------------------------------------------------
 
     def serving(self) -> Serving:
-        """Returns the native plane."""
-        return Serving("native")
-
-    def throttled(self) -> float | None:
-        """Returns the seconds for which quotas of source and target have throttled this lane."""
+        """Returns the native plane, the seconds of throttling on both sides, and the partitions without a leader."""
         if self._lane is None:
-            return 0.0
+            return Serving("native", throttled=0.0)
         with self._errors_translated():
             (_, source), (_, target) = self._lane.throttled()
-        return source + target
-
-    def delayed(self) -> str:
-        """Returns the source partitions that cannot be read, with the reason of the broker or the network."""
-        if self._lane is None:
-            return ""
-        with self._errors_translated():
-            return delays_text(self._lane.delays())
+            return Serving("native", throttled=source + target, delayed=delays_text(self._lane.delays()))
 
     def open(self) -> ProducerIdentity:
         """Replaces the producer, and runs InitProducerId with the new one."""
@@ -192,14 +181,14 @@ class NativePlane:
             accounts = self._open_lane.foresee()
         if accounts is None:
             return None
-        return Flushed(tuple(_account(account) for account in accounts), self.advances())
+        return Flushed(tuple(map(Account.of, accounts)), self.advances())
 
     def flush(self, seconds: float) -> Flushed:
         """Waits for every acknowledgement, and balances the account (EO-7)."""
         with self._errors_translated():
             accounts = self._open_lane.settle(seconds)
         self._flushed_after = self._clock.monotonic() - self._begun
-        return Flushed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
+        return Flushed(tuple(Account.of(account, account.ranges) for account in accounts), self.advances())
 
     def has_more(self) -> bool:
         """Returns whether more records of the open transaction's partitions are available."""
@@ -394,23 +383,3 @@ def _seen(
 ) -> Seen:
     mark = None if batch is None else BatchMark(*batch)
     return Seen(mark, missing=missing, compacted=compacted, holes=tuple(holes))
-
-
-def _account(account: Any, ranges: Sequence[tuple[int, int, int]] = ()) -> Account:
-    acknowledged = account.acked > 0
-    return Account(
-        source=SourcePartition(account.source_topic, account.source_partition),
-        target_topic=account.target_topic,
-        target_partition=account.target_partition,
-        records=account.acked,
-        bytes=account.bytes,
-        dropped=account.dropped,
-        copied_headers=account.copied_headers,
-        target_offset=account.last_target_offset if acknowledged else None,
-        source_timestamp=account.timestamp if acknowledged else None,
-        first_source_offset=account.first_source_offset,
-        offset_map=account.offset_map,
-        digest=account.digest,
-        ranges=ranges,
-        first_target_offset=account.first_target_offset if acknowledged else None,
-    )
