@@ -157,7 +157,7 @@ class Run:
     ) -> None:
         self.links = list(links) or [link()]
         self.fakes = dict(fakes or {one.name: FakeLink() for one in self.links})
-        self.reports: list[tuple[LaneSpec, LaneReport | None]] = []
+        self.reports: list[tuple[LaneSpec, LaneReport]] = []
         self.events: list[tuple[float, str]] = []
         self.snapshots: list[Any] = []
         self.result: Any = None

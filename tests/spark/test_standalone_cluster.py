@@ -186,7 +186,7 @@ def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: 
         spark_settings=own_settings(folder, cluster),
         clusters=dict(config.clusters),
     ) as run:
-        ended = run.wait_for(lambda: [report for _, report in run.reports if report is not None], 120)
+        ended = run.wait_for(lambda: [report for _, report in run.reports if not report.ending.crashed], 120)
         run.wait_for(lambda: len(run.reports) > 1)
     assert run.error is None
     assert ended[0].ending is Ending.UNAUTHORIZED

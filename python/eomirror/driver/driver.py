@@ -104,7 +104,7 @@ class DriverOptions:
         adopt: Resume offsets for partitions whose position is missing or invalid.
         into_filled: Keep records of target partitions that have no position, and append to them.
         on_event: Called with a short text for each step; from several threads.
-        on_report: Called with each attempt's spec and report (None if it crashed); from the lanes' threads.
+        on_report: Called with each attempt's spec and report; from the lanes' threads.
         clusters: All clusters of the configuration by alias: a link may forward records of any of them.
         lane: Runs a lane on a worker.
         discovery: Creates a link's discovery.
@@ -121,7 +121,7 @@ class DriverOptions:
     adopt: Mapping[Any, int] = field(default_factory=dict)
     into_filled: bool = False
     on_event: Callable[[str], None] | None = None
-    on_report: Callable[[LaneSpec, LaneReport | None], None] | None = None
+    on_report: Callable[[LaneSpec, LaneReport], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     lane: LaneFunction = run_lane
     discovery: Callable[[Link, ClusterSession, ClusterSession, Clock], Discoverer] = _discovery

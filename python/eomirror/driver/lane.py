@@ -9,7 +9,7 @@ the change when it connects (`greeting`), or the next attempt finds it in its sp
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -19,8 +19,6 @@ from eomirror.driver.retry import Action, Backoff, epoch_seconds, next_action
 from eomirror.errors import LaneError, MirrorError, SupersededError
 from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
 from eomirror.spark.frames import encode_added
-from eomirror.spark.job_errors import Crash
-from eomirror.spark.jobs import LaneCrashedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,7 +39,7 @@ class LaneHost(Protocol):
     """The parts of a link that its lanes use."""
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
-        """Runs an attempt on Spark; raises LaneCrashedError."""
+        """Runs an attempt on Spark."""
 
     def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to the lane's running attempt, if it is connected."""
@@ -58,7 +56,7 @@ class LaneHost(Protocol):
     def attempt_begun(self, spec: LaneSpec) -> None:
         """Records the start of an attempt."""
 
-    def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
+    def attempt_ended(self, spec: LaneSpec, report: LaneReport, failure: str) -> None:
         """Records the end of an attempt; ``failure`` is the reason of an early end."""
 
     def rests(self, lane: int, state: str) -> None:
@@ -73,22 +71,6 @@ class LaneHost(Protocol):
 
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
         """Fails the link; with ``everything``, the whole mirror."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """End of an attempt."""
-
-    how: Ending | Crash
-    text: str
-    report: LaneReport | None = None
-
-    def without(self, retaken: Collection[str]) -> _Ended:
-        """Returns the same end without the stops of topics that are to be retried."""
-        if self.report is None or not retaken:
-            return self
-        stopped = {topic: why for topic, why in self.report.stopped_topics.items() if topic not in retaken}
-        return replace(self, report=replace(self.report, stopped_topics=stopped))
 
 
 class LaneThread:
@@ -225,31 +207,35 @@ class LaneThread:
         damaged: tuple[Damage, ...] = ()
         backoff = Backoff()
         while (spec := self._next(epoch, attempt, overdue, damaged)) is not None:
-            ended = self._attempt(spec)
-            progressed = ended.report.progressed if ended.report else self._host.committed(self.lane)
-            raises = raises + 1 if ended.how is Crash.TASK_RAISED and not progressed else 0
-            overdue = (0 if progressed else overdue) + int(ended.report is not None and ended.report.overdue)
-            damaged = ended.report.damaged if ended.report else damaged
+            report = self._attempt(spec)
+            progressed = self._host.committed(self.lane) if report.ending.crashed else report.progressed
+            raises = raises + 1 if report.ending is Ending.TASK_RAISED and not progressed else 0
+            overdue = (0 if progressed else overdue) + int(report.overdue)
+            damaged = report.damaged
             with self._changed:
                 self._running = None
-                ended = ended.without(self._retaken)
-                stopped = set(ended.report.stopped_topics if ended.report else ()) - self._stopped_topics
+                # a stop of a topic that is to be retried is outdated
+                stops = report.stopped_topics.items()
+                stopped_topics = {topic: stop for topic, stop in stops if topic not in self._retaken}
+                report = replace(report, stopped_topics=stopped_topics)
+                stopped = stopped_topics.keys() - self._stopped_topics
                 self._stopped_topics |= stopped
                 changed = bool(stopped) or self._outdated
                 stopping = self._stopping
             action = next_action(
-                ended.how,
+                report.ending,
                 stopping=stopping,
                 raises=raises,
                 topics_changed=changed,
                 patient=self._host.patient,
             )
             planned = action in {Action.NEXT_EPOCH, Action.END}
-            self._host.attempt_ended(spec, ended.report, "" if planned else f"{ended.how}: {ended.text}")
+            failure = "" if planned else f"{report.ending}: {report.reason}"
+            self._host.attempt_ended(spec, report, failure)
             if action is Action.CHECK_OWNER:
                 action = self._check_owner()
             if action in {Action.FAIL_LINK, Action.FAIL_MIRROR}:
-                self._host.fail(_error_of(spec, ended), everything=action is Action.FAIL_MIRROR)
+                self._host.fail(_error_of(spec, report), everything=action is Action.FAIL_MIRROR)
                 return
             if action is Action.END:
                 return
@@ -262,23 +248,20 @@ class LaneThread:
                     "lane_retries",
                     link=spec.link.name,
                     lane=self.lane,
-                    ended=str(ended.how),
-                    reason=ended.text,
+                    ended=str(report.ending),
+                    reason=report.reason,
                     attempt=attempt,
                     seconds=round(seconds, 2),
                 )
                 self._pause(seconds)
 
-    def _attempt(self, spec: LaneSpec) -> _Ended:
+    def _attempt(self, spec: LaneSpec) -> LaneReport:
         self._host.attempt_begun(spec)
-        try:
-            report = self._host.run_attempt(spec)
-        except LaneCrashedError as error:
-            return _Ended(error.crash, str(error))
+        report = self._host.run_attempt(spec)
         if report.ending is Ending.UNAUTHORIZED:
             # an administrator must act: log in full what to grant to which principal
             log.error("lane_unauthorized", link=spec.link.name, lane=spec.lane, reason=str(report.error))
-        return _Ended(report.ending, report.reason, report)
+        return report
 
     def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
         """Waits until the lane has partitions; returns the spec of its next attempt, or None to end the lane."""
@@ -326,15 +309,10 @@ class LaneThread:
                 self._changed.wait(left)
 
 
-def _error_of(spec: LaneSpec, ended: _Ended) -> MirrorError:
-    if ended.report is not None:
-        return ended.report.error or MirrorError(ended.report.reason)
-    if ended.how is Crash.ENGINE_GONE:
+def _error_of(spec: LaneSpec, report: LaneReport) -> MirrorError:
+    if report.ending is Ending.TASK_RAISED:
         return MirrorError(
-            "the spark context has stopped, and with it all lanes",
-            fix="look for the reason in the log above, then start the mirror again; no record is lost",
+            f"link {spec.link.name}: lane {spec.lane} fails repeatedly: {report.reason}",
+            fix="report this as a bug, with the log of a run with `--log-level debug`",
         )
-    return MirrorError(
-        f"link {spec.link.name}: lane {spec.lane} fails repeatedly: {ended.text}",
-        fix="report this as a bug, with the log of a run with `--log-level debug`",
-    )
+    return report.error or MirrorError(report.reason)

@@ -249,16 +249,13 @@ class LinkThread:
         with self._lock:
             self._progress.begin(spec.lane, epoch=spec.epoch, attempt=spec.attempt)
 
-    def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
+    def attempt_ended(self, spec: LaneSpec, report: LaneReport, failure: str) -> None:
         """Records the end of an attempt; ``failure`` is the reason of an early end."""
         now = self._tools.clock.monotonic()
-        stopped = report.stopped_topics if report else {}
+        stopped = report.stopped_topics
         self._await_rights(stopped)
         with self._lock:
-            if report is not None:
-                self._progress.end(report, failure=failure, now=now)
-            elif failure:
-                self._progress.fail_attempt(spec.lane, failure)
+            self._progress.end(report, failure=failure, now=now)
         for topic, stop in stopped.items():
             where = {"link": self.name, "lane": spec.lane, "topic": topic}
             log.error("topic_stopped", **where, exit_code=stop.exit_code, reason=str(stop))

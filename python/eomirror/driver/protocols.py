@@ -206,7 +206,7 @@ class LinkTools:
     on_event: Callable[[str], None]
     wake: Callable[[], None]
     fail_mirror: Callable[[BaseException], None]
-    on_report: Callable[[LaneSpec, LaneReport | None], None] = field(default=lambda _, __: None)
+    on_report: Callable[[LaneSpec, LaneReport], None] = field(default=lambda _, __: None)
     wants_goals: bool = False
     identify: Callable[[str], str] = str
     copies: Copies = field(default_factory=Copies)

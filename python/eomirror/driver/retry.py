@@ -30,7 +30,6 @@ import enum
 from dataclasses import dataclass
 
 from eomirror.lane.spec import Ending
-from eomirror.spark.job_errors import Crash
 
 __all__ = ["AFTER", "MAX_RAISES", "Action", "Backoff", "epoch_seconds", "next_action"]
 
@@ -55,22 +54,22 @@ class Action(enum.Enum):
     END = enum.auto()
 
 
-AFTER: dict[Ending | Crash, Action] = {
+AFTER: dict[Ending, Action] = {
     Ending.EPOCH: Action.NEXT_EPOCH,
     Ending.STOPPED: Action.RETRY,
     Ending.REBUILD: Action.RETRY,
     Ending.UNAUTHORIZED: Action.RETRY,
     Ending.SUPERSEDED: Action.CHECK_OWNER,
     Ending.FAILED: Action.FAIL_LINK,
-    Crash.WORKER_DIED: Action.RETRY,
-    Crash.TASK_RAISED: Action.RETRY,
-    Crash.CANCELLED: Action.RETRY,
-    Crash.ENGINE_GONE: Action.FAIL_MIRROR,
+    Ending.WORKER_DIED: Action.RETRY,
+    Ending.TASK_RAISED: Action.RETRY,
+    Ending.CANCELLED: Action.RETRY,
+    Ending.ENGINE_GONE: Action.FAIL_MIRROR,
 }
 
 
 def next_action(
-    ended: Ending | Crash,
+    ended: Ending,
     *,
     stopping: bool,
     raises: int = 0,
@@ -92,7 +91,7 @@ def next_action(
     if topics_changed and ended in {Ending.REBUILD, Ending.FAILED, Ending.STOPPED}:
         action = Action.NEXT_EPOCH
     elif (ended is Ending.UNAUTHORIZED and not patient) or (
-        ended is Crash.TASK_RAISED and raises >= MAX_RAISES
+        ended is Ending.TASK_RAISED and raises >= MAX_RAISES
     ):
         action = Action.FAIL_LINK
     if stopping and action is not Action.FAIL_LINK:

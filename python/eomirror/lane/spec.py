@@ -132,6 +132,13 @@ class Ending(enum.StrEnum):
         without ``--until`` retries.
     SUPERSEDED: control shows a newer generation, or another producer took the id (EO-10).
     FAILED: the user must act; `LaneReport.error` says how.
+
+    Of the others the lane makes no report, because its Spark job fails; the driver makes it.
+
+    WORKER_DIED: the worker's process ended.
+    TASK_RAISED: the lane raised an exception, which is a bug.
+    CANCELLED: the job was cancelled from outside.
+    ENGINE_GONE: the Spark context has stopped.
     """
 
     EPOCH = "epoch"
@@ -140,6 +147,15 @@ class Ending(enum.StrEnum):
     UNAUTHORIZED = "unauthorized"
     SUPERSEDED = "superseded"
     FAILED = "failed"
+    WORKER_DIED = "worker died"
+    TASK_RAISED = "task raised"
+    CANCELLED = "cancelled"
+    ENGINE_GONE = "engine gone"
+
+    @property
+    def crashed(self) -> bool:
+        """True if the lane made no report."""
+        return self in {Ending.WORKER_DIED, Ending.TASK_RAISED, Ending.CANCELLED, Ending.ENGINE_GONE}
 
 
 @dataclass(frozen=True, slots=True)

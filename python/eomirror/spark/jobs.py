@@ -13,33 +13,20 @@ import structlog
 
 from eomirror.errors import MirrorError
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
-from eomirror.spark.job_errors import Crash, classify_job_error
+from eomirror.spark.job_errors import ending_of_job
 from eomirror.spark.master import is_local
 from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask, pack_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LaneCrashedError", "LaneJobs"]
+__all__ = ["LaneJobs"]
 
 log = structlog.get_logger(__name__)
 
 _THRESHOLD = "spark.broadcast.UDFCompressionThreshold"
 # size of a closure beside the spec: other fields of the task, PySpark's serializers
 _AROUND_BYTES = 64 << 10
-
-
-class LaneCrashedError(Exception):
-    """
-    The job of an attempt failed without a report.
-
-    Attributes:
-        crash: Kind of the failure.
-    """
-
-    def __init__(self, crash: Crash, text: str) -> None:
-        super().__init__(text)
-        self.crash = crash
 
 
 class LaneJobs:
@@ -86,12 +73,7 @@ class LaneJobs:
         return thread
 
     def run(self, spec: LaneSpec) -> LaneReport:
-        """
-        Runs one attempt; blocks until it ends.
-
-        Raises:
-            LaneCrashedError: It ended without a report.
-        """
+        """Runs one attempt; blocks until it ends."""
         packed = pack_spec(spec, remote=not is_local(self._context.master))
         task = LaneTask(
             packed=packed,
@@ -114,14 +96,12 @@ class LaneJobs:
                 f"{len(spec.partitions)} partitions",
             )
             (report,) = self._one_row().mapPartitions(task).collect()
-        except Exception as error:
-            # py4j, pyspark and socket errors: only their texts distinguish them
-            raise LaneCrashedError(*_explain(error, alive=self.alive)) from error
-        if not isinstance(report, LaneReport):
-            raise LaneCrashedError(
-                Crash.TASK_RAISED, f"the lane returned {type(report).__name__}, not a report"
-            )
-        return report
+        except Exception as error:  # noqa: BLE001  py4j, pyspark and socket errors: only their texts distinguish them
+            return _crashed(spec, str(error), alive=self.alive)
+        if isinstance(report, LaneReport):
+            return report
+        reason = f"the lane returned {type(report).__name__}, not a report"
+        return spec.report(Ending.TASK_RAISED, reason, damaged=spec.damaged)
 
     def cancel(self, link: str, lane: int) -> None:
         """
@@ -189,12 +169,17 @@ def _group(link: str, lane: int) -> str:
     return f"eomirror/{link}/lane-{lane}"
 
 
-def _explain(error: Exception, *, alive: bool) -> tuple[Crash, str]:
-    text = str(error)
-    if not alive:
-        return Crash.ENGINE_GONE, "the spark context has stopped"
-    crash = classify_job_error(text)
-    return crash, _cause(text) if crash is Crash.TASK_RAISED else str(crash)
+def _crashed(spec: LaneSpec, text: str, *, alive: bool) -> LaneReport:
+    """Returns the report of an attempt whose job failed with an error of this text."""
+    ending = ending_of_job(text) if alive else Ending.ENGINE_GONE
+    if ending is Ending.ENGINE_GONE:
+        error = MirrorError(
+            "the spark context has stopped, and with it all lanes",
+            fix="look for the reason in the log above, then start the mirror again; no record is lost",
+        )
+        return spec.report(ending, "the spark context has stopped", error, damaged=spec.damaged)
+    reason = _cause(text) if ending is Ending.TASK_RAISED else str(ending)
+    return spec.report(ending, reason, damaged=spec.damaged)
 
 
 def _cause(text: str) -> str:

@@ -57,7 +57,7 @@ class Host:
     def wait_disconnected(self, _lane: int) -> None:
         self.silent.wait(_SECONDS)
 
-    def attempt_ended(self, _spec: LaneSpec, _report: LaneReport | None, failure: str) -> None:
+    def attempt_ended(self, _spec: LaneSpec, _report: LaneReport, failure: str) -> None:
         if failure:
             self.failures.append(failure)
 

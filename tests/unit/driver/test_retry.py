@@ -6,7 +6,7 @@ import pytest
 
 from eomirror.driver.retry import AFTER, MAX_RAISES, Action, Backoff, epoch_seconds, next_action
 from eomirror.lane.spec import Ending
-from eomirror.spark.job_errors import Crash, classify_job_error
+from eomirror.spark.job_errors import ending_of_job
 
 ROWS = [
     (Ending.EPOCH, Action.NEXT_EPOCH, Action.END),
@@ -15,15 +15,15 @@ ROWS = [
     (Ending.UNAUTHORIZED, Action.RETRY, Action.END),
     (Ending.SUPERSEDED, Action.CHECK_OWNER, Action.END),
     (Ending.FAILED, Action.FAIL_LINK, Action.FAIL_LINK),
-    (Crash.WORKER_DIED, Action.RETRY, Action.END),
-    (Crash.TASK_RAISED, Action.RETRY, Action.END),
-    (Crash.CANCELLED, Action.RETRY, Action.END),
-    (Crash.ENGINE_GONE, Action.FAIL_MIRROR, Action.END),
+    (Ending.WORKER_DIED, Action.RETRY, Action.END),
+    (Ending.TASK_RAISED, Action.RETRY, Action.END),
+    (Ending.CANCELLED, Action.RETRY, Action.END),
+    (Ending.ENGINE_GONE, Action.FAIL_MIRROR, Action.END),
 ]
 
 
 @pytest.mark.parametrize(("ended", "running", "stopping"), ROWS)
-def test_each_ending_has_its_consequence(ended: Ending | Crash, running: Action, stopping: Action) -> None:
+def test_each_ending_has_its_consequence(ended: Ending, running: Action, stopping: Action) -> None:
     """One row of the table, while the mirror runs and while it stops."""
     assert next_action(ended, stopping=False, raises=1) is running
     assert next_action(ended, stopping=True, raises=1) is stopping
@@ -31,14 +31,13 @@ def test_each_ending_has_its_consequence(ended: Ending | Crash, running: Action,
 
 def test_the_table_is_complete() -> None:
     """Every ending and every crash has a row here and in the code."""
-    everything: set[Ending | Crash] = {*Ending, *Crash}
-    assert set(AFTER) == {ended for ended, _, _ in ROWS} == everything
+    assert set(AFTER) == {ended for ended, _, _ in ROWS} == set(Ending)
 
 
 def test_a_lane_that_raises_again_and_again_fails_its_link() -> None:
     """A bug that repeats is told to a person instead of being repeated for ever."""
-    assert next_action(Crash.TASK_RAISED, stopping=False, raises=MAX_RAISES - 1) is Action.RETRY
-    assert next_action(Crash.TASK_RAISED, stopping=False, raises=MAX_RAISES) is Action.FAIL_LINK
+    assert next_action(Ending.TASK_RAISED, stopping=False, raises=MAX_RAISES - 1) is Action.RETRY
+    assert next_action(Ending.TASK_RAISED, stopping=False, raises=MAX_RAISES) is Action.FAIL_LINK
     assert next_action(Ending.REBUILD, stopping=False, raises=0) is Action.RETRY
 
 
@@ -76,15 +75,16 @@ def test_first_epochs_end_at_different_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "crash"),
+    ("text", "ending"),
     [
-        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", Crash.WORKER_DIED),
-        ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", Crash.WORKER_DIED),
-        ("Job 3 cancelled part of cancelled job group eomirror/x/lane-0", Crash.CANCELLED),
-        ("Job 3 cancelled because SparkContext was shut down", Crash.ENGINE_GONE),
-        ("Traceback (most recent call last):\nZeroDivisionError: a bug", Crash.TASK_RAISED),
+        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", Ending.WORKER_DIED),
+        ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", Ending.WORKER_DIED),
+        ("Job 3 cancelled part of cancelled job group eomirror/x/lane-0", Ending.CANCELLED),
+        ("Job 3 cancelled because SparkContext was shut down", Ending.ENGINE_GONE),
+        ("Traceback (most recent call last):\nZeroDivisionError: a bug", Ending.TASK_RAISED),
     ],
 )
-def test_a_failed_job_is_told_by_its_text(text: str, crash: Crash) -> None:
+def test_a_failed_job_is_told_by_its_text(text: str, ending: Ending) -> None:
     """Spark gives nothing but text; the words that matter are these."""
-    assert classify_job_error(text) is crash
+    assert ending_of_job(text) is ending
+    assert ending.crashed

@@ -19,8 +19,9 @@ from pyspark.serializers import CloudPickleSerializer
 from eomirror import __version__
 from eomirror.config import Cluster, Link, Secret, load_config
 from eomirror.lane.spec import AssignedPartition, Ending, LaneSpec
+from eomirror.recovery.corrupt_batches import Damage
 from eomirror.spark.attempt import run_lane
-from eomirror.spark.jobs import LaneCrashedError, LaneJobs
+from eomirror.spark.jobs import LaneJobs
 from eomirror.spark.task import LaneTask, WarmUpTask, pack_spec, unpack_spec
 from eomirror.types import SourcePartition
 
@@ -219,8 +220,8 @@ def test_the_master_decides_whether_secrets_are_carried(master: str, found: bool
     jobs = LaneJobs(context, host="h", port=1, token="", version="1", log_level="info", lane=run_lane)
     made, _ = referred(tmp_path)
 
-    with pytest.raises(LaneCrashedError, match="not a report"):
-        jobs.run(made)
+    report = jobs.run(made)
+    assert (report.ending, report.reason) == (Ending.TASK_RAISED, "the lane returned NoneType, not a report")
 
     (closure,) = sent
     arrived = CloudPickleSerializer().loads(closure)
@@ -257,6 +258,26 @@ def test_a_task_that_would_pass_through_a_file_is_refused() -> None:
     assert (report.lane, report.epoch, report.attempt) == (3, 5, 2)
     assert "lane 3 has 5000 partitions" in str(report.error)
     assert "spark.broadcast.UDFCompressionThreshold=" in str(report.error)
+
+
+@pytest.mark.parametrize(("stopped", "ending"), [(False, Ending.WORKER_DIED), (True, Ending.ENGINE_GONE)])
+def test_a_job_that_fails_is_an_ending_of_its_attempt(*, stopped: bool, ending: Ending) -> None:
+    """What earlier attempts could not read is not forgotten over it; that Spark has stopped is told to the user."""
+
+    class Context(FakeContext):
+        def setLocalProperty(self, *_: Any) -> None:  # noqa: N802  Spark's name
+            raise RuntimeError("Python worker exited unexpectedly (crashed)")
+
+    context = Context(_LIMIT)
+    context._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: stopped))
+    jobs = LaneJobs(context, host="h", port=1, token="", version="1", log_level="info", lane=run_lane)
+    damaged = (Damage(source=SourcePartition("orders", 0), position=7, times=1),)
+
+    report = jobs.run(replace(spec(1), damaged=damaged))
+
+    assert (report.ending, report.damaged) == (ending, damaged)
+    assert ending.crashed
+    assert (report.error is not None) is stopped
 
 
 def test_a_worker_of_another_release_says_so_before_it_reads_the_spec() -> None:
