@@ -30,8 +30,8 @@ _COMMANDS = {
     ),
     "offsets": ("eomirror.cli.offsets:offsets", "Translate consumer group offsets between clusters."),
     "import": (
-        "eomirror.cli.import_mm2:import_properties",
-        "Convert a MirrorMaker 2 property file to a configuration.",
+        "eomirror.cli.import_mm2:import_files",
+        "Convert the configuration of another mirror.",
     ),
     "adopt": ("eomirror.cli.adopt:adopt", "Take over from MirrorMaker 2, at its next record."),
     "hand-back": ("eomirror.cli.hand_back:hand_back", "Return a link to MirrorMaker 2, at its next record."),

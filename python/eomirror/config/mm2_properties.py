@@ -15,18 +15,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config.java_properties import parse_properties
-from eomirror.config.rules import ADVICE
+from eomirror.config.mm2_reasons import holds_always, reason
+from eomirror.config.rules import ADVICE, MSK_MECHANISM, MSK_TOKEN_FUNCTION
 from eomirror.config.secret import is_secret_key
+from eomirror.config.token_function import OAUTH_CB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Imported", "NotHonoured", "import_mm2"]
+__all__ = ["Imported", "NotHonoured", "import_entries", "import_mm2"]
 
 # KIP-545 and MirrorCheckpointConfig.java; matters only if offsets are committed on the target
 _GROUPS_LEFT_OUT = (
     "by default MirrorMaker 2 commits no offsets of groups console-consumer-.*, connect-.* and __.*; `groups` has no "
     "exclusions: write a narrower expression if offsets of such groups must not be committed"
+)
+# MirrorSourceConfig.java
+_ACLS_BY_DEFAULT = (
+    "by default MirrorMaker 2 copies ACLs of topics, if the source has an authorizer; the mirror copies none"
 )
 _DEFAULT_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
 _POLICIES = {
@@ -34,7 +40,7 @@ _POLICIES = {
     "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
 }
 _ROLES = ("consumer", "producer", "admin")
-_MOST = {"lanes": 256, "replication_factor": 100}
+_MOST_REPLICAS = 100
 
 # properties that mean the same to both clients
 _SAME = frozenset(
@@ -72,63 +78,31 @@ _RENAMED = {
 # connection settings that MM2 also takes from the top of the file, for all clusters
 _SHARED = re.compile(r"(bootstrap\.servers|security\.protocol|(ssl|sasl)\..*)")
 
-# keys with a value that eomirror always has
-_ALWAYS = {
-    "dedicated.mode.enable.internal.rest": "true",
-    "emit.offset-syncs.enabled": "true",
-    "enable.auto.commit": "false",
-    "enable.idempotence": "true",
-    "exactly.once.source.support": "enabled",
-    "exactly.once.support": "required",
-    "isolation.level": "read_committed",
-    "acks": "all",
-}
-_REASONS = (
-    (
-        r"exactly\.once\..*|isolation\.level|acks|enable\.(idempotence|auto\.commit)",
-        "exactly-once is always on",
-    ),
-    (r"groups\.(exclude|blacklist)", "`groups` has no exclusions; write a narrower expression"),
-    (
-        (
-            r"(offset|config|status)\.storage\..*|(key|value|header)\.converter.*|worker\..*|task\..*|plugin\.path"
-            r"|listeners|rest\..*|dedicated\..*|group\.id|client\.id|name|connector\.class|offset\.flush\..*"
-            r"|internal\..*|scheduled\..*|(producer|consumer)\.override\..*|transaction\.boundary.*"
-        ),
-        "there is no Connect worker",
-    ),
-    (r"refresh\..*|sync\.topic\.configs\..*", "topics and their settings are always synchronized"),
-    (r"sync\.topic\.acls\..*", "ACLs are not copied"),
-    (r"config\.propert.*|use\.defaults\.from", "the set of copied topic settings cannot be configured"),
-    (r"offset\.lag\.max", "the offset map covers every record"),
-    (
-        r"(sync\.group\.offsets|emit\.checkpoints|checkpoints|offset-syncs|emit\.offset-syncs|groups?)\..*",
-        "checkpoints and offset syncs are written with the records that they depend on",
-    ),
-    (r"(emit\.)?heartbeats\..*", "heartbeats are written once a second"),
-    (r"metric.*", "eomirror's metrics have other names"),
-    (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror sets its own time-outs"),
-)
 # MM2's key, our key, and our value of each of its values; None for our default
 _WORDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("emit.heartbeats.enabled", "heartbeats", {"true": None, "false": "off"}),
     ("sync.group.offsets.enabled", "sync_group_offsets", {"true": True, "false": None}),
     ("offset-syncs.topic.location", "offset_syncs", {"source": "source", "target": None}),
+    ("emit.offset-syncs.enabled", "offset_syncs", {"false": "off"}),
 )
-# keys that would change the mirrored records, or the connection to a cluster: never ignored silently
-_REFUSED = (
-    (r"transforms.*|predicates.*", "records are mirrored unchanged; there are no transformations"),
-    (r"(topic|group|config\.property)\.filter\.class", "use `topics`, `exclude` and `groups` as filters"),
-    (r"forwarding\.admin\.class", "the mirror creates topics itself"),
-    (r"config\.providers.*", "references to them cannot be resolved; each one is reported"),
-    (r"(source|target)\.cluster\..*", "all flows use the same properties of a cluster, under its alias"),
-)
+_IAM = "software.amazon.msk.auth.iam."
+_MSK_BROKER = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+_OF_IAM = ("sasl.mechanism", "sasl.jaas.config")
+# options of IAMLoginModule, and those of our token function
+_IAM_OPTIONS = {
+    "awsProfileName": "profile",
+    "awsRoleArn": "role_arn",
+    "awsRoleSessionName": "role_session_name",
+}
+_PROVIDERS = {
+    "org.apache.kafka.common.config.provider.EnvVarConfigProvider": "env",
+    "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "directory",
+}
+# ConfigTransformer.java: ${PROVIDER:[PATH:]KEY}
+_REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 # KAFKA-9914 and DefaultReplicationPolicy.java: a topic that returns to a cluster whose alias is in its name is a cycle
 _CYCLES = "(.*{separator})?({aliases}){separator}.*"
 _QUOTED = r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s;\"']+)"
-_DEFAULT_CLASSES = re.compile(
-    r"org\.apache\.kafka\.(connect\.mirror\.Default(Topic|Group|ConfigProperty)Filter|clients\.admin\.ForwardingAdmin)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +151,18 @@ def import_mm2(text: str, *, keep_secrets: bool) -> Imported:
         keep_secrets: Keep secrets in the settings, to use them at once; otherwise they become ``${env:NAME}``, so that
             the settings can be written and shown.
     """
-    return _Import(parse_properties(text), keep_secrets=keep_secrets).run()
+    return import_entries(parse_properties(text), keep_secrets=keep_secrets)
+
+
+def import_entries(given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) -> Imported:
+    """
+    Converts keys of MM2's property file to our configuration.
+
+    Args:
+        given: Value and line of each key.
+        keep_secrets: As for `import_mm2`.
+    """
+    return _Import(given, keep_secrets=keep_secrets).run()
 
 
 class _Import:
@@ -188,6 +173,9 @@ class _Import:
         self._refused: dict[str, NotHonoured] = {}
         self._variables: dict[str, str] = {}
         self._aliases = _list(self._value("clusters"))
+        self._providers = self._config_providers()
+        self._pairs = [f"{s}->{t}" for s in self._aliases for t in self._aliases if s != t]
+        self._flows = [each for each in self._pairs if self._value(f"{each}.enabled").lower() == "true"]
 
     def run(self) -> Imported:
         clusters = {alias: self._cluster(alias) for alias in self._aliases}
@@ -205,11 +193,21 @@ class _Import:
             if key not in self._honoured and key not in self._refused:
                 self._explain(key)
         refused = [self._refused[key] for key in self._given if key in self._refused]
+        if links and not any(re.fullmatch(r"(.*\.)?sync\.topic\.acls\.enabled", key) for key in self._given):
+            refused.append(NotHonoured("sync.topic.acls.enabled", _ACLS_BY_DEFAULT, 0))
         if any(link.get("sync_group_offsets") for link in links) and not self._excludes_groups():
             refused.append(NotHonoured("groups.exclude", _GROUPS_LEFT_OUT, 0))
         return Imported(
             {"clusters": clusters, "links": links}, self._honoured, tuple(refused), self._variables
         )
+
+    def _config_providers(self) -> dict[str, str]:
+        """Returns the config providers with a counterpart, by their names in the file."""
+        found = {"env": "env"}
+        for key, (value, _) in self._given.items():
+            if name := re.fullmatch(r"config\.providers\.([^.]+)\.class", key):
+                found[name[1]] = _PROVIDERS.get(value.strip(), "")
+        return found
 
     def _excludes_groups(self) -> bool:
         """Returns True if the file sets the excluded groups."""
@@ -239,15 +237,35 @@ class _Import:
             names = {
                 name.removeprefix(f"{role}."): key for name, key in own.items() if name.startswith(f"{role}.")
             }
+            if role == "producer":
+                names |= self._overrides(alias)
             section: dict[str, str] = {}
             self._client(f"{alias}_{role}", f"clusters.{alias}.{role}", names, section)
             if section:
                 cluster[role] = section
         return cluster
 
+    def _overrides(self, target: str) -> dict[str, str]:
+        """Returns the properties of Connect's producer that flows to a target override: it writes the records."""
+        found: dict[str, str] = {}
+        for source in self._aliases:
+            prefix = f"{source}->{target}.producer.override."
+            if f"{source}->{target}" not in self._flows:
+                continue
+            for key in self._given:
+                name = key.removeprefix(prefix) if key.startswith(prefix) else ""
+                if name and self._value(found.setdefault(name, key)) != self._value(key):
+                    self._refuse(key, "all flows to a cluster share its producer's properties", grave=True)
+        return found
+
     def _client(self, scope: str, path: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
         """Converts one client's properties; ``names`` maps Java's names to keys in the file."""
+        iam = self._value(names.get("sasl.mechanism", "")).upper() == MSK_MECHANISM
+        if iam:
+            self._iam(path, names, into)
         for name, key in names.items():
+            if name in _OF_IAM and iam:
+                continue
             if name == "sasl.jaas.config":
                 self._jaas(scope, path, key, into)
             elif name.startswith("ssl.") and name.endswith("store.location"):
@@ -257,28 +275,47 @@ class _Import:
                 self._honour(key, f"{path}.{name}")
             elif name in ("ssl.truststore.type", "ssl.keystore.type"):
                 self._honour(key, path)
-            elif name == "auto.offset.reset":
-                continue  # becomes the link's `start`
             elif name in _SAME or name in _RENAMED:
-                value = self._plain(key)
-                if value is not None:
-                    ours = _RENAMED.get(name, name)
-                    into[ours] = self._hidden(scope, ours, key, value)
-                    self._honour(key, f"{path}.{ours}")
+                self._property(scope, path, name, key, into)
+
+    def _property(self, scope: str, path: str, name: str, key: str, into: dict[str, Any]) -> None:
+        """Converts a property with a counterpart."""
+        value = self._plain(key)
+        if value is not None:
+            ours = _RENAMED.get(name, name)
+            into[ours] = self._hidden(scope, ours, key, value)
+            self._honour(key, f"{path}.{ours}")
 
     def _plain(self, key: str) -> str | None:
-        """Returns a value without references; refuses one with them."""
-        value = self._value(key)
-        if "${" in value:
-            self._refuse(key, "it refers to a config provider; set the value as ${env:NAME}", grave=True)
+        """Returns a value with references in our form; refuses one with references that have none."""
+        unknown = []
+
+        def ours(found: re.Match[str]) -> str:
+            kind = self._providers.get(found[1], "")
+            if kind == "env" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", found[3]) and not found[2]:
+                return f"${{env:{found[3]}}}"
+            if kind == "directory" and (found[2] or "").startswith("/"):
+                return f"${{file:{found[2].rstrip('/')}/{found[3]}}}"
+            unknown.append(found[1])
+            return found[0]
+
+        value = _REFERENCE.sub(ours, self._value(key))
+        if unknown:
+            self._refuse(
+                key,
+                "it refers to a config provider without a counterpart; write ${env:NAME} and set that variable",
+                grave=True,
+            )
             return None
         return value
 
     def _hidden(self, scope: str, name: str, key: str, value: str) -> str:
         """Returns a value as it may be written: a secret as a reference to a variable."""
-        if self._keep_secrets or not is_secret_key(name):
+        if self._keep_secrets or not is_secret_key(name) or re.fullmatch(r"\$\{(env|file):[^}]*\}", value):
             return value
         variable = re.sub(r"[^A-Z0-9]", "_", f"{scope}_{name}".upper())
+        while self._variables.get(variable, key) != key:
+            variable += "_"
         self._variables[variable] = key
         return f"${{env:{variable}}}"
 
@@ -294,6 +331,31 @@ class _Import:
         into["sasl.username"] = _unquoted(user[1])
         into["sasl.password"] = self._hidden(scope, "sasl.password", key, _unquoted(password[1]))
         self._honour(key, f"{path}.sasl.password")
+
+    def _iam(self, path: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
+        """Converts MSK's IAM: its brokers take a signed token as well."""
+        into["sasl.mechanism"] = "OAUTHBEARER"
+        into[OAUTH_CB] = MSK_TOKEN_FUNCTION
+        self._honour(names["sasl.mechanism"], f"{path}.{OAUTH_CB}")
+        handler = names.get("sasl.client.callback.handler.class", "")
+        if self._value(handler) == f"{_IAM}IAMClientCallbackHandler":
+            self._honour(handler, f"{path}.{OAUTH_CB}")
+        jaas = names.get("sasl.jaas.config", "")
+        options = {"region": _region(self._value(names.get("bootstrap.servers", "")))}
+        login = re.fullmatch(rf"{re.escape(_IAM)}IAMLoginModule\s+required\s*(.*?)\s*;?", self._value(jaas))
+        given = dict(re.findall(rf"(\w+)\s*=\s*{_QUOTED}", login[1])) if login else {}
+        if jaas and (login is None or not given.keys() <= _IAM_OPTIONS.keys()):
+            self._refuse(
+                jaas, f"only these options have a counterpart: {', '.join(_IAM_OPTIONS)}", grave=True
+            )
+        elif jaas:
+            self._honour(jaas, f"{path}.sasl.oauthbearer.config")
+        options |= {
+            _IAM_OPTIONS[name]: _unquoted(value) for name, value in given.items() if name in _IAM_OPTIONS
+        }
+        words = " ".join(f"{name}={value}" for name, value in options.items() if value)
+        if words:
+            into["sasl.oauthbearer.config"] = words
 
     def _store(self, path: str, name: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
         key = names[name]
@@ -336,8 +398,7 @@ class _Import:
             if given is not None:
                 self._honour(given[0], f"{path}.{ours}")
         self._naming(link, path, found("replication.policy.class"), found("replication.policy.separator"))
-        self._number(link, path, found("tasks.max"), "lanes")
-        self._number(link, path, found("replication.factor"), "replication_factor")
+        self._replicas(link, path, found("replication.factor"))
         for name, ours, meaning in _WORDS:
             given = found(name)
             if given is not None and given[1].lower() in meaning:
@@ -345,6 +406,7 @@ class _Import:
                     {ours: meaning[given[1].lower()]} if meaning[given[1].lower()] is not None else {}
                 )
                 self._honour(given[0], f"{path}.{ours}")
+        self._checkpoints(link, path, found("emit.checkpoints.enabled"))
         # MirrorConnectorConfig.sourceConsumerConfig: source.consumer.* wins over consumer.*, a flow over a cluster
         scopes = (f"{flow}.source", source, flow)
         self._start(link, path, *(f"{scope}.consumer.auto.offset.reset" for scope in scopes))
@@ -395,50 +457,61 @@ class _Import:
         elif separator is not None:
             self._honour(separator[0], f"{path}.naming")
 
-    def _number(self, link: dict[str, Any], path: str, given: tuple[str, str] | None, ours: str) -> None:
+    def _replicas(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
         if given is None:
             return
         key, value = given
-        if value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST[ours]:
-            link[ours] = int(value)
-            self._honour(key, f"{path}.{ours}")
+        if value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_REPLICAS:
+            link["replication_factor"] = int(value)
+            self._honour(key, f"{path}.replication_factor")
         else:
-            self._refuse(key, f"`{ours}` is a number from 1 to {_MOST[ours]}")
+            self._refuse(
+                key,
+                f"`replication_factor` is a number from 1 to {_MOST_REPLICAS}; unset it means three, or the number of "
+                "brokers if that is smaller",
+            )
+
+    def _checkpoints(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
+        """Follows no group if MM2 writes no checkpoints, because it commits no offsets then."""
+        if given is not None and given[1].lower() == "false":
+            link["groups"] = []
+            link.pop("sync_group_offsets", None)
+            self._honour(given[0], f"{path}.groups")
+        elif given is not None and given[1].lower() == "true":
+            self._honour(given[0], f"{path}.groups")
 
     # -- the rest --------------------------------------------------------------------------------
 
     def _explain(self, key: str) -> None:
         """Records the reason why a key is not carried over."""
         name, value = self._bare(key), self._value(key)
-        if name == "enabled" and value.lower() == "true":
-            self._refuse(
-                key, "it enables all flows: write SOURCE->TARGET.enabled = true for each flow", grave=True
-            )
-            return
-        if name in _ALWAYS and value.lower() == _ALWAYS[name]:
+        if name.startswith("producer.override.") and "->" in key:
+            name = name.removeprefix("producer.override.")
+        if self._has_no_effect(key) or (name == "enabled" and value.lower() != "true"):
+            self._honour(key, "no link")
+        elif holds_always(name, value) or self._is_known_provider(name, value):
             self._honour(key, "always")
-            return
-        if _DEFAULT_CLASSES.fullmatch(value):
-            self._honour(key, "always")
-            return
-        for pattern, reason in _REFUSED:
-            if re.fullmatch(pattern, name):
-                self._refuse(key, reason, grave=True)
-                return
-        if name in ADVICE:
-            # without these connection settings the cluster would not answer
-            self._refuse(key, ADVICE[name], grave=name.startswith(("ssl.", "sasl.")))
-            return
-        for pattern, reason in _REASONS:
-            if re.fullmatch(pattern, name):
-                self._refuse(key, reason)
-                return
-        self._refuse(key, "unknown key", grave=name.startswith(("ssl.", "sasl.", "security.")))
+        else:
+            text, grave = reason(name, value)
+            self._refuse(key, text, grave=grave)
+
+    def _has_no_effect(self, key: str) -> bool:
+        """Returns True for a key of a flow that is not enabled, and for one that each enabled flow overrides."""
+        flow = next((each for each in self._pairs if key.startswith(f"{each}.")), None)
+        if flow is not None:
+            return flow not in self._flows
+        overridden = bool(self._flows) and all(f"{each}.{key}" in self._given for each in self._flows)
+        return overridden and key != "enabled"
+
+    def _is_known_provider(self, name: str, value: str) -> bool:
+        if name == "config.providers":
+            return all(self._providers.get(each) for each in _list(value))
+        found = re.fullmatch(r"config\.providers\.([^.]+)\..*", name)
+        return found is not None and bool(self._providers.get(found[1]))
 
     def _bare(self, key: str) -> str:
         """Returns the key without flow, cluster and role of the client."""
-        pairs = [f"{s}->{t}." for s in self._aliases for t in self._aliases]
-        for prefix in [*pairs, *(f"{alias}." for alias in self._aliases)]:
+        for prefix in [f"{each}." for each in (*self._pairs, *self._aliases)]:
             if key.startswith(prefix):
                 key = key.removeprefix(prefix)
                 break
@@ -451,3 +524,9 @@ def _list(text: str) -> list[str]:
 
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith(('"', "'")) else text
+
+
+def _region(brokers: str) -> str:
+    """Returns the AWS region in the names of MSK's brokers; empty if they have none, or several."""
+    found = set(_MSK_BROKER.findall(brokers))
+    return found.pop() if len(found) == 1 else ""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ADVICE",
     "CONSUMER_FORCED",
+    "MSK_MECHANISM",
+    "MSK_TOKEN_FUNCTION",
     "PRODUCER_FORCED",
     "cluster_advice",
     "cluster_conflict",
@@ -87,6 +89,10 @@ _TOKENS: Mapping[str, tuple[str, ...]] = {
     "enable.sasl.oauthbearer.unsecure.jwt": ("true", "t", "1"),
 }
 
+_MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
+#: Java's name of Amazon MSK's mechanism for IAM, and the token function that takes its place.
+MSK_MECHANISM = "AWS_MSK_IAM"
+MSK_TOKEN_FUNCTION = "eomirror.aws_msk_iam:token"  # noqa: S105  the name of a function
 _VERIFICATION = "enable.ssl.certificate.verification"
 _IDENTIFICATION = "ssl.endpoint.identification.algorithm"
 _TOKEN_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  the name of a property
@@ -144,6 +150,11 @@ def property_fault(key: str, value: str | Secret) -> tuple[str, str]:
                 f"{shown} is refused: {_REASONS[name]} (EO-12)",
                 f"remove it; the mirror sets {forced}" + (f"; {instead}" if instead else ""),
             )
+    if key in _MECHANISMS and not isinstance(value, Secret) and value.strip().upper() == MSK_MECHANISM:
+        return (
+            "librdkafka has no such mechanism",
+            f"write sasl.mechanism: OAUTHBEARER and oauth_cb: {MSK_TOKEN_FUNCTION}, and pip install 'eomirror[aws]'",
+        )
     if key == "debug":
         # librdkafka accepts contexts in any case, with a sign before them
         contexts = {part.strip().lstrip("+-").lower() for part in str(value).split(",")}

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eomirror import load_config
-from eomirror.cli.import_mm2 import import_properties
+from eomirror.cli.import_mm2 import import_files
 from eomirror.config.java_properties import parse_properties
 from eomirror.config.mm2_properties import Imported, import_mm2
 from eomirror.errors import ConfigError
@@ -49,6 +49,7 @@ refresh.topics.interval.seconds = 5
 sync.group.offsets.enabled = true
 offset.storage.replication.factor = 3
 emit.heartbeats.enabled = false
+sync.topic.acls.enabled = false
 replication.policy.separator = _
 """
 
@@ -62,7 +63,7 @@ def link_of(lines: str) -> tuple[dict[str, Any], dict[str, bool]]:
     found = imported(
         f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n{lines}"
     )
-    return found.settings["links"][0], {item.key: item.grave for item in found.not_honoured}
+    return found.settings["links"][0], {item.key: item.grave for item in found.not_honoured if item.line}
 
 
 def test_a_usual_file_becomes_a_configuration() -> None:
@@ -77,7 +78,6 @@ def test_a_usual_file_becomes_a_configuration() -> None:
             "exclude": [r"mm2.*\.internal", r".*\.replica", "__.*", "(.*_)?(east|west)_.*"],
             "groups": ["billing.*"],
             "naming": {"pattern": "{source}_{topic}"},
-            "lanes": 8,
             "replication_factor": 3,
             "heartbeats": "off",
             "sync_group_offsets": True,
@@ -92,6 +92,7 @@ def test_a_usual_file_becomes_a_configuration() -> None:
     assert east["consumer"] == {"fetch.wait.max.ms": "200"}
     assert [item.key for item in found.not_honoured] == [
         "groups.exclude",
+        "tasks.max",
         "refresh.topics.interval.seconds",
         "offset.storage.replication.factor",
         "replication.policy.separator",
@@ -144,19 +145,26 @@ def test_a_property_file_stands_in_place_of_yaml(tmp_path: Path) -> None:
         "a->b.source.cluster.bootstrap.servers = z:1",
         "a->b.target.cluster.security.protocol = SSL",
         "target.cluster.alias = c",
+        "refresh.topics.enabled = false",
+        "a->b.refresh.topics.interval.seconds = -1",
+        "sync.topic.acls.enabled = true",
+        "use.defaults.from = target",
+        "value.converter = org.apache.kafka.connect.json.JsonConverter",
+        "a.sasl.jaas.config = x.PlainLoginModule required username=u password='${vault:x:y}';",
     ],
 )
 def test_what_would_mirror_something_else_is_refused(line: str, tmp_path: Path) -> None:
     """A name, a filter, a transformation or a credential that we cannot carry over is no warning."""
     text = f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n{line}\n"
-    assert [item.grave for item in imported(text).not_honoured] == [True]
+    assert [item.grave for item in imported(text).not_honoured if item.line] == [True]
     path = tmp_path / "mm2.properties"
     path.write_text(text)
     with pytest.raises(ConfigError, match="not supported"):
         load_config(path)
-    done = CliRunner().invoke(import_properties, [str(path)], standalone_mode=False)
+    done = CliRunner().invoke(import_files, [str(path)], standalone_mode=False)
     assert done.return_value == 78
-    assert "# NOT HONOURED: " in done.stdout
+    assert done.stdout == ""
+    assert "REFUSED: " in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -251,20 +259,33 @@ def test_groups_that_mm2_leaves_out_by_default_are_named_where_groups_are_moved(
     found = imported(
         f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n{lines}"
     )
-    assert [(item.key, item.line) for item in found.not_honoured] == told
+    assert [(item.key, item.line) for item in found.not_honoured if "groups" in item.key] == told
 
 
 def test_a_key_of_a_flow_hides_the_one_of_the_file() -> None:
     """The hidden one is no complaint; a number that ours cannot be is one."""
-    link, refused = link_of("tasks.max=4\na->b.tasks.max=2\nreplication.factor=-1")
-    assert link["lanes"] == 2
-    assert refused == {"replication.factor": False}
+    link, refused = link_of(
+        "topics=x\na->b.topics=y\nsync.topic.acls.enabled=true\na->b.sync.topic.acls.enabled=false"
+    )
+    assert link["topics"] == ["y"]
+    assert refused == {}
+    assert link_of("replication.factor=-1")[1] == {"replication.factor": False}
+
+
+def test_tasks_are_no_lanes() -> None:
+    """A task of Connect is a thread; a lane is a producer with a process."""
+    link, refused = link_of("tasks.max=10")
+    assert "lanes" not in link
+    assert refused == {"tasks.max": False}
 
 
 def test_a_flow_that_is_not_enabled_is_no_link() -> None:
     """As in MM2, where a flow is off unless it is switched on."""
-    found = imported("clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\nb->a.topics=x")
+    found = imported(
+        "clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\nb->a.topics=x\nb->a.transforms=y"
+    )
     assert found.settings["links"] == []
+    assert found.not_honoured == ()
 
 
 keys = st.one_of(
@@ -284,7 +305,8 @@ def test_every_key_is_honoured_or_named(entries: dict[str, str]) -> None:
     # a default of MM2's that matters and that the file does not name stands in no line of it
     told = [*found.honoured, *(item.key for item in found.not_honoured if item.line)]
     assert sorted(told) == sorted(parse_properties(text))
-    assert {item.key for item in found.not_honoured if not item.line} <= {"groups.exclude"} - set(told)
+    defaults = {"groups.exclude", "sync.topic.acls.enabled"} - set(told)
+    assert {item.key for item in found.not_honoured if not item.line} <= defaults
 
 
 def test_java_reads_property_files_like_this() -> None:

@@ -1,0 +1,106 @@
+"""
+Collects settings of other forms as keys of MirrorMaker 2's property file, and converts these. Pure.
+
+Every key remembers how the user wrote it, so that a refusal names ``spec.mirrors[0].sourceConnector.config.transforms``
+in place of ``a->b.transforms``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eomirror.config.mm2_properties import Imported, NotHonoured, import_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["FlatFile", "Setting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """
+    A setting as the user wrote it.
+
+    Attributes:
+        key: Name with its place; empty for a setting that only follows from others.
+        value: Value as text.  Hidden from repr: it may be a secret.
+        line: Line in the file; 0 if unknown.
+    """
+
+    key: str
+    value: str
+    line: int = 0
+
+    def __repr__(self) -> str:
+        return f"Setting({self.key!r}, line={self.line})"
+
+
+class FlatFile:
+    """A property file of MirrorMaker 2 in the making."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Setting] = {}
+        self._taken: dict[str, str] = {}
+        self._findings: list[NotHonoured] = []
+
+    def put(self, flat: str, setting: Setting) -> None:
+        """Adds a setting under its key in the property file; refuses a second one with another value."""
+        before = self._settings.setdefault(flat, setting)
+        if before is setting:
+            return
+        if before.value == setting.value:
+            self.take(setting, flat)
+        else:
+            self.refuse(
+                setting,
+                f"{before.key} sets another value, and both apply to the same cluster or flow; write one value in both",
+            )
+
+    def extend(self, flat: str, items: Iterable[str]) -> None:
+        """Adds items to a list."""
+        before = self._settings.get(flat, Setting("", "")).value
+        listed = dict.fromkeys([*filter(None, before.split(", ")), *items])
+        self._settings[flat] = Setting("", ", ".join(listed))
+
+    def take(self, setting: Setting, place: str) -> None:
+        """Records that a setting is carried over by other means."""
+        if setting.key:
+            self._taken[setting.key] = place
+
+    def note(self, setting: Setting, reason: str) -> None:
+        """Reports a setting without a counterpart that changes no record."""
+        self._findings.append(NotHonoured(setting.key, reason, setting.line))
+
+    def refuse(self, setting: Setting, reason: str) -> None:
+        """Reports a setting without which other records would be mirrored, or a cluster could not be reached."""
+        self._findings.append(NotHonoured(setting.key, reason, setting.line, grave=True))
+
+    def convert(self, *, keep_secrets: bool = False) -> Imported:
+        """Returns the configuration, with every key as the user wrote it."""
+        given = {flat: (each.value, each.line) for flat, each in self._settings.items()}
+        found = import_entries(given, keep_secrets=keep_secrets)
+        written = {flat: each.key for flat, each in self._settings.items()}
+        honoured = {written[flat]: place for flat, place in found.honoured.items() if written[flat]}
+        reported = [
+            replace(each, key=written.get(each.key, each.key))
+            for each in found.not_honoured
+            if written.get(each.key, each.key)
+        ]
+        order = sorted([*self._findings, *reported], key=_place)
+        return Imported(
+            found.settings,
+            {**honoured, **self._taken},
+            tuple(order),
+            {name: _written(key, written) for name, key in found.variables.items()},
+        )
+
+
+def _place(item: NotHonoured) -> tuple[bool, str, int]:
+    """Returns the place of an item in a report: by file or connector, then by line."""
+    return item.line == 0, item.key.partition(": ")[0] if ": " in item.key else "", item.line
+
+
+def _written(key: str, written: Mapping[str, str]) -> str:
+    return written.get(key) or key
