@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Imported", "NotHonoured", "import_entries", "import_mm2"]
 
-# KIP-545 and MirrorCheckpointConfig.java; matters only if offsets are committed on the target
-_GROUPS_LEFT_OUT = (
-    "by default MirrorMaker 2 commits no offsets of groups console-consumer-.*, connect-.* and __.*; `groups` has no "
-    "exclusions: write a narrower expression if offsets of such groups must not be committed"
-)
+# MirrorCheckpointConfig.java
+_DEFAULT_GROUPS_EXCLUDE = ("console-consumer-.*", "connect-.*", "__.*")
 # MirrorSourceConfig.java
 _ACLS_BY_DEFAULT = (
     "by default MirrorMaker 2 copies ACLs of topics, if the source has an authorizer; the mirror copies none"
@@ -195,8 +192,6 @@ class _Import:
         refused = [self._refused[key] for key in self._given if key in self._refused]
         if links and not any(re.fullmatch(r"(.*\.)?sync\.topic\.acls\.enabled", key) for key in self._given):
             refused.append(NotHonoured("sync.topic.acls.enabled", _ACLS_BY_DEFAULT, 0))
-        if any(link.get("sync_group_offsets") for link in links) and not self._excludes_groups():
-            refused.append(NotHonoured("groups.exclude", _GROUPS_LEFT_OUT, 0))
         return Imported(
             {"clusters": clusters, "links": links}, self._honoured, tuple(refused), self._variables
         )
@@ -208,10 +203,6 @@ class _Import:
             if name := re.fullmatch(r"config\.providers\.([^.]+)\.class", key):
                 found[name[1]] = _PROVIDERS.get(value.strip(), "")
         return found
-
-    def _excludes_groups(self) -> bool:
-        """Returns True if the file sets the excluded groups."""
-        return any(re.fullmatch(r"(.*\.)?groups\.(exclude|blacklist)", key) for key in self._given)
 
     def _value(self, key: str) -> str:
         return self._given[key][0].strip() if key in self._given else ""
@@ -392,6 +383,7 @@ class _Import:
             (("topics",), "topics", (".*",)),
             (("topics.exclude", "topics.blacklist"), "exclude", _DEFAULT_EXCLUDE),
             (("groups",), "groups", (".*",)),
+            (("groups.exclude", "groups.blacklist"), "exclude_groups", _DEFAULT_GROUPS_EXCLUDE),
         ):
             given = next((each for each in map(found, names) if each is not None), None)
             link[ours] = list(default) if given is None else _list(given[1])
@@ -475,6 +467,7 @@ class _Import:
         """Follows no group if MM2 writes no checkpoints, because it commits no offsets then."""
         if given is not None and given[1].lower() == "false":
             link["groups"] = []
+            link.pop("exclude_groups", None)
             link.pop("sync_group_offsets", None)
             self._honour(given[0], f"{path}.groups")
         elif given is not None and given[1].lower() == "true":

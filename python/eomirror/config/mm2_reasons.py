@@ -42,7 +42,6 @@ _REASONS = (
         r"exactly\.once\..*|isolation\.level|acks|enable\.(idempotence|auto\.commit)",
         "exactly-once is always on",
     ),
-    (r"groups\.(exclude|blacklist)", "`groups` has no exclusions; write a narrower expression"),
     (
         (
             r"(offset|config|status)\.storage\..*|(key|value|header)\.converter.*|worker\..*|task\..*|plugin\.path"

@@ -113,6 +113,10 @@ class Link:
         "written as MirrorMaker 2 checkpoints to `SOURCE.checkpoints.internal`; `[]` for none. Share groups have no "
         "offsets and are not followed.",
     )
+    exclude_groups: tuple[str, ...] = setting(
+        patterns([]),
+        "Full-match regular expressions of groups that are not followed, even if `groups` matches them.",
+    )
     group_interval: float = setting(
         duration("1s", 0.1, 3600),
         "Interval at which group offsets are read from the source. With so many groups that a read takes longer, the "
@@ -249,7 +253,7 @@ class Link:
 
     def follows(self, group: str) -> bool:
         """Returns True if a consumer group of the source is followed."""
-        return topic_filter(self.groups).accepts(group)
+        return topic_filter(self.groups, self.exclude_groups).accepts(group)
 
     @property
     def target_naming(self) -> TargetNaming:

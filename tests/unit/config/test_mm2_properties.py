@@ -77,6 +77,7 @@ def test_a_usual_file_becomes_a_configuration() -> None:
             "topics": ["orders.*", "payments"],
             "exclude": [r"mm2.*\.internal", r".*\.replica", "__.*", "(.*_)?(east|west)_.*"],
             "groups": ["billing.*"],
+            "exclude_groups": ["console-.*"],
             "naming": {"pattern": "{source}_{topic}"},
             "replication_factor": 3,
             "heartbeats": "off",
@@ -91,7 +92,6 @@ def test_a_usual_file_becomes_a_configuration() -> None:
     assert east["sasl.username"] == "mirror"
     assert east["consumer"] == {"fetch.wait.max.ms": "200"}
     assert [item.key for item in found.not_honoured] == [
-        "groups.exclude",
         "tasks.max",
         "refresh.topics.interval.seconds",
         "offset.storage.replication.factor",
@@ -128,7 +128,7 @@ def test_a_property_file_stands_in_place_of_yaml(tmp_path: Path) -> None:
     config = load_config(path)
 
     assert [link.name for link in config.links] == ["east->west"]
-    assert any("groups.exclude" in str(warning) for warning in config.warnings)
+    assert any("tasks.max" in str(warning) for warning in config.warnings)
 
 
 @pytest.mark.parametrize(
@@ -244,22 +244,15 @@ def test_policies_and_separators() -> None:
     assert refused == {"replication.policy.separator": False}
 
 
-@pytest.mark.parametrize(
-    ("lines", "told"),
-    [
-        ("", []),
-        ("sync.group.offsets.enabled=true", [("groups.exclude", 0)]),
-        ("sync.group.offsets.enabled=true\na->b.groups.exclude=x", [("a->b.groups.exclude", 6)]),
-    ],
-)
-def test_groups_that_mm2_leaves_out_by_default_are_named_where_groups_are_moved(
-    lines: str, told: list[tuple[str, int]]
-) -> None:
-    """A group of Kafka Connect on the target has its own business, and would be moved by its name."""
-    found = imported(
-        f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n{lines}"
-    )
-    assert [(item.key, item.line) for item in found.not_honoured if "groups" in item.key] == told
+def test_groups_that_mm2_leaves_out_are_left_out() -> None:
+    """Its defaults are written out; a group of Kafka Connect on the target has its own business."""
+    link, _ = link_of("")
+    assert link["exclude_groups"] == ["console-consumer-.*", "connect-.*", "__.*"]
+    link, refused = link_of("groups=app.*\na->b.groups.exclude=app-test.*")
+    assert refused == {}
+    ends = {"a": {"bootstrap.servers": "x:1"}, "b": {"bootstrap.servers": "y:1"}}
+    loaded = load_config({"clusters": ends, "links": [link]}).links[0]
+    assert [loaded.follows(group) for group in ("app-1", "app-test-1", "other")] == [True, False, False]
 
 
 def test_a_key_of_a_flow_hides_the_one_of_the_file() -> None:
@@ -305,7 +298,7 @@ def test_every_key_is_honoured_or_named(entries: dict[str, str]) -> None:
     # a default of MM2's that matters and that the file does not name stands in no line of it
     told = [*found.honoured, *(item.key for item in found.not_honoured if item.line)]
     assert sorted(told) == sorted(parse_properties(text))
-    defaults = {"groups.exclude", "sync.topic.acls.enabled"} - set(told)
+    defaults = {"sync.topic.acls.enabled"} - set(told)
     assert {item.key for item in found.not_honoured if not item.line} <= defaults
 
 
