@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from eomirror.config.nodes import quoted
 from eomirror.config.values import duration_text
 from eomirror.records.names import LinkNames
-from eomirror.topology.filters import is_literal
-from eomirror.topology.flow import covers, overlap
+from eomirror.topology.flow import Flow
 from eomirror.topology.graph import topology
+from eomirror.topology.meeting import meeting
 from eomirror.topology.naming import MAX_TOPIC_LENGTH, illegal_name
+from eomirror.topology.own_cluster import own_cluster_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +76,7 @@ class _Checker:
         self._faults.add(f"{self._path}.{key}", message, fix, self._node.line_of(key))
 
     def ends(self, link: Link, clusters: Mapping[str, Cluster]) -> None:
-        """Checks that source and target exist and differ."""
+        """Checks that source and target exist, and that the link does not mirror its own copies."""
         known = ", ".join(clusters)
         for key, alias in (("source", link.source), ("target", link.target)):
             if alias and clusters and alias not in clusters:
@@ -84,7 +85,7 @@ class _Checker:
             if clusters and alias not in clusters:
                 self._refuse("forward", f"there is no cluster {quoted(alias)}", f"name one of: {known}")
         if link.source and link.source == link.target:
-            self._refuse("target", "source and target are the same cluster", "name two different clusters")
+            self._own_cluster(link)
             return
         if link.source in clusters and link.target in clusters:
             source, target = (_brokers(clusters[alias]) for alias in (link.source, link.target))
@@ -92,9 +93,21 @@ class _Checker:
                 self._faults.warn(
                     f"{self._path}.target",
                     f"{link.source} and {link.target} share broker {min(source & target)}: are they one cluster?",
-                    "correct bootstrap.servers; a run refuses to mirror a cluster to itself",
+                    "correct bootstrap.servers; or, to copy topics within a cluster, name it once and use one alias as "
+                    "source and target",
                     self._node.line_of("target"),
                 )
+
+    def _own_cluster(self, link: Link) -> None:
+        message, fix = own_cluster_fault(link) if link.topics else ("", "")
+        if message:
+            self._refuse("target", message, fix)
+        if link.group_deletions == "delete":
+            self._refuse(
+                "group_deletions",
+                "source and target are the same cluster: the group to delete is the one that is followed",
+                "leave group_deletions out",
+            )
 
     def times(self, link: Link) -> None:
         """Checks that the intervals are consistent."""
@@ -172,14 +185,13 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
     records of the other, which the group would skip.  Links with the loop guard commit no group offsets.
     """
     for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
-        if not link.sync_group_offsets or link.guard or link.naming.kind != "identity":
+        if not link.sync_group_offsets or link.guard:
             continue
         for other in links:
-            if other.target != link.target or other.source == link.source or other.naming.kind != "identity":
+            found = Flow.NO if _is_twin(link, other) else meeting(link, other)
+            if found is Flow.NO:
                 continue
-            if not overlap(link, other):
-                continue
-            add = faults.add if _surely_overlap(link, other) else faults.warn
+            add = faults.add if found is Flow.YES else faults.warn
             add(
                 f"links[{number}].sync_group_offsets",
                 f"{other.name} writes topics of the same names on {link.target}: a group with translated offsets of "
@@ -190,27 +202,29 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
             break
 
 
-def _surely_overlap(link: Link, other: Link) -> bool:
-    """Returns True if two links that may mirror topics of the same names certainly do."""
-    # literal names are certain; two patterns are certain only if one covers the other
-    written_out = any(all(map(is_literal, each.topics)) for each in (link, other))
-    return written_out or covers(link, other) or covers(other, link)
+def _is_twin(link: Link, other: Link) -> bool:
+    """Returns True if two links are one, or would mirror the same topics, which `_twice` warns of."""
+    return link is other or (link.source == other.source and link.naming == other.naming)
 
 
 def _mixed_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
-    """Warns of two sources mirrored to the same target topics; links with the loop guard are meant to be."""
-    equal = [(n, link) for n, link in enumerate(links) if link.naming.kind == "identity" and not link.guard]
-    for position, (number, link) in enumerate(equal):
-        for _, before in equal[:position]:
-            if before.target != link.target or before.source == link.source:
+    """
+    Warns of two sources that are mirrored to the same target topics without being asked for.
+
+    Links with the loop guard, and those with ``aggregate: true``, are meant to be.
+    """
+    plain = [(n, link) for n, link in enumerate(links) if not link.guard]
+    for position, (number, link) in enumerate(plain):
+        for _, before in plain[:position]:
+            if _is_twin(link, before) or (link.aggregate and before.aggregate):
                 continue
-            if overlap(before, link) and _surely_overlap(before, link):
+            if meeting(before, link) is Flow.YES:
                 faults.warn(
                     f"links[{number}].naming",
                     f"{before.name} writes topics of the same names on {link.target}: their records are mixed there, "
                     "each link repeatedly applies the topic settings of its own source, and no target topic equals a "
                     "source topic",
-                    f"use `naming: prefix`, or give the topics on {before.source} and {link.source} the same settings",
+                    "if that is meant, set `aggregate: true` on both links; else use `naming: prefix`",
                     nodes[number].line_of("naming"),
                 )
                 break

@@ -102,6 +102,11 @@ class Link:
         "A topic that `match` or `map` does not cover is an error of that topic. "
         "Links whose target names would grow without end are refused.",
     )
+    aggregate: bool = setting(
+        FLAG,
+        "States that copies hold the records of several links, each in its order, which is otherwise warned of. "
+        "Settings of an existing copy are then only extended: it keeps records at least as long as each source.",
+    )
     forward: str | tuple[str, ...] = setting(
         FORWARD,
         "Origin clusters whose records the link forwards if several clusters use equal names: `auto` (one tree per "

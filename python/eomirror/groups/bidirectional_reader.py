@@ -30,7 +30,9 @@ _MOST_RECORDS = 20_000
 def opposite_link(config: Config, link: Link) -> Link | None:
     """Returns the link that brings records of the same names back; None if there is none."""
     for other in config.links:
-        if (other.source, other.target) == (link.target, link.source) and link.guard and other.guard:
+        # A link within one cluster brings nothing back: its names never return.
+        back = (other.source, other.target) == (link.target, link.source) and link.source != link.target
+        if back and link.guard and other.guard:
             return other
     return None
 

@@ -250,6 +250,7 @@ def topic_changes(
     target_defaults: Mapping[str, str | None] | None = None,
     provenance_header: bool = False,
     guard: bool = False,
+    aggregate: bool = False,
 ) -> tuple[Change, ...]:
     """
     Returns the changes on the target that must precede mirroring of the topic, in order.
@@ -261,6 +262,7 @@ def topic_changes(
         target_defaults: Defaults of topics on the target; None if unknown.
         provenance_header: True if the mirror's header makes records larger.
         guard: True if other links may bring back the link's records.
+        aggregate: True if other links write into the copy, whose settings are then only extended.
     """
     if reason := internal_reason(pair.name):
         return (
@@ -284,7 +286,9 @@ def topic_changes(
     alter = {
         name: value
         for name, value in wanted.items()
-        if name in _KEPT_IN_STEP and not _serves(name, found[name], value, guard=guard)
+        if name in _KEPT_IN_STEP
+        and not _serves(name, found[name], value, guard=guard)
+        and not (aggregate and _extends(name, found[name], value))
     }
     if alter:
         changes.append(AlterConfig(pair.name, alter, {name: found[name] for name in alter}))
@@ -315,3 +319,15 @@ def _serves(name: str, found: str | None, wanted: str, *, guard: bool) -> bool:
     if name == "cleanup.policy":
         return set(found.replace(" ", "").split(",")) == set(wanted.replace(" ", "").split(","))
     return found == wanted
+
+
+def _extends(name: str, found: str | None, wanted: str) -> bool:
+    """Returns True if a copy that several links write already serves more than one of them wants."""
+    if name in TIMESTAMPS or found is None:
+        return False
+    if name == "cleanup.policy":
+        # The first link has decided; two links with different policies would undo each other's for ever.
+        return True
+    longest = float("inf")
+    has, needs = (longest if int(value) < 0 else int(value) for value in (found, wanted))
+    return has >= needs

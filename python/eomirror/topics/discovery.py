@@ -96,7 +96,7 @@ class Discovery:
 
         Raises:
             ClusterError: A cluster cannot be reached.
-            ConfigError: Source and target are the same cluster, and records would cycle.
+            ConfigError: Two aliases are the same cluster, and records would cycle.
             TopicError: A topic does not exist, or cannot have its name on the target.
             AuthorizationError: A right is missing, on either side.
             StateError: The link's state topics are damaged.
@@ -331,13 +331,7 @@ class Discovery:
         for topic, name in list(targets.items()):
             if self._ids[0] == self._ids[1] and self._goes_round(topic, name):
                 del targets[topic]
-                self._skipped.record(
-                    topic,
-                    TopicError(
-                        f"topic {topic} would be mirrored again and again: source and target are the same cluster",
-                        fix="put it under the link's `exclude`",
-                    ),
-                )
+                self._skipped.record(topic, _mirrored_again(f"topic {topic}", name, topic))
         return targets
 
     def _staying(self, sources: Sequence[str], targets: Mapping[str, str]) -> set[str]:
@@ -357,6 +351,8 @@ class Discovery:
         culprit = next((topic for topic, name in targets.items() if self._goes_round(topic, name)), None)
         if culprit is None and self._link.naming.kind != "identity":
             return
+        if culprit is not None and self._link.source == self._link.target:
+            raise _mirrored_again(f"link {self._link.name}: topic {culprit}", targets[culprit], culprit)
         what = f"topic {culprit} would be written to {targets[culprit]}" if culprit else "no topic is renamed"
         raise ConfigError(
             [
@@ -432,6 +428,7 @@ class Discovery:
             target_defaults=self._target_defaults,
             provenance_header=self._link.provenance_header,
             guard=self._link.guard,
+            aggregate=self._link.aggregate,
         )
         return self._both_ways.carried(pair, changes)
 
@@ -486,3 +483,12 @@ class Discovery:
             for item in self._assigned(targets)
             if item.source.partition not in sources[item.source.topic].leaderless
         )
+
+
+def _mirrored_again(what: str, name: str, topic: str) -> TopicError:
+    """Returns the error of a topic whose copy on the same cluster is a source topic of the link as well."""
+    return TopicError(
+        f"{what} would be written to {name}, and mirrored again and again: source and target are the same cluster",
+        fix="put it under the link's `exclude`",
+        topic=topic,
+    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from eomirror.topology.naming import Naming, TargetNaming
 
-__all__ = ["Flow", "GraphFault", "LinkShape", "LoopRules", "covers", "flow", "overlap"]
+__all__ = ["Flow", "GraphFault", "LinkShape", "LoopRules", "covers", "flow", "literal_targets", "overlap"]
 
 
 class LinkShape(Protocol):
@@ -117,7 +117,7 @@ def flow(first: LinkShape, then: LinkShape) -> Flow:
     if first.target != then.source:
         return Flow.NO
     if all(is_literal(pattern) for pattern in first.topics):
-        return Flow.YES if any(then.filter.matches(name) for name in _literal_targets(first)) else Flow.NO
+        return Flow.YES if any(then.filter.matches(name) for name in literal_targets(first)) else Flow.NO
     if first.naming.kind == "prefix" and then.naming.kind == "prefix" and then.target == first.source:
         return Flow.NO  # the prefix shows that it came from there
     if first.naming.kind == "map":
@@ -139,7 +139,8 @@ def _unescaped(pattern: str) -> str:
     return pattern.replace("\\.", ".")
 
 
-def _literal_targets(link: LinkShape) -> Iterable[str]:
+def literal_targets(link: LinkShape) -> Iterable[str]:
+    """Yields the target names of topics that a link lists by their literal names."""
     for pattern in link.topics:
         topic = _unescaped(pattern)
         if link.filter.matches(topic):

@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING
 from eomirror.topology.endless_names import growing_names
 from eomirror.topology.flow import Flow, GraphFault, LinkShape, LoopRules, flow, overlap
 from eomirror.topology.forwarding import forwarding
+from eomirror.topology.naming import shortens
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from eomirror.topology.naming import Naming
 
 __all__ = ["GraphFault", "LinkShape", "LoopRules", "Topology", "topology"]
 
@@ -122,18 +125,32 @@ def _cycles(links: Sequence[LinkShape], least: Flow) -> set[int]:
     following = _following(links, least)
     reach = {index: _reachable(following, following[index]) for index in following}
     found = set()
-    for index, link in enumerate(links):
+    for index in range(len(links)):
         if index not in reach[index]:
             continue
         circle = {index} | {other for other in reach[index] if index in reach[other]}
-        kinds = {links[other].naming.kind for other in circle}
-        # a cycle of prefix and identity links with a prefix on every path around it ends by name
-        if "prefix" in kinds and kinds <= {"prefix", "identity"}:
-            rest = {n: [m for m in following[n] if links[m].naming.kind == "identity"] for n in circle}
-            if link.naming.kind == "prefix" or index not in _reachable(rest, rest[index]):
-                continue
-        found.add(index)
+        if not any(_ends(links, following, index, circle, one_way) for one_way in _ONE_WAY):
+            found.add(index)
     return found
+
+
+#: Policies whose names do not return: the filter refuses a prefixed one, and a name cannot get shorter for ever.
+_ONE_WAY: tuple[Callable[[Naming], bool], ...] = (lambda naming: naming.kind == "prefix", shortens)
+
+
+def _ends(
+    links: Sequence[LinkShape],
+    following: Mapping[int, Sequence[int]],
+    index: int,
+    circle: Collection[int],
+    one_way: Callable[[Naming], bool],
+) -> bool:
+    """Returns True if all paths from a link back to itself pass such a policy, and no policy undoes it."""
+    ending = {n for n in circle if one_way(links[n].naming)}
+    if not all(n in ending or links[n].naming.kind == "identity" for n in circle):
+        return False
+    rest = {n: [m for m in following[n] if m in circle and m not in ending] for n in circle}
+    return index in ending or index not in _reachable(rest, rest[index])
 
 
 def _following(links: Sequence[LinkShape], least: Flow) -> dict[int, list[int]]:

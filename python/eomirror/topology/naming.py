@@ -27,6 +27,7 @@ __all__ = [
     "collisions",
     "illegal_name",
     "naming_fault",
+    "shortens",
 ]
 
 MAX_TOPIC_LENGTH = 249
@@ -36,6 +37,9 @@ _SHOWN = 60
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _KNOWN_PLACEHOLDERS = ("source", "target", "topic")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\d+)|([A-Za-z_]\w*))")
+_LITERAL = r"(?:[A-Za-z0-9_-]|\\\.)*"
+_ONE_GROUP = re.compile(rf"(?P<before>{_LITERAL})\((?:\.|\[[^\[\]]+\])[*+]\)(?P<after>{_LITERAL})")
+_FIRST_GROUP = re.compile(r"(?P<before>[^$]*)\$(?:\{1\}|1)(?P<after>[^$]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,21 @@ def illegal_name(name: str) -> str:
     if found := re.search(r"[^a-zA-Z0-9._-]", name):
         return f"character {found[0]!a} is not allowed; use letters, digits, '.', '_' and '-'"
     return ""
+
+
+def shortens(naming: Naming) -> bool:
+    """
+    Returns True if every name that a policy gives is shorter than its topic's, so that no name ever returns.
+
+    Recognizes ``match`` with one group between literal texts, such as ``(.*)_REPLICA`` to ``$1``.
+    """
+    if naming.kind != "match":
+        return False
+    match, to = _ONE_GROUP.fullmatch(naming.match), _FIRST_GROUP.fullmatch(naming.to)
+    if match is None or to is None:
+        return False
+    taken = (match["before"] + match["after"]).replace("\\.", ".")
+    return len(to["before"] + to["after"]) < len(taken)
 
 
 def naming_fault(naming: Naming) -> tuple[str, str]:

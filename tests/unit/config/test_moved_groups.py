@@ -90,3 +90,36 @@ def test_a_mesh_is_meant_to_meet() -> None:
 
     assert config is not None
     assert config.warnings == ()
+
+
+def test_copies_that_meet_under_other_policies_refuse_moved_groups() -> None:
+    """Two topics that a map makes one are as mixed as two of equal names."""
+    to_all = [{"topics": [topic], "naming": {"map": {topic: "all"}}} for topic in ("a", "b")]
+
+    assert places(inspected({**to_all[0], **MOVED}, to_all[1])) == (["links[0].sync_group_offsets"], [])
+
+
+@pytest.mark.parametrize("naming", ["identity", {"map": {"a": "all"}}, {"pattern": "all_{topic}"}])
+def test_sources_that_meet_without_being_asked_for_are_warned_of(naming: object) -> None:
+    """`aggregate: true` on both links says that it is meant."""
+
+    def warned(*aggregate: str) -> list[str]:
+        links = [{"topics": ["a"], "naming": naming, "aggregate": each == "true"} for each in aggregate]
+        found = inspected(*links).config
+        assert found is not None
+        return [each.path for each in found.warnings if "mixed" in each.message]
+
+    assert warned("false", "false") == ["links[1].naming"]
+    assert warned("true", "false") == ["links[1].naming"]
+    assert warned("true", "true") == []
+
+
+def test_a_group_is_not_deleted_because_it_is_gone_on_the_same_cluster() -> None:
+    """Within one cluster the followed group and the one to delete are the same."""
+    link = {
+        "source": "west", "target": "west", "topics": ["a"], "naming": {"map": {"a": "b"}},
+        "sync_group_offsets": True, "group_deletions": "delete",
+    }  # fmt: skip
+
+    found = inspect_config({"clusters": CLUSTERS, "links": [link]})
+    assert [each.path for each in found.faults] == ["links[0].group_deletions"]

@@ -299,3 +299,30 @@ def test_an_internal_name_on_the_target_is_refused(name: str) -> None:
 def test_replicas(brokers: int, configured: int | None, expected: int) -> None:
     """Three, or as many as there are brokers, unless somebody said otherwise."""
     assert default_replication_factor(brokers, configured) == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "found", "wanted", "altered"),
+    [
+        ("retention.ms", "1000", "2000", True),
+        ("retention.ms", "2000", "1000", False),
+        ("retention.ms", "-1", "1000", False),
+        ("retention.ms", "1000", "-1", True),
+        ("cleanup.policy", "compact", "delete", False),
+        ("max.message.bytes", "100", "200", True),
+        ("message.timestamp.type", "LogAppendTime", "LogAppendTime", True),
+    ],
+)
+def test_settings_of_an_aggregate_are_only_extended(
+    setting: str, found: str, wanted: str, altered: bool
+) -> None:
+    """Several sources have settings of their own: none shortens what another needs, and no two take turns."""
+    key = setting.replace(".", "__")
+    source, target = configs("topic", **{key: wanted}), configs("topic", **{key: found})
+
+    alters = [
+        change
+        for change in changes(source, target, aggregate=True)
+        if isinstance(change, AlterConfig) and setting in change.values
+    ]
+    assert bool(alters) is altered
