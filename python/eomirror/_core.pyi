@@ -773,6 +773,7 @@ class PartitionComparison:
         marked: bool = True,
         by_key: tuple[int, int, int] | None = None,
         letters: list[tuple[int, int]] = ...,
+        others: list[bytes] = ...,
         window: int = 4096,
         history: int = 65536,
     ) -> PartitionComparison:
@@ -792,6 +793,8 @@ class PartitionComparison:
                 of them, of how many.
             letters: Dead letters: source offset, and digest of the record there, timestamp included; a record whose
                 digest it is counts as left out.
+            others: Chunks of the offset maps of other links that write into the same copy: records that they name are
+                left out.
             window: Records of either side that are looked at beyond the first difference.
             history: Matched records that are remembered to recognise duplicates.
         """
@@ -827,6 +830,7 @@ class PartitionComparison:
         target_end: int,
         letters: list[tuple[int, int]] = ...,
         starts: tuple[int, int] = ...,
+        others: list[bytes] = ...,
     ) -> None:
         """
         Both sides have more now, and there may be more dead letters; not for ``by_key``.
@@ -836,6 +840,7 @@ class PartitionComparison:
             target_end: End offset on the target.
             letters: As for the constructor.
             starts: Source and target offset before which nothing can be compared any more.
+            others: As for the constructor; replaces the chunks that were given before.
         """
 
     def read_on(self, source_tail: int, target_tail: int) -> None:

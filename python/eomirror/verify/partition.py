@@ -158,7 +158,7 @@ class Comparer:
         kept = self._kept.get(where)
         if kept is not None and kept.of == of:
             starts = (one.source.start, one.target.start)
-            kept.comparison.extend(one.source.end, one.target.end, _letters(one), starts)
+            kept.comparison.extend(one.source.end, one.target.end, _letters(one), starts, _others(one))
             return kept
         # A comparison of other topics; the same topics are read again from their beginning.
         others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
@@ -254,6 +254,7 @@ class Comparer:
             by_key=by_key,
             history=history,
             letters=_letters(one),
+            others=_others(one),
         )
 
     def _finish(
@@ -322,6 +323,10 @@ class Comparer:
 
 def _letters(one: Scope) -> list[tuple[int, int]]:
     return [(offset, int(digest, 16)) for offset, digest in one.letters]
+
+
+def _others(one: Scope) -> list[bytes]:
+    return [chunk for _, chunk in one.others]
 
 
 def _tuple(part: Range) -> tuple[str, int, int, int, int]:

@@ -160,8 +160,8 @@ class Verifier:
             return [self._compare(one, found, progress, stopped, keep) for one in scopes]
 
         verdicts = compare(found.scopes)
-        # A copy that begins with an earlier topic of the source's name seems to have foreign records.  Only the offset
-        # map tells them apart, and it is read only if that is needed.
+        # A copy that begins with an earlier topic of the source's name, or that other links write too, seems to have
+        # foreign records.  Only the offset maps tell them apart, and they are read only if that is needed.
         if (
             any(verdict.differences.get("foreign") for verdict in verdicts)
             and self.resume is None
@@ -230,7 +230,7 @@ class Verifier:
             one = now.get((was.source.topic, was.source.partition))
             if one is not None and verdict.differences.get("foreign"):
                 begins = (one.source.start, one.target.start)
-                if begins != (was.source.start, was.target.start):
+                if begins != (was.source.start, was.target.start) or one.others != was.others:
                     again[place] = one
         found = dict(zip(again, compare(list(again.values())), strict=True))
         return [found.get(place, verdict) for place, verdict in enumerate(verdicts)]

@@ -8,7 +8,7 @@ before those ends is covered by a position that was read, unless no position cov
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -18,6 +18,7 @@ from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
+from eomirror.verify.other_copies import OtherCopies
 from eomirror.verify.retention import RetentionBounds
 from eomirror.verify.verdict import PartitionFacts, Range, Scope, scope
 
@@ -106,6 +107,7 @@ class ScopeFinder:
         self._states = CompactedTopicReader(
             target.cluster, target.admin, client_id=target.client_id, clock=clock
         )
+        self._others = OtherCopies(link, target, self._states)
         # Dead letters, and the end of their topic before they were read.
         self._known_letters: tuple[
             tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]
@@ -121,8 +123,8 @@ class ScopeFinder:
 
         Args:
             bound: The requested range.
-            thorough: Read the offset map even if all logs begin at 0: it shows if the copy begins with an
-                earlier topic of the source's name.
+            thorough: Read the offset maps even if all logs begin at 0: they show if the copy begins with an earlier
+                topic of the source's name, and if other links write to it.
 
         Raises:
             DifferenceError: The link never ran.
@@ -155,13 +157,14 @@ class ScopeFinder:
         ]
         scopes += self._unclaimed(positions, copies, targets, stable)
         return ComparableScopes(
-            scopes,
+            self._without_others(scopes, targets, thorough=thorough),
             _waiting(matched, sources, found),
             {source: (each.topic_id, each.target_topic_id) for source, each in found.items()},
         )
 
     def close(self) -> None:
-        """Closes the reader."""
+        """Closes the readers."""
+        self._others.close()
         self._states.close()
 
     def _copy_of(self, topic: str) -> str:
@@ -170,6 +173,25 @@ class ScopeFinder:
         except TopicError:
             # The topic cannot have been mirrored.
             return ""
+
+    def _without_others(
+        self, scopes: list[Scope], targets: Mapping[str, TopicFacts | None], *, thorough: bool
+    ) -> list[Scope]:
+        """Returns the scopes with the records of other links; all that is below their ends has been decided."""
+        if self._link.provenance_header or not (thorough or self._link.aggregate or self._others.any):
+            # The header of each record names its source.
+            return scopes
+        found = self._others.look(
+            {
+                (one.target.topic, one.target.partition): (facts.topic_id, one.source.topic)
+                for one in scopes
+                if not one.problem and (facts := targets[one.target.topic]) is not None
+            },
+            source_cluster_id=self._source.describe_cluster().cluster_id,
+        )
+        return [
+            replace(one, others=found.get((one.target.topic, one.target.partition), ())) for one in scopes
+        ]
 
     def _unclaimed(
         self,

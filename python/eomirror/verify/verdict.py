@@ -6,6 +6,9 @@ two ranges that end there must hold the same records.  Records behind the positi
 beginnings follow from the log starts: records that retention has deleted on either side cannot be compared, and the
 offset map gives the source offset of the first comparable target offset.
 
+An aggregate holds the records of several links.  Those that the offset map of another link names are left out, so that
+a record which no link has written is still found.
+
 Compacted topics are compared by the last record of every key; order and superseded records are ignored.  Timestamps
 are ignored if the target's broker sets them (``message.timestamp.type=LogAppendTime`` there); append times of
 the source are ordinary timestamps of the copy.
@@ -112,6 +115,7 @@ class Scope:
         by_key: True if the last record of every key is compared.
         timestamps: True if timestamps are compared.
         letters: Dead letters in the compared range, which excuse the source's records: offset, digest.
+        others: Other links that write into this copy: name, and a chunk of the offset map with their records.
         problem: Reason that no record can be compared; empty if some can.
     """
 
@@ -122,6 +126,7 @@ class Scope:
     by_key: bool = False
     timestamps: bool = True
     letters: tuple[tuple[int, str], ...] = ()
+    others: tuple[tuple[str, bytes], ...] = ()
     problem: str = ""
 
 
@@ -367,6 +372,7 @@ class LinkVerdict:
         for told, partition in zip(body["partitions"], self.partitions, strict=True):
             told["verdict"] = partition.word
             told["scope"]["letters"] = len(partition.scope.letters)
+            told["scope"]["others"] = sorted({name for name, _ in partition.scope.others})
         return body
 
 

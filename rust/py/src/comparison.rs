@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eomirror_core::loop_guard::LoopGuard;
+use eomirror_core::offset_map::decode;
 use eomirror_core::verify::compacted::LastByKey;
 use eomirror_core::verify::compare::{Comparison, Difference, Limits, Side};
 use eomirror_core::verify::log_digest::{Counts, Part};
@@ -50,7 +51,7 @@ pub(crate) struct PartitionComparison {
 #[pymethods]
 impl PartitionComparison {
     #[new]
-    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, letters=Vec::new(), window=4096, history=65536))]
+    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, letters=Vec::new(), others=Vec::new(), window=4096, history=65536))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
@@ -61,6 +62,7 @@ impl PartitionComparison {
         marked: bool,
         by_key: Option<(usize, u64, u64)>,
         letters: Vec<(i64, u64)>,
+        others: Vec<Vec<u8>>,
         window: usize,
         history: usize,
     ) -> PyResult<Self> {
@@ -87,11 +89,13 @@ impl PartitionComparison {
         };
         let mut source = Half::new(source, forwarded, timestamps);
         source.content.skip_dead_letters(letters);
+        let mut target = Half::new(target, mirrored, timestamps);
+        target.content.skip_others(ranges_of(py, others)?);
         Ok(Self {
             work: Mutex::new(Work {
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),
                 source,
-                target: Half::new(target, mirrored, timestamps),
+                target,
                 judge,
                 matched: 0,
                 found: Vec::new(),
@@ -168,17 +172,21 @@ impl PartitionComparison {
     }
 
     /// Extends both sides, from `starts` on; only for records that are compared in order.
-    #[pyo3(signature = (source_end, target_end, letters=Vec::new(), starts=(0, 0)))]
+    #[pyo3(signature = (source_end, target_end, letters=Vec::new(), starts=(0, 0), others=Vec::new()))]
     fn extend(
         &self,
+        py: Python<'_>,
         source_end: i64,
         target_end: i64,
         letters: Vec<(i64, u64)>,
         starts: (i64, i64),
-    ) {
+        others: Vec<Vec<u8>>,
+    ) -> PyResult<()> {
+        let others = ranges_of(py, others)?;
         let mut work = self.lock();
         work.begin_again();
         work.source.content.skip_dead_letters(letters);
+        work.target.content.skip_others(others);
         for (side, start, end) in [
             (Side::Source, starts.0, source_end),
             (Side::Target, starts.1, target_end),
@@ -191,6 +199,7 @@ impl PartitionComparison {
         if let Judge::InOrder(comparison) = &mut work.judge {
             comparison.reopen();
         }
+        Ok(())
     }
 
     /// Reads both sides past their original ends, to excuse compaction, and judges all keys again. The compared range
@@ -402,6 +411,17 @@ impl Work {
         self.finished = finished;
         finished
     }
+}
+
+/// Returns the target offsets that chunks of other links name.
+fn ranges_of(py: Python<'_>, chunks: Vec<Vec<u8>>) -> PyResult<Vec<std::ops::Range<i64>>> {
+    let mut ranges = Vec::new();
+    for bytes in chunks {
+        let chunk = decode(&bytes).map_err(|error| raise(py, &error))?;
+        let named = chunk.map.ranges().iter();
+        ranges.extend(named.map(|range| range.target..range.target + range.count));
+    }
+    Ok(ranges)
 }
 
 fn told(difference: Difference) -> (&'static str, Option<i64>, Option<i64>) {

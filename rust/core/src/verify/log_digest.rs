@@ -1,7 +1,8 @@
 //! Reads one side of a comparison: turns the bytes of Fetch responses into digests of the relevant records.
 //!
 //! Counted but excluded: records of aborted transactions, control batches, records outside of the range, and records
-//! that the link drops (by its loop guard, or as dead letters). A dead letter excludes only the record with its digest.
+//! that the link drops (by its loop guard, or as dead letters), or that other links wrote into the same copy. A dead
+//! letter excludes only the record with its digest.
 //! Timestamps can be excluded from the digest: a copy cannot keep them if the target's broker sets them
 //! (`message.timestamp.type=LogAppendTime`).
 
@@ -69,6 +70,7 @@ pub struct LogDigest {
     part: Part,
     timestamps: bool,
     dead_letters: HashMap<i64, u64>,
+    others: Vec<Range<i64>>,
     counts: Counts,
     holes: Vec<Range<i64>>,
     compacted: bool,
@@ -90,6 +92,7 @@ impl LogDigest {
             part,
             timestamps,
             dead_letters: HashMap::new(),
+            others: Vec::new(),
             counts: Counts::default(),
             holes: Vec::new(),
             compacted: false,
@@ -101,6 +104,18 @@ impl LogDigest {
     /// Excludes the records at these offsets, if the digest of each matches, timestamp included.
     pub fn skip_dead_letters(&mut self, dead_letters: impl IntoIterator<Item = (i64, u64)>) {
         self.dead_letters.extend(dead_letters);
+    }
+
+    /// Excludes the records in these ranges, which other links wrote; replaces the ranges known before.
+    pub fn skip_others(&mut self, mut ranges: Vec<Range<i64>>) {
+        ranges.sort_unstable_by_key(|range| range.start);
+        self.others.clear();
+        for range in ranges {
+            match self.others.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => self.others.push(range),
+            }
+        }
     }
 
     /// Returns the next fetch offset. It never exceeds the end, so after [`Self::extend`] the records past the old end
@@ -213,7 +228,8 @@ impl LogDigest {
         if record.offset < self.next.max(self.range.start) || record.offset >= self.range.end {
             return Ok(None);
         }
-        let ours = self.is_ours(record)? && !self.is_letter(record);
+        let ours =
+            !self.is_of_others(record.offset) && self.is_ours(record)? && !self.is_letter(record);
         if ours {
             self.counts.records += 1;
         } else {
@@ -234,6 +250,13 @@ impl LogDigest {
             tombstone: record.value.is_none(),
             ours,
         }))
+    }
+
+    fn is_of_others(&self, offset: i64) -> bool {
+        let after = self.others.partition_point(|range| range.start <= offset);
+        after
+            .checked_sub(1)
+            .is_some_and(|index| self.others[index].contains(&offset))
     }
 
     fn is_letter(&mut self, record: &RecordRef<'_>) -> bool {
@@ -358,6 +381,26 @@ mod tests {
             assert!(!ours[3]);
             assert_eq!(content.counts().left_out, 1);
         }
+    }
+
+    #[test]
+    fn records_of_other_links_are_left_out() {
+        let mut content = LogDigest::new("t", 0..20, Part::All, true);
+        // the first two overlap, and the third touches them
+        content.skip_others(vec![10..12, 2..5, 4..7, 7..8]);
+        let ours: Vec<_> = (0..14)
+            .filter(|offset| {
+                content
+                    .take(&record(*offset, 1, &[]))
+                    .unwrap()
+                    .unwrap()
+                    .ours
+            })
+            .collect();
+        assert_eq!(ours, [0, 1, 8, 9, 12, 13]);
+        assert_eq!(content.counts().left_out, 8);
+        content.skip_others(Vec::new());
+        assert!(content.take(&record(14, 1, &[])).unwrap().unwrap().ours);
     }
 
     #[test]
