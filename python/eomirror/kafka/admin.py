@@ -7,6 +7,7 @@ Futures of an AdminClient die with it, so the client lives as long as this objec
 
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -325,6 +326,30 @@ class ClusterAdmin:
             name: {key: config_value(entry) for key, entry in entries.items()}
             for name, entries in self._retrying.each(list(names), send, failed, reads=True).items()
         }
+
+    def group(self, name: str) -> tuple[str, list[tuple[str, str]]]:
+        """
+        Returns the state of a group of any kind, such as Connect's, and client id and host of its members.
+
+        The state of a group that does not exist is empty.
+
+        Raises:
+            AuthorizationError: The group may not be described.
+            ClusterError: The cluster cannot be reached.
+        """
+
+        def ask() -> tuple[str, list[tuple[str, str]]]:
+            with warnings.catch_warnings():
+                # its successor describes consumer groups only (librdkafka 2.16)
+                warnings.simplefilter("ignore", DeprecationWarning)
+                found = self._client.list_groups(name, timeout=self._timeout)
+            for group in found:
+                if group.error is not None:
+                    raise KafkaException(group.error)
+                return group.state, [(one.client_id, one.client_host.lstrip("/")) for one in group.members]
+            return "", []
+
+        return self._retrying.with_retries(ask, f"describe group {name}", Right("Describe", "group", name))
 
     def longest_transaction_ms(self) -> int | None:
         """Returns ``transaction.max.timeout.ms`` of a broker; None where it does not say, or we may not read it."""

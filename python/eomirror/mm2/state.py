@@ -13,20 +13,13 @@ Signs that it runs, and their value:
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from eomirror.config.clients import admin_properties
-from eomirror.errors import ClusterError, MirrorError, StateError
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_log import ClientLog
+from eomirror.errors import ClusterError, StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader
-from eomirror.kafka.errors import Right, to_mirror_error
 from eomirror.link.fencing import fence
 from eomirror.records.connect_offsets import decode_source_offset, decode_task_count, is_connect_key
 from eomirror.records.mm2 import Mm2Names, decode_offset_sync
@@ -34,8 +27,6 @@ from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from confluent_kafka import KafkaError
 
     from eomirror.config import Link
     from eomirror.kafka.session import ClusterSession
@@ -46,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Committed", "Mm2Group", "Mm2State"]
 
 log = structlog.get_logger(__name__)
-
-_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +104,8 @@ class Mm2State:
             AuthorizationError: The group may not be described.
             ClusterError: The target cannot be reached.
         """
-        target = self._clusters["target"]
-        client = create_client(
-            AdminClient,
-            target,
-            admin_properties(target, client_id=self._client_id) | {"logger": ClientLog(cluster=target.alias)},
-        )
-        try:
-            with warnings.catch_warnings():
-                # Its successor describes consumer groups only, which Connect's group is not (librdkafka 2.16).
-                warnings.simplefilter("ignore", DeprecationWarning)
-                found = client.list_groups(self._flow.group, timeout=_SECONDS)
-        except KafkaException as raised:
-            raise self._refused(raised.args[0]) from raised
-        for group in found:
-            if group.error is not None:
-                raise self._refused(group.error)
-            members = tuple(
-                f"{member.client_id} on {member.client_host.lstrip('/')}" for member in group.members
-            )
-            return Mm2Group(group.state, members)
-        return Mm2Group("", ())
+        state, members = self._admins["target"].group(self._flow.group)
+        return Mm2Group(state, tuple(f"{client_id} on {host}" for client_id, host in members))
 
     def signs(self, copies: Sequence[str]) -> dict[tuple[str, int], int]:
         """
@@ -286,12 +256,3 @@ class Mm2State:
     def _pass_over(self, what: str) -> None:
         log.warning("record_passed_over", reason=what)
         self.passed_over.append(what)
-
-    def _refused(self, error: KafkaError) -> MirrorError:
-        return to_mirror_error(
-            error,
-            doing=f"describe group {self._flow.group}",
-            cluster=self._admins["target"].name,
-            right=Right("Describe", "group", self._flow.group),
-            principal=self._admins["target"].principal,
-        )
