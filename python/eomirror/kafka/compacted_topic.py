@@ -10,26 +10,18 @@ committed records after it (fault F27)::
                         write p1, commit
                                              consumer's end: before p0. p1 is committed, and not seen
 
-So the end is the high watermark, requested with READ_UNCOMMITTED.  Reading continues until the consumer reports the end
-of the partition at or after it.  An earlier end of partition means that a transaction is still open: the reader waits,
-at the latest for its timeout.
+So the end is the high watermark, requested with READ_UNCOMMITTED, and `eomirror.kafka.partition_reader` waits for open
+transactions, at the latest for their timeout.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.config.clients import consumer_properties
-from eomirror.errors import ClusterError, UnreachableError
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_warmup import connect
-from eomirror.kafka.error_text import said
-from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.errors import ClusterError
+from eomirror.kafka.partition_reader import PartitionReader
 from eomirror.records.control import ControlView, decode_control
 
 if TYPE_CHECKING:
@@ -39,11 +31,6 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
 
 __all__ = ["CompactedTopicReader", "LogRecord", "control_view"]
-
-log = structlog.get_logger(__name__)
-
-# another reader, from the log's start as it is then, may get to the end
-_AGAIN = frozenset({Action.REBUILD, Action.DAMAGED, Action.SOURCE_GAP, Action.SOURCE_TRUNCATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +76,7 @@ class CompactedTopicReader:
     ) -> None:
         self._admin = admin
         self._clock = clock
-        self._consumer = create_client(
-            Consumer,
-            cluster,
-            consumer_properties(
-                cluster,
-                client_id=client_id,
-                **{
-                    # the end of a partition is only reported by an empty answer, which the broker holds back
-                    # for this long; recovery waits for exactly that
-                    "fetch.wait.max.ms": 10,
-                    "fetch.queue.backoff.ms": 10,
-                },
-            ),
-        )
+        self._reader = PartitionReader(cluster, client_id=client_id, clock=clock)
 
     def read(
         self, topic: str, *, seconds: float = 60.0, wait_for_open: bool = True, renewed: bool = False
@@ -163,60 +137,50 @@ class CompactedTopicReader:
         names = [(topic, number) for number in range(facts.partitions)]
         starts = self._admin.offsets(names, at="earliest", read_committed=False)
         found = self._admin.offsets(names, at="latest", read_committed=not wait_for_open)
-        ends = {number: end for (_, number), end in found.items() if end > starts[topic, number]}
-        deadline = Deadline(seconds, self._clock)
-        connect(self._consumer, [topic])
-        # an absolute offset: librdkafka looks up a logical one on a timer of 500 ms when it knows no leader yet
-        self._consumer.assign([TopicPartition(topic, number, starts[topic, number]) for number in ends])
-        try:
-            while ends:
-                if deadline.passed:
-                    held = ", ".join(f"{topic}-{number}" for number in sorted(ends))
-                    raise UnreachableError(
-                        f"could not read {held} to the end in time",
-                        fix="see whether a transaction is left open there: kafka-transactions.sh find-hanging",
-                    )
-                if self._drain(topic, ends, take) and renewed:
-                    deadline = Deadline(seconds, self._clock)
-        finally:
-            self._consumer.unassign()
+        deadline = None if renewed else Deadline(seconds, self._clock)
+        self._reader.connect([topic])
+        self._reader.read(
+            {where: (starts[where], end) for where, end in found.items() if end > starts[where]},
+            lambda _, message: take(_log_record(message)),
+            deadline=deadline,
+            stall=seconds,
+            to_end=True,
+        )
         return facts.partitions
 
-    def _drain(self, topic: str, ends: dict[int, int], take: Callable[[LogRecord], None]) -> int:
-        """Takes available records, and removes finished partitions from ``ends``; returns the number of records."""
-        count = 0
-        for message in self._consumer.consume(10_000, 0.02):
-            error = message.error()
-            if error is None and message.topic() != topic:
-                # of an earlier assignment: librdkafka's version barrier drops those, and so do we
-                continue
-            if error is None:
-                count += 1
-                take(
-                    LogRecord(
-                        topic,
-                        message.partition(),
-                        message.offset(),
-                        message.key(),
-                        message.value(),
-                        message.timestamp()[1],
-                    )
-                )
-            elif error.code() == KafkaError._PARTITION_EOF:
-                if message.topic() == topic and message.offset() >= ends.get(message.partition(), 0):
-                    ends.pop(message.partition(), None)
-            elif (verdict := classify_fetch(error)).action in _AGAIN:
-                raise UnreachableError(
-                    f"could not read {topic} on the target: {verdict.reason}: {said(error)}",
-                    fix="see the log of the target's brokers",
-                )
-            elif verdict.action is not Action.RETRY:
-                raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
-        return count
+    def connect(self, topic: str) -> None:
+        """Connects for `range`."""
+        self._reader.connect([topic])
+
+    def range(
+        self, topic: str, partition: int, low: int, high: int, *, deadline: Deadline
+    ) -> list[LogRecord]:
+        """
+        Returns the committed records of ``[low, high)`` of one partition, in log order.
+
+        Raises:
+            UnreachableError: The range was not read before the deadline, or the read broke off.
+            MirrorError: The cluster refuses us.
+        """
+        records: list[LogRecord] = []
+        self._reader.read(
+            {(topic, partition): (low, high)},
+            lambda _, message: records.append(_log_record(message)),
+            deadline=deadline,
+        )
+        return records
 
     def close(self) -> None:
         """Closes the consumer."""
-        try:
-            self._consumer.close()
-        except (KafkaException, RuntimeError) as error:
-            log.debug("reader_close_failed", error=str(error))
+        self._reader.close()
+
+
+def _log_record(message: Any) -> LogRecord:
+    return LogRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.timestamp()[1],
+    )

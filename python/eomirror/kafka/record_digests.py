@@ -6,14 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.config.clients import consumer_properties
-from eomirror.errors import UnreachableError
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_warmup import connect
-from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.kafka.partition_reader import PartitionReader
 from eomirror.records.names import HOPS_HEADER
 
 if TYPE_CHECKING:
@@ -21,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordDigest", "RecordDigestReader"]
 
-_SECONDS = 60.0
 _DIGEST_BYTES = 16
 
 
@@ -51,14 +44,7 @@ class RecordDigestReader:
     def __init__(
         self, cluster: Cluster, *, client_id: str, uncommitted: bool = False, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._name = cluster.alias
-        self._clock = clock
-        properties = consumer_properties(
-            cluster, client_id=client_id, **{"fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10}
-        )
-        if uncommitted:
-            properties["isolation.level"] = "read_uncommitted"
-        self._consumer = create_client(Consumer, cluster, properties)
+        self._reader = PartitionReader(cluster, client_id=client_id, uncommitted=uncommitted, clock=clock)
 
     def read(
         self, topic: str, partition: int, low: int, high: int, *, most: int | None = None, timestamps: bool
@@ -81,44 +67,18 @@ class RecordDigestReader:
         records: list[RecordDigest] = []
         if low >= high:
             return records
-        connect(self._consumer, [topic])
-        self._consumer.assign([TopicPartition(topic, partition, low)])
-        deadline = Deadline(_SECONDS, self._clock)
-        try:
-            while not deadline.passed:
-                for message in self._consumer.consume(5_000, 0.05):
-                    if not self._serves(message, topic, partition):
-                        continue
-                    offset, ended = message.offset(), message.error() is not None
-                    if offset >= high:
-                        return records
-                    if ended:
-                        # an older end: the log has grown since it was fetched
-                        continue
-                    deadline = Deadline(_SECONDS, self._clock)
-                    records.append(RecordDigest(offset, _digest(message, timestamps=timestamps)))
-                    if offset == high - 1 or len(records) == most:
-                        return records
-            raise UnreachableError(
-                f"could not read {topic}-{partition} to offset {high} in time",
-                fix=f"check that the brokers of {self._name} run, and whether a transaction is left open there: "
-                "kafka-transactions.sh find-hanging",
-            )
-        finally:
-            self._consumer.unassign()
 
-    def _serves(self, message: Any, topic: str, partition: int) -> bool:
-        """Returns whether the message is a record of this partition, or its end."""
-        error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            if classify_fetch(error).action is not Action.RETRY:
-                raise to_mirror_error(error, doing=f"read {topic}-{partition}", cluster=self._name)
-            return False
-        return (message.topic(), message.partition()) == (topic, partition)
+        def take(_: tuple[str, int], message: Any) -> bool:
+            records.append(RecordDigest(message.offset(), _digest(message, timestamps=timestamps)))
+            return len(records) == most
+
+        self._reader.connect([topic])
+        self._reader.read({(topic, partition): (low, high)}, take)
+        return records
 
     def close(self) -> None:
         """Closes the consumer."""
-        self._consumer.close()
+        self._reader.close()
 
 
 def _digest(message: Any, *, timestamps: bool) -> bytes:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.config.clients import consumer_properties
-from eomirror.errors import UnreachableError
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.partition_reader import GONE, PartitionReader
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
 
 __all__ = ["CommittedPartition"]
 
-# retention has passed the offset, or the topic was deleted
-_GONE = frozenset({Action.SOURCE_GAP, Action.SOURCE_TRUNCATED, Action.TOPIC_GONE})
+_SECONDS = 10.0
 
 
 class CommittedPartition:
@@ -30,22 +24,12 @@ class CommittedPartition:
     """
 
     def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._name = cluster.alias
         self._clock = clock
-        # the end of a partition is told by an empty answer, and the next partition waits for the answer of this one
-        self._consumer = create_client(
-            Consumer,
-            cluster,
-            consumer_properties(
-                cluster, client_id=client_id, **{"fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10}
-            ),
-        )
-        self._at = ("", 0)
+        self._reader = PartitionReader(cluster, client_id=client_id, clock=clock)
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
         """Starts this partition at ``offset``."""
-        self._at = (topic, partition)
-        self._consumer.assign([TopicPartition(topic, partition, offset)])
+        self._reader.start(topic, partition, offset)
 
     def read(self, most: int, seconds: float) -> tuple[list[Any], int | None]:
         """
@@ -54,28 +38,14 @@ class CommittedPartition:
         Raises:
             MirrorError: The partition cannot be read.
         """
-        messages, reached, error = self._consume(most, seconds)
-        if error is not None:
-            raise to_mirror_error(error, doing=f"read {self._at[0]}-{self._at[1]}", cluster=self._name)
-        return messages, reached
-
-    def _consume(self, most: int, seconds: float) -> tuple[list[Any], int | None, KafkaError | None]:
-        """Returns messages of the partition, its end if reached, and an error that is not retriable."""
         messages: list[Any] = []
         reached: int | None = None
-        for message in self._consumer.consume(most, seconds):
-            error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
-                if (message.topic(), message.partition()) != self._at:
-                    # of an earlier assignment: librdkafka's version barrier drops those, and so do we
-                    continue
-                if error is None:
-                    messages.append(message)
-                else:
-                    reached = message.offset()
-            elif classify_fetch(error).action is not Action.RETRY:
-                return messages, reached, error
-        return messages, reached, None
+        for message in self._reader.poll(most, seconds):
+            if message.error() is None:
+                messages.append(message)
+            else:
+                reached = message.offset()
+        return messages, reached
 
     def one(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
         """
@@ -85,38 +55,22 @@ class CommittedPartition:
             UnreachableError: The broker does not answer within 10 s.
             MirrorError: The cluster refuses us.
         """
-        self.assign(topic, partition, offset)
-        deadline = Deadline(10.0, self._clock)
-        try:
-            while not deadline.passed:
-                messages, reached, error = self._consume(1, 0.1)
-                if error is not None:
-                    if classify_fetch(error).action in _GONE:
-                        return None
-                    raise to_mirror_error(error, doing=f"read {topic}-{partition}", cluster=self._name)
-                if messages:
-                    message = messages[0]
-                    if message.offset() != offset:
-                        return None
-                    return {
-                        "offset": offset,
-                        "key": message.key(),
-                        "value": message.value(),
-                        "headers": _headers(message),
-                        "timestamp": message.timestamp()[1],
-                    }
-                if reached is not None:
-                    return None
-        finally:
-            self._consumer.unassign()
-        raise UnreachableError(
-            f"{topic}-{partition}@{offset} could not be read within 10 s",
-            fix=f"check that the brokers of {self._name} run and can be reached",
-        )
+        where = topic, partition
+        found = self._reader.first({where: offset}, deadline=Deadline(_SECONDS, self._clock), passing=GONE)
+        message = found.get(where)
+        if message is None or message.offset() != offset:
+            return None
+        return {
+            "offset": offset,
+            "key": message.key(),
+            "value": message.value(),
+            "headers": _headers(message),
+            "timestamp": message.timestamp()[1],
+        }
 
     def close(self) -> None:
         """Closes the consumer."""
-        self._consumer.close()
+        self._reader.close()
 
 
 def _headers(message: Any) -> list[tuple[str, bytes | None]]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.config.clients import consumer_properties
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.errors import Action, classify_fetch
+from eomirror.kafka.errors import Action
+from eomirror.kafka.partition_reader import PartitionReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TimestampReader"]
 
-_SECONDS = 10.0
 # of a record only its timestamp is wanted: small fetches
 _FETCH_BYTES = 65_536
 
@@ -28,21 +24,20 @@ class TimestampReader:
     Consumer of single records.
 
     Args:
-        cluster: The cluster to read.
+        seconds: Maximum time of a `read`.
     """
 
-    def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, cluster: Cluster, *, client_id: str, seconds: float = 10.0, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._clock = clock
-        properties = consumer_properties(
+        self._seconds = seconds
+        self._reader = PartitionReader(
             cluster,
             client_id=client_id,
-            **{
-                "fetch.wait.max.ms": 10,
-                "max.partition.fetch.bytes": _FETCH_BYTES,
-                "queued.min.messages": 1,
-            },
+            clock=clock,
+            tuning={"max.partition.fetch.bytes": _FETCH_BYTES, "queued.min.messages": 1},
         )
-        self._consumer = create_client(Consumer, cluster, properties)
 
     def read(self, wanted: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
         """
@@ -52,7 +47,7 @@ class TimestampReader:
             wanted: Topic, partition and offset.
 
         Returns:
-            By requested offset; an offset at the end, or without an answer within 10 s, is left out.
+            By requested offset; an offset at the end, or without an answer in time, is left out.
         """
         rounds: list[dict[tuple[str, int], int]] = []
         seen: dict[tuple[str, int], int] = {}
@@ -63,39 +58,15 @@ class TimestampReader:
                 rounds.append({})
             rounds[turn][topic, number] = offset
         found: dict[tuple[str, int, int], int] = {}
-        deadline = Deadline(_SECONDS, self._clock)
+        deadline = Deadline(self._seconds, self._clock)
         for each in rounds:
-            for name, stamp in self._round(each, deadline).items():
-                found[*name, each[name]] = stamp
+            # an error, such as an offset that retention has overtaken, ends the wait for its partition
+            for name, message in self._reader.first(
+                each, deadline=deadline, passing=tuple(Action), partial=True
+            ).items():
+                found[*name, each[name]] = message.timestamp()[1]
         return found
 
     def close(self) -> None:
         """Closes the consumer."""
-        self._consumer.close()
-
-    def _round(self, offsets: dict[tuple[str, int], int], deadline: Deadline) -> dict[tuple[str, int], int]:
-        """Returns timestamps for one offset per partition."""
-        waiting = set(offsets)
-        found: dict[tuple[str, int], int] = {}
-        self._consumer.assign(
-            [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-        )
-        while waiting and not deadline.passed:
-            for message in self._consumer.consume(100, 0.02):
-                name = str(message.topic()), message.partition() or 0
-                error = message.error()
-                if name not in waiting:
-                    continue
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    if classify_fetch(error).action is not Action.RETRY:
-                        # such as an offset that retention has overtaken: there is nothing to wait for
-                        waiting.discard(name)
-                    continue
-                if message.offset() < offsets[name]:
-                    # of the assignment before
-                    continue
-                waiting.discard(name)
-                if error is None:
-                    found[name] = message.timestamp()[1]
-        self._consumer.unassign()
-        return found
+        self._reader.close()

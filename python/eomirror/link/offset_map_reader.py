@@ -13,24 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from eomirror._native import PartitionMap, decode_offset_map
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.config.clients import consumer_properties
-from eomirror.errors import ClusterError, StateError, UnreachableError
+from eomirror.errors import ClusterError, StateError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_warmup import connect
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord
-from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.mm2 import Mm2Names, decode_checkpoint
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
     from eomirror.records.mm2 import Checkpoint
@@ -75,19 +70,14 @@ class OffsetMapReader:
         self, link: Link, target: Cluster, *, clock: Clock = SYSTEM_CLOCK, first_window: int = _FIRST_WINDOW
     ) -> None:
         self._names = LinkNames(link.state_name)
+        self._topic = self._names.offset_map_topic
         self._source = link.source
         role = self._names.client_id("offsets")
         self._clock = clock
         self._first_window = first_window
         self._named: set[str] = set()
-        self._cluster = target
         self._admin = ClusterAdmin(target, client_id=role)
         self._log = CompactedTopicReader(target, self._admin, client_id=role, clock=clock)
-        self._consumer = create_client(
-            Consumer,
-            target,
-            consumer_properties(target, client_id=role, **{"fetch.wait.max.ms": 10}),
-        )
 
     def positions(self) -> Mapping[SourcePartition, Position]:
         """
@@ -176,35 +166,21 @@ class OffsetMapReader:
             StateError: A chunk is not readable.
             ClusterError: The target cannot be read.
         """
-        topic = self._names.offset_map_topic
-        facts = self._admin.describe_topics([topic])[topic]
-        if facts is None:
+        parts = self._parts({question.position.source for question in questions})
+        if parts is None:
             raise ClusterError(
-                f"topic {topic} does not exist on the target",
+                f"topic {self._topic} does not exist on the target",
                 fix="run `eomirror plan CONFIG` to see what is missing",
             )
         found: list[tuple[str, int] | None] = [
             _without_map(question, reverse=reverse) for question in questions
         ]
-        by_part: dict[int, list[int]] = {}
-        parts: dict[SourcePartition, int] = {}
+        by_part: dict[int, list[tuple[int, Question]]] = {}
         for index, question in enumerate(questions):
             if found[index] is None:
-                source = question.position.source
-                if source not in parts:
-                    parts[source] = offset_map_partition(source, facts.partitions)
-                by_part.setdefault(parts[source], []).append(index)
-        if not by_part:
-            return [answer for answer in found if answer is not None]
-        names = [(topic, part) for part in by_part]
-        starts = self._admin.offsets(names, at="earliest", read_committed=False)
-        ends = self._admin.offsets(names, at="latest", read_committed=False)
-        connect(self._consumer, [topic])
-        for part, indexes in by_part.items():
-            span = starts[topic, part], ends[topic, part]
-            self._answer_part(
-                topic, part, span, [(index, questions[index]) for index in indexes], found, reverse=reverse
-            )
+                by_part.setdefault(parts[question.position.source], []).append((index, question))
+        for part, span in self._spans(by_part).items():
+            self._answer_part(part, span, by_part[part], found, reverse=reverse)
         return [answer for answer in found if answer is not None]
 
     def oldest(self, sources: Iterable[SourcePartition], most: int) -> dict[int, list[LogRecord]]:
@@ -218,23 +194,13 @@ class OffsetMapReader:
         Raises:
             ClusterError: The target cannot be read.
         """
-        topic = self._names.offset_map_topic
-        facts = self._admin.describe_topics([topic])[topic]
-        if facts is None:
-            return {}
-        names = sorted({(topic, offset_map_partition(source, facts.partitions)) for source in sources})
-        starts = self._admin.offsets(names, at="earliest", read_committed=False)
-        ends = self._admin.offsets(names, at="latest", read_committed=True)
-        connect(self._consumer, [topic])
+        spans = self._spans(set((self._parts(sources) or {}).values()), read_committed=True)
         deadline = Deadline(_SECONDS, self._clock)
-        found = {}
-        for name in names:
-            low, end = starts[name], ends[name]
-            high = min(low + most, end)
-            if low < high:
-                last = high == end
-                found[name[1]] = self._window(topic, name[1], low, high, last=last, deadline=deadline)
-        return found
+        return {
+            part: self._log.range(self._topic, part, low, min(low + most, end), deadline=deadline)
+            for part, (low, end) in spans.items()
+            if low < end
+        }
 
     def ahead(self, positions: Collection[Position]) -> set[SourcePartition]:
         """
@@ -251,30 +217,15 @@ class OffsetMapReader:
             StateError: A chunk is not readable.
             ClusterError: The target cannot be read.
         """
-        topic = self._names.offset_map_topic
-        facts = self._admin.describe_topics([topic])[topic]
+        parts = self._parts([position.source for position in positions]) or {}
         by_part: dict[int, list[Position]] = {}
-        for position in positions:
-            if facts is not None:
-                by_part.setdefault(offset_map_partition(position.source, facts.partitions), []).append(
-                    position
-                )
-        if not by_part:
-            return set()
-        names = [(topic, part) for part in by_part]
-        starts = self._admin.offsets(names, at="earliest", read_committed=False)
-        ends = self._admin.offsets(names, at="latest", read_committed=False)
-        connect(self._consumer, [topic])
+        for position in positions if parts else ():
+            by_part.setdefault(parts[position.source], []).append(position)
         found: set[SourcePartition] = set()
-        for name, asked in zip(names, by_part.values(), strict=True):
-            deadline = Deadline(_SECONDS, self._clock)
-            waiting = {_prefix(position): position for position in asked}
+        for part, span in self._spans(by_part).items():
+            waiting = {_prefix(position): position for position in by_part[part]}
             beyond: set[SourcePartition] = set()
-            size, low = self._first_window, ends[name]
-            while waiting and low > starts[name]:
-                high, low = low, max(starts[name], low - size)
-                size *= _GROWTH
-                window = self._window(topic, name[1], low, high, last=high == ends[name], deadline=deadline)
+            for window, _ in self._backwards(part, span):
                 for record in reversed(window):
                     prefix = prefix_of_chunk(record.key)
                     one = waiting.get(prefix)
@@ -286,17 +237,49 @@ class OffsetMapReader:
                     if covers:
                         del waiting[prefix]
                         found |= beyond & {one.source}
+                if not waiting:
+                    break
         return found
 
     def close(self) -> None:
         """Closes all clients."""
-        self._consumer.close()
         self._log.close()
         self._admin.close()
 
+    def _parts(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, int] | None:
+        """Returns the partition of the map topic for each source partition; None if the topic does not exist."""
+        facts = self._admin.describe_topics([self._topic])[self._topic]
+        if facts is None:
+            return None
+        return {source: offset_map_partition(source, facts.partitions) for source in sources}
+
+    def _spans(self, parts: Collection[int], *, read_committed: bool = False) -> dict[int, tuple[int, int]]:
+        """Returns log start and end of partitions of the map topic, and connects."""
+        names = [(self._topic, part) for part in sorted(parts)]
+        if not names:
+            return {}
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        ends = self._admin.offsets(names, at="latest", read_committed=read_committed)
+        self._log.connect(self._topic)
+        return {name[1]: (starts[name], ends[name]) for name in names}
+
+    def _backwards(self, part: int, span: tuple[int, int]) -> Iterator[tuple[list[LogRecord], bool]]:
+        """Yields the windows of one partition of the map topic, newest first; True with the one at the log's start."""
+        deadline = Deadline(_SECONDS, self._clock)
+        size = self._first_window
+        start, low = span
+        whole = False
+        while not whole:
+            high, low = low, max(start, low - size)
+            size *= _GROWTH
+            whole = low <= start
+            yield (
+                (self._log.range(self._topic, part, low, high, deadline=deadline) if low < high else []),
+                whole,
+            )
+
     def _answer_part(
         self,
-        topic: str,
         part: int,
         span: tuple[int, int],
         questions: Sequence[tuple[int, Question]],
@@ -305,21 +288,10 @@ class OffsetMapReader:
         reverse: bool,
     ) -> None:
         """Reads backwards until every question about one partition of the map topic is answered."""
-        deadline = Deadline(_SECONDS, self._clock)
-        start, end = span
-        size = self._first_window
         chunks: list[LogRecord] = []
         wanted = {_prefix(position) for position in _positions(questions)}
-        low = end
         waiting = list(questions)
-        while waiting:
-            high, low = low, max(start, low - size)
-            size *= _GROWTH
-            window = (
-                self._window(topic, part, low, high, last=high == end, deadline=deadline)
-                if low < high
-                else []
-            )
+        for window, whole in self._backwards(part, span):
             self._name_foreign(window)
             chunks[:0] = [
                 record
@@ -329,13 +301,14 @@ class OffsetMapReader:
             maps = _maps(chunks, _positions(waiting))
             left = []
             for index, question in waiting:
-                map_ = maps[question.position.source]
-                answer = _answer(map_, question, reverse=reverse, whole=low <= start)
+                answer = _answer(maps[question.position.source], question, reverse=reverse, whole=whole)
                 if answer is None:
                     left.append((index, question))
                 else:
                     found[index] = answer
             waiting = left
+            if not waiting:
+                return
 
     def _name_foreign(self, records: Sequence[LogRecord]) -> None:
         """Logs each record once that is no chunk of any partition, because another program wrote it."""
@@ -346,40 +319,6 @@ class OffsetMapReader:
                     "record_passed_over",
                     reason=f"{record.where}: its key is not an offset map key: {record.key!r:.120}",
                 )
-
-    def _window(
-        self, topic: str, part: int, low: int, high: int, *, last: bool, deadline: Deadline
-    ) -> list[LogRecord]:
-        """
-        Returns committed records of [low, high).
-
-        At the end of the log, an end of partition below ``high`` means that another producer's transaction is still
-        open
-        (EO-3); further back, the first record or end at or beyond ``high`` ends the window.
-        """
-        self._consumer.assign([TopicPartition(topic, part, low)])
-        records: list[LogRecord] = []
-        try:
-            while not deadline.passed:
-                for message in self._consumer.consume(5_000, 0.02):
-                    error = message.error()
-                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                        if classify_fetch(error).action is not Action.RETRY:
-                            raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
-                        continue
-                    if (message.topic(), message.partition()) != (topic, part):
-                        continue
-                    offset = message.offset()
-                    if error is None and offset < high:
-                        records.append(LogRecord(topic, part, offset, message.key(), message.value()))
-                    if offset >= high or (error is None and offset == high - 1 and not last):
-                        return records
-            raise UnreachableError(
-                f"could not read {topic}-{part} to offset {high} in time",
-                fix="check for a hanging transaction: kafka-transactions.sh find-hanging",
-            )
-        finally:
-            self._consumer.unassign()
 
 
 def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:

@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
-from confluent_kafka import Consumer, TopicPartition
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.config.clients import consumer_properties
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, StateError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
+from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.link.claim import is_dead
 from eomirror.link.hanging_transactions import with_hanging
 from eomirror.link.liveness import Liveness, judge_liveness
@@ -96,9 +94,7 @@ class StatusReader:
         self._target = ClusterAdmin(target, client_id=role, timeout=_AWAY_SECONDS)
         self._hanging = None if hanging is None else hanging(link, target, self._target)
         self._reader = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
-        self._peek = create_client(
-            Consumer, source, consumer_properties(source, client_id=role, **{"fetch.wait.max.ms": 50})
-        )
+        self._peek = TimestampReader(source, client_id=role, seconds=_PEEK_SECONDS, clock=clock)
 
     def read(self) -> LinkStatus:
         """
@@ -303,26 +299,8 @@ class StatusReader:
 
     def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:
         """Returns the timestamp of the first record behind each position; a tail of markers has none."""
-        oldest: dict[SourcePartition, int] = {}
-        if not behind:
-            return oldest
-        waiting = set(behind)
-        self._peek.assign(
-            [TopicPartition(source.topic, source.partition, offset) for source, offset in behind.items()]
-        )
-        deadline = Deadline(_PEEK_SECONDS, self._clock)
-        while waiting and not deadline.passed:
-            for message in self._peek.consume(500, 0.05):
-                # An error of a broker, as opposed to one of a partition, names no topic.
-                source = SourcePartition(str(message.topic()), message.partition() or 0)
-                if source not in waiting:
-                    continue
-                waiting.discard(source)
-                if message.error() is None:
-                    oldest[source] = message.timestamp()[1]
-                self._peek.pause([TopicPartition(*source)])
-        self._peek.unassign()
-        return oldest
+        stamps = self._peek.read((*source, offset) for source, offset in behind.items())
+        return {SourcePartition(topic, number): stamp for (topic, number, _), stamp in stamps.items()}
 
 
 def _checkpoint(record: LogRecord) -> Checkpoint | str:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from eomirror._native import last_hop
 from eomirror.clock import Clock, Deadline
-from eomirror.config.clients import consumer_properties
 from eomirror.errors import StateError
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.link.filled_targets import Held
 from eomirror.records.mm2 import Mm2Names, decode_heartbeat
 from eomirror.records.names import HOPS_HEADER
@@ -25,8 +21,6 @@ __all__ = ["TargetSample"]
 
 # A copy with records of applications is read in full, and the start must not take for ever.
 _SECONDS = 30.0
-_WAIT_SECONDS = 0.1
-_GONE = frozenset({Action.SOURCE_GAP, Action.SOURCE_TRUNCATED, Action.TOPIC_GONE})
 
 _Where = tuple[str, int]
 
@@ -43,7 +37,7 @@ class TargetSample:
         self._cluster = cluster
         self._client_id = client_id
         self._clock = clock
-        self._consumer: Any = None
+        self._reader: PartitionReader | None = None
 
     def look(
         self, copies: Mapping[_Where, tuple[int, int, int]], *, source_cluster_id: str | None
@@ -59,74 +53,40 @@ class TargetSample:
             AuthorizationError: A copy may not be read.
             MirrorError: The cluster refuses the request.
         """
-        waiting = {where: stable for where, (begin, stable, _) in copies.items() if begin < stable}
         held: dict[_Where, Held] = {}
-        if waiting:
-            consumer = self._assigned({where: copies[where][0] for where in waiting})
+
+        def take(where: _Where, message: Any) -> bool:
+            if source_cluster_id is None:
+                held[where] = Held.HEARTBEATS if _is_heartbeat(message) else Held.RECORDS
+                return True
+            ours = _copied_from(message) == source_cluster_id
+            # A record of an application or another cluster; a later one may be ours.
+            held[where] = Held.OURS if ours else Held.RECORDS
+            return ours or bool(message.offset() + 1 >= copies[where][1])
+
+        ranges = {where: (begin, stable) for where, (begin, stable, _) in copies.items() if begin < stable}
+        if ranges:
+            if self._reader is None:
+                self._reader = PartitionReader(
+                    self._cluster,
+                    client_id=self._client_id,
+                    clock=self._clock,
+                    tuning={"queued.max.messages.kbytes": 8192},
+                )
             deadline = Deadline(_SECONDS, self._clock)
-            try:
-                while waiting and not deadline.passed:
-                    for message in consumer.consume(10_000, _WAIT_SECONDS):
-                        where = (message.topic(), message.partition())
-                        if where in waiting and self._classified(
-                            message, waiting[where], held, source_cluster_id
-                        ):
-                            del waiting[where]
-                            consumer.incremental_unassign([TopicPartition(*where)])
-            finally:
-                # The next look assigns again.
-                consumer.unassign()
-            held.update(dict.fromkeys(waiting, Held.UNSEEN))
+            unread = self._reader.read(
+                ranges, take, deadline=deadline, to_end=True, passing=GONE, partial=True
+            )
+            held.update(dict.fromkeys(unread, Held.UNSEEN))
         for where, (_, stable, end) in copies.items():
             held.setdefault(where, Held.OPEN if stable < end else Held.NOTHING)
         return held
 
     def close(self) -> None:
         """Closes the consumer."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
-
-    def _assigned(self, begin: Mapping[_Where, int]) -> Any:
-        if self._consumer is None:
-            self._consumer = create_client(
-                Consumer,
-                self._cluster,
-                consumer_properties(
-                    self._cluster,
-                    client_id=self._client_id,
-                    **{
-                        "fetch.wait.max.ms": 10,
-                        "fetch.queue.backoff.ms": 10,
-                        "queued.max.messages.kbytes": 8192,
-                    },
-                ),
-            )
-        self._consumer.incremental_assign(
-            [TopicPartition(topic, number, offset) for (topic, number), offset in begin.items()]
-        )
-        return self._consumer
-
-    def _classified(
-        self, message: Any, stable: int, held: dict[_Where, Held], source_cluster_id: str | None
-    ) -> bool:
-        """Classifies a copy by one message; returns True if no further message is needed."""
-        where = (message.topic(), message.partition())
-        error = message.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                return bool(message.offset() >= stable)
-            if classify_fetch(error).action not in {*_GONE, Action.RETRY}:
-                doing = f"read {where[0]}-{where[1]}"
-                raise to_mirror_error(error, doing=doing, cluster=self._cluster.alias)
-            return False
-        if source_cluster_id is None:
-            held[where] = Held.HEARTBEATS if _is_heartbeat(message) else Held.RECORDS
-            return True
-        ours = _copied_from(message) == source_cluster_id
-        # A record of an application or another cluster; a later one may be ours.
-        held[where] = Held.OURS if ours else Held.RECORDS
-        return ours or bool(message.offset() + 1 >= stable)
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 def _copied_from(message: Any) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka import record_reader
+from eomirror.kafka import partition_reader
 from eomirror.kafka.record_reader import CommittedPartition
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class East:
 
 def reader(monkeypatch: pytest.MonkeyPatch, *events: Event) -> CommittedPartition:
     """A reader of these."""
-    monkeypatch.setattr(record_reader, "create_client", lambda *_: Events(*events))
-    monkeypatch.setattr(record_reader, "consumer_properties", lambda *_, **__: {})
+    monkeypatch.setattr(partition_reader, "create_client", lambda *_: Events(*events))
+    monkeypatch.setattr(partition_reader, "consumer_properties", lambda *_, **__: {})
     made = CommittedPartition(cast("Cluster", East()), client_id="test")
     made.assign("t", 0, 0)
     return made

@@ -22,6 +22,9 @@ class Consumer:
     def assign(self, partitions: list[Any]) -> None:
         self._assigned = partitions
 
+    def incremental_unassign(self, partitions: list[Any]) -> None:
+        self._assigned = [one for one in self._assigned if one not in partitions]
+
     def unassign(self) -> None:
         self._assigned = []
 
@@ -45,7 +48,7 @@ def test_an_offset_that_retention_has_overtaken_keeps_no_other_waiting() -> None
     cluster = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
     reader = TimestampReader(cluster, client_id="test", clock=clock)  # type: ignore[arg-type]
     reader.close()
-    reader._consumer = Consumer(clock)
+    reader._reader._consumer = Consumer(clock)
 
     found = reader.read([("t", 0, 5), ("t", 0, 6), ("t", 1, 7), ("t", 1, 8), ("t", 1, 9)])
 

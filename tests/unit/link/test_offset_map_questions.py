@@ -112,8 +112,8 @@ def test_what_the_map_knows_behind_a_position(
     def window(topic: str, part: int, low: int, high: int, **_: Any) -> list[LogRecord]:
         return [LogRecord(topic, part, at, *held[at]) for at in range(low, high)]
 
-    monkeypatch.setattr("eomirror.link.offset_map_reader.connect", lambda *_: None)
-    monkeypatch.setattr(reader, "_window", window)
+    monkeypatch.setattr(reader._log, "connect", lambda *_: None)
+    monkeypatch.setattr(reader._log, "range", window)
     monkeypatch.setattr(reader, "_first_window", 1)
     monkeypatch.setattr(reader._admin, "end", len(held))
 

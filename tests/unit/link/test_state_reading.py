@@ -59,8 +59,8 @@ class Failing:
 def test_a_state_topic_that_breaks_off_is_read_again(code: int, kind: type[MirrorError]) -> None:
     """A damaged batch or a log whose start has moved passes with another reader; only a person can grant a right."""
     reader = CompactedTopicReader(NOWHERE, Admin(), client_id="test")  # type: ignore[arg-type]  as much of it as is asked
-    reader._consumer.close()
-    reader._consumer = Failing(code)
+    reader.close()
+    reader._reader._consumer = Failing(code)
     with pytest.raises(MirrorError) as caught:
         reader.read("topic")
 
@@ -114,8 +114,8 @@ def test_a_large_topic_is_handed_out_record_by_record_however_long_it_takes() ->
     def reader() -> CompactedTopicReader:
         slow: Any = Slow()
         made = CompactedTopicReader(NOWHERE, OnePartition(), client_id="test", clock=slow)  # type: ignore[arg-type]  as much of it as is asked
-        made._consumer.close()
-        made._consumer = slow
+        made.close()
+        made._reader._consumer = slow
         return made
 
     taken: list[int] = []

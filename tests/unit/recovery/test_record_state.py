@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import eomirror.recovery.record_state
 from eomirror.config import Cluster
+from eomirror.kafka import partition_reader
 from eomirror.recovery.record_state import RecordStateReader
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class FarConsumer:
         self._next += 1
         return [Record(self._next - 1)]
 
-    def incremental_assign(self, _: Any) -> None:
+    def assign(self, _: Any) -> None:
         """From its beginning."""
 
-    def incremental_unassign(self, _: Any) -> None:
+    def unassign(self) -> None:
         """It is read."""
 
     def close(self) -> None:
@@ -80,8 +80,8 @@ class FarConsumer:
 def test_a_long_range_over_a_long_way_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions of many partitions hang; a lane that cannot read them never starts again, however often it tries."""
     clock: Any = SlowClock()
-    monkeypatch.setattr(eomirror.recovery.record_state, "create_client", lambda *_: FarConsumer(clock))
-    monkeypatch.setattr(eomirror.recovery.record_state, "connect", lambda *_: None)
+    monkeypatch.setattr(partition_reader, "create_client", lambda *_: FarConsumer(clock))
+    monkeypatch.setattr(partition_reader, "connect", lambda *_: None)
     cluster, nobody = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}), object()
     admin: Any = nobody
 
