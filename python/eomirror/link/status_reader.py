@@ -11,6 +11,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, StateError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
 from eomirror.kafka.record_timestamps import TimestampReader
@@ -388,11 +389,8 @@ def _offsets(
     admin: ClusterAdmin, wanted: list[SourcePartition], *, at: str, read_committed: bool
 ) -> Mapping[tuple[str, int], int]:
     """Returns offsets; a topic that was deleted since it was described is left out, and the others are asked again."""
-    while True:
-        try:
-            return admin.offsets(wanted, at=at, read_committed=read_committed)
-        except TopicError as error:
-            kept = [item for item in wanted if item.topic != error.topic]
-            if len(kept) == len(wanted):
-                raise
-            wanted = kept
+    return skip_missing(
+        lambda asked: admin.offsets(asked, at=at, read_committed=read_committed),
+        wanted,
+        passing=(TopicError,),
+    )
