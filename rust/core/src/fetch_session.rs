@@ -59,12 +59,7 @@
 
 use std::collections::BTreeMap;
 
-/// `FETCH_SESSION_ID_NOT_FOUND`: the broker was restarted, or evicted the session.
-pub const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
-/// `INVALID_FETCH_SESSION_EPOCH`: a request was lost or duplicated.
-pub const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
-/// `FETCH_SESSION_TOPIC_ID_ERROR`: one request named topics by name, another one by id.
-pub const FETCH_SESSION_TOPIC_ID_ERROR: i16 = 106;
+use crate::error_code::ErrorCode;
 
 /// The id that stands for no session.
 const NO_SESSION: i32 = 0;
@@ -217,28 +212,32 @@ impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
     }
 
     /// Takes a response's error code and session id.
-    pub fn answered(&mut self, error: i16, answered: i32) -> Heard {
+    pub fn answered(&mut self, error: ErrorCode, answered: i32) -> Heard {
         let (heard, next) = match (self.state, error) {
-            (State::Asked { epoch: INITIAL, .. }, 0) => {
+            (State::Asked { epoch: INITIAL, .. }, ErrorCode::NONE) => {
                 let next = match answered {
                     NO_SESSION => State::None,
                     id => State::Open { id, epoch: 1 },
                 };
                 (Heard::Everything, next)
             }
-            (State::Asked { id, epoch }, 0) if id == answered => {
+            (State::Asked { id, epoch }, ErrorCode::NONE) if id == answered => {
                 let epoch = epoch.checked_add(1).unwrap_or(1);
                 (Heard::News, State::Open { id, epoch })
             }
             // the response is valid, although its session is unknown
-            (State::Asked { id, .. }, 0) => (Heard::News, State::Stale { id }),
-            (State::Asked { epoch, .. }, FETCH_SESSION_ID_NOT_FOUND) => (over(epoch), State::None),
+            (State::Asked { id, .. }, ErrorCode::NONE) => (Heard::News, State::Stale { id }),
+            // the broker was restarted, or evicted the session
+            (State::Asked { epoch, .. }, ErrorCode::FETCH_SESSION_ID_NOT_FOUND) => {
+                (over(epoch), State::None)
+            }
+            // a request was lost or duplicated; or one named topics by name, another one by id
             (
                 State::Asked { id, epoch },
-                INVALID_FETCH_SESSION_EPOCH | FETCH_SESSION_TOPIC_ID_ERROR,
+                ErrorCode::INVALID_FETCH_SESSION_EPOCH | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR,
             ) => (over(epoch), State::Stale { id }),
             (State::Asked { id, .. }, _) => (Heard::Refused, State::Stale { id }),
-            (_, 0) => (Heard::Everything, State::None),
+            (_, ErrorCode::NONE) => (Heard::Everything, State::None),
             (_, _) => (Heard::Refused, State::None),
         };
         self.state = next;

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use eomirror_core::ErrorCode;
 use eomirror_core::transaction::{
     Ask, Event, Identity, InFlight, ProducerState, SourceRange, Ticket,
 };
@@ -41,8 +42,8 @@ enum Message {
 
 #[derive(Debug, Clone)]
 enum Reply {
-    Produced(Ticket, Vec<(usize, i16, i64)>),
-    Ended(i16, Identity),
+    Produced(Ticket, Vec<(usize, ErrorCode, i64)>),
+    Ended(ErrorCode, Identity),
 }
 
 /// Records per batch; more than one, so that sequence numbers differ from batch numbers.
@@ -68,25 +69,25 @@ struct Brokers {
 }
 
 impl Brokers {
-    fn append(&mut self, partition: usize, wire: Wire) -> (i16, i64) {
+    fn append(&mut self, partition: usize, wire: Wire) -> (ErrorCode, i64) {
         let log = &mut self.logs[partition];
         if log.moved {
             log.moved = false;
-            return (6, -1);
+            return (ErrorCode(6), -1);
         }
         // an old producer id is an old producer
         if wire.identity != self.current {
-            return (47, -1);
+            return (ErrorCode(47), -1);
         }
         log.last
             .retain(|(identity, _, _)| *identity == wire.identity);
         if let Some((_, _, at)) = log.last.iter().find(|last| last.1 == wire.sequence) {
-            return (0, *at);
+            return (ErrorCode(0), *at);
         }
         let expected = log.last.back().map_or(0, |last| last.1 + RECORDS);
         // also one that is in the log already, and forgotten
         if wire.sequence != expected {
-            return (45, -1);
+            return (ErrorCode(45), -1);
         }
         let at = i64::try_from(log.batches.len()).unwrap();
         log.batches.push((wire.identity, wire.number, None));
@@ -95,19 +96,19 @@ impl Brokers {
             log.last.pop_front();
         }
         self.open = true;
-        (0, at)
+        (ErrorCode::NONE, at)
     }
 
-    fn end(&mut self, identity: Identity, commit: bool) -> (i16, Identity) {
+    fn end(&mut self, identity: Identity, commit: bool) -> (ErrorCode, Identity) {
         if let Some((_, committed)) = self.before.filter(|(before, _)| *before == identity) {
-            let code = if commit == committed { 0 } else { 48 };
+            let code = ErrorCode(if commit == committed { 0 } else { 48 });
             return (code, self.current);
         }
         if identity != self.current {
-            return (90, self.current);
+            return (ErrorCode(90), self.current);
         }
         if commit && !self.open {
-            return (48, self.current);
+            return (ErrorCode(48), self.current);
         }
         for log in &mut self.logs {
             for (owner, _, fate) in &mut log.batches {
@@ -129,7 +130,7 @@ impl Brokers {
                 ..identity
             }
         };
-        (0, self.current)
+        (ErrorCode::NONE, self.current)
     }
 
     fn carry_out(&mut self, message: &Message) -> Reply {
@@ -219,9 +220,9 @@ impl World {
         };
         let mut coordinator = ProducerState::new();
         coordinator.asked();
-        coordinator.found(0, 1, now);
+        coordinator.found(ErrorCode(0), 1, now);
         coordinator.asked();
-        coordinator.initialized(0, first, now);
+        coordinator.initialized(ErrorCode(0), first, now);
         coordinator.begin().unwrap();
         Self {
             now,
@@ -316,7 +317,7 @@ impl World {
         match self.coordinator.wants(self.now) {
             Some(Ask::Find) => {
                 self.coordinator.asked();
-                self.coordinator.found(0, 1, self.now);
+                self.coordinator.found(ErrorCode(0), 1, self.now);
                 self.now += Duration::from_secs(1);
             }
             Some(Ask::End { identity, commit }) => {

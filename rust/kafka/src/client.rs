@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 
 use crate::clock::Clock;
-use crate::error::{Error, ErrorCode, Kind};
+use crate::error::{Error, Kind};
 use crate::metadata::Metadata;
 use crate::network::{Answer, Network, Peer, RequestId, State, wait};
 use crate::properties::Properties;
@@ -422,7 +423,7 @@ impl Client {
     }
 
     pub(crate) fn take_metadata(&mut self, metadata: ClusterMetadata) -> Result<(), Error> {
-        let code = ErrorCode(metadata.error);
+        let code = metadata.error;
         if !code.is_none() {
             let error = Error::Refused {
                 what: "Metadata".to_owned(),

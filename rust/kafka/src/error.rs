@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use eomirror_core::{ErrorCode, Meaning};
 use thiserror::Error as ThisError;
 
 use crate::topic::TopicPartition;
@@ -328,160 +329,9 @@ fn versions(range: Option<(i16, i16)>) -> String {
     )
 }
 
-/// The reaction to an error code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning {
-    /// No error.
-    Fine,
-    /// Another broker leads, or the metadata is old: refresh it, then retry.
-    Moved,
-    /// The broker does not know the topic, perhaps not yet: refresh metadata, and believe it after a while.
-    Unknown,
-    /// A temporary error of the broker: retry after a pause.
-    Later,
-    /// The broker cannot read its log, or reports an unknown error: retry, and believe it after a while.
-    Failing,
-    /// The offset is not in the log.
-    OutOfRange,
-    /// A right or a credential is missing.
-    Refused,
-    /// Any other code: a retry would return it again.
-    Final,
-}
-
-/// An error code of the Kafka protocol (<https://kafka.apache.org/protocol#protocol_error_codes>).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ErrorCode(pub i16);
-
-impl ErrorCode {
-    /// No error.
-    pub const NONE: Self = Self(0);
-    /// The offset is not within the log.
-    pub const OFFSET_OUT_OF_RANGE: Self = Self(1);
-    /// The broker does not host this topic or partition.
-    pub const UNKNOWN_TOPIC_OR_PARTITION: Self = Self(3);
-    /// The user lacks a right on the topic.
-    pub const TOPIC_AUTHORIZATION_FAILED: Self = Self(29);
-    /// The broker does not support the version.
-    pub const UNSUPPORTED_VERSION: Self = Self(35);
-    /// The broker does not host this topic id.
-    pub const UNKNOWN_TOPIC_ID: Self = Self(100);
-    /// The client must return to its bootstrap servers (KIP-1102).
-    pub const REBOOTSTRAP_REQUIRED: Self = Self(129);
-
-    /// Returns whether there is no error.
-    #[must_use]
-    pub const fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Returns Kafka's name of the code, for codes that a reader or a transaction meets.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self.0 {
-            -1 => "UNKNOWN_SERVER_ERROR",
-            0 => "NONE",
-            1 => "OFFSET_OUT_OF_RANGE",
-            2 => "CORRUPT_MESSAGE",
-            3 => "UNKNOWN_TOPIC_OR_PARTITION",
-            5 => "LEADER_NOT_AVAILABLE",
-            6 => "NOT_LEADER_OR_FOLLOWER",
-            7 => "REQUEST_TIMED_OUT",
-            8 => "BROKER_NOT_AVAILABLE",
-            9 => "REPLICA_NOT_AVAILABLE",
-            10 => "MESSAGE_TOO_LARGE",
-            13 => "NETWORK_EXCEPTION",
-            14 => "COORDINATOR_LOAD_IN_PROGRESS",
-            15 => "COORDINATOR_NOT_AVAILABLE",
-            16 => "NOT_COORDINATOR",
-            17 => "INVALID_TOPIC_EXCEPTION",
-            18 => "RECORD_LIST_TOO_LARGE",
-            19 => "NOT_ENOUGH_REPLICAS",
-            20 => "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-            29 => "TOPIC_AUTHORIZATION_FAILED",
-            30 => "GROUP_AUTHORIZATION_FAILED",
-            31 => "CLUSTER_AUTHORIZATION_FAILED",
-            32 => "INVALID_TIMESTAMP",
-            33 => "UNSUPPORTED_SASL_MECHANISM",
-            34 => "ILLEGAL_SASL_STATE",
-            35 => "UNSUPPORTED_VERSION",
-            43 => "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-            45 => "OUT_OF_ORDER_SEQUENCE_NUMBER",
-            46 => "DUPLICATE_SEQUENCE_NUMBER",
-            47 => "INVALID_PRODUCER_EPOCH",
-            48 => "INVALID_TXN_STATE",
-            49 => "INVALID_PRODUCER_ID_MAPPING",
-            50 => "INVALID_TRANSACTION_TIMEOUT",
-            51 => "CONCURRENT_TRANSACTIONS",
-            53 => "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-            56 => "KAFKA_STORAGE_ERROR",
-            59 => "UNKNOWN_PRODUCER_ID",
-            58 => "SASL_AUTHENTICATION_FAILED",
-            70 => "FETCH_SESSION_ID_NOT_FOUND",
-            71 => "INVALID_FETCH_SESSION_EPOCH",
-            74 => "FENCED_LEADER_EPOCH",
-            75 => "UNKNOWN_LEADER_EPOCH",
-            76 => "UNSUPPORTED_COMPRESSION_TYPE",
-            78 => "OFFSET_NOT_AVAILABLE",
-            87 => "INVALID_RECORD",
-            89 => "THROTTLING_QUOTA_EXCEEDED",
-            90 => "PRODUCER_FENCED",
-            100 => "UNKNOWN_TOPIC_ID",
-            103 => "INCONSISTENT_TOPIC_ID",
-            106 => "FETCH_SESSION_TOPIC_ID_ERROR",
-            109 => "OFFSET_MOVED_TO_TIERED_STORAGE",
-            120 => "TRANSACTION_ABORTABLE",
-            129 => "REBOOTSTRAP_REQUIRED",
-            _ => "error code",
-        }
-    }
-
-    /// Returns the reaction of a reader to the code.
-    #[must_use]
-    pub const fn meaning(self) -> Meaning {
-        match self.0 {
-            0 => Meaning::Fine,
-            1 => Meaning::OutOfRange,
-            7 | 78 | 89 => Meaning::Later,
-            // the replica may read its log while it changes, and a retry succeeds
-            -1 | 2 => Meaning::Failing,
-            // 75: the broker's metadata is older than ours; it will catch up, or newer metadata will correct us
-            5 | 6 | 8 | 9 | 13 | 56 | 74 | 75 | 103 | 106 | 129 => Meaning::Moved,
-            3 | 100 => Meaning::Unknown,
-            29..=31 | 53 | 58 => Meaning::Refused,
-            _ => Meaning::Final,
-        }
-    }
-
-    /// Returns whether the error is about the user's identity or cluster-wide rights, even when it is reported for a
-    /// partition: a leader reports it for every partition of the request.
-    #[must_use]
-    pub const fn concerns_everything(self) -> bool {
-        matches!(self.meaning(), Meaning::Refused) && self.0 != Self::TOPIC_AUTHORIZATION_FAILED.0
-    }
-}
-
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name(), self.0)
-    }
-}
-
-impl fmt::Debug for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Error, ErrorCode, Kind};
-
-    #[test]
-    fn an_error_code_is_shown_with_kafkas_name_and_number() {
-        assert_eq!(ErrorCode(74).to_string(), "FENCED_LEADER_EPOCH (74)");
-        assert_eq!(ErrorCode(999).to_string(), "error code (999)");
-    }
+    use super::{Error, Kind};
 
     #[test]
     fn missing_versions_are_named_on_both_sides() {

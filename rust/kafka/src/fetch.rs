@@ -12,8 +12,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 
-use crate::error::ErrorCode;
 use crate::properties::Properties;
 use crate::protocol::fetch::AbortedTransaction;
 use crate::topic::{TopicId, TopicPartition};

@@ -12,8 +12,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 
-use crate::error::{Error, ErrorCode};
+use crate::error::Error;
 use crate::in_flight::InFlight;
 use crate::properties::{Mechanism, Sasl};
 use crate::protocol::api_versions::{ApiVersions, SupportedApis};
@@ -136,10 +137,10 @@ impl Handshake {
             let frame = self.in_flight.ask((), &ApiVersions, best, self.deadline);
             return Ok(Next::Send(whole(&frame)));
         }
-        if supported.error != 0 {
+        if !supported.error.is_none() {
             return Err(Error::Refused {
                 what: format!("{}: ApiVersions", self.peer),
-                code: ErrorCode(supported.error),
+                code: supported.error,
             });
         }
         self.supported = supported;
@@ -159,12 +160,9 @@ impl Handshake {
         let Some(sasl) = self.sasl.clone() else {
             return Err(self.unproven("it was not asked for"));
         };
-        if answer.error != 0 {
+        if !answer.error.is_none() {
             let offered = answer.offered.join(", ");
-            return Err(self.unproven(&format!(
-                "{}; the broker offers: {offered}",
-                ErrorCode(answer.error)
-            )));
+            return Err(self.unproven(&format!("{}; the broker offers: {offered}", answer.error)));
         }
         let hash = match sasl.mechanism {
             Mechanism::Plain => {
@@ -225,10 +223,10 @@ impl Handshake {
     fn authenticated(&self, version: i16, body: Bytes) -> Result<Authenticated, Error> {
         let answer = protocol::read::<SaslAuthenticate>(version, body)
             .map_err(|error| self.malformed("SaslAuthenticate answer", error))?;
-        if answer.error == 0 {
+        if answer.error.is_none() {
             return Ok(answer);
         }
-        let code = ErrorCode(answer.error);
+        let code = answer.error;
         Err(self.unproven(
             &answer
                 .reason

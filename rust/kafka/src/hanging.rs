@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::batch::{AbortedFilter, AbortedTransaction, Batches, Verdict};
 use eomirror_core::transaction::Identity;
-use eomirror_core::transaction::code;
+use eomirror_core::{ErrorCode, Meaning};
 
 use crate::client::Client;
-use crate::error::{Error, ErrorCode, Meaning};
+use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
@@ -30,17 +30,11 @@ use crate::protocol::{IsolationLevel, Request, by_topic};
 use crate::topic::TopicId;
 use crate::topic::TopicPartition;
 
-/// `OPERATION_NOT_ATTEMPTED`: reported for the other partitions of a request in which one was refused.
-const NOT_ATTEMPTED: i16 = 55;
-
 /// Bytes per Fetch when committed records are searched.
 const STRETCH: i32 = 4 * 1024 * 1024;
 
-/// `TRANSACTIONAL_ID_NOT_FOUND`.
-const ID_NOT_FOUND: i16 = 105;
-
 /// A refused request: its name and error code.
-type Refusal = (&'static str, i16);
+type Refusal = (&'static str, ErrorCode);
 
 /// An open transaction in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,12 +159,11 @@ impl Client {
         let Some((_, said)) = found.into_iter().next() else {
             return Ok(None);
         };
-        let code = ErrorCode(said.error);
-        match code.meaning() {
+        match said.error.meaning() {
             Meaning::OutOfRange => Ok(None),
             Meaning::Refused => Err(Error::Refused {
                 what: format!("Fetch of {topic}-{partition}"),
-                code,
+                code: said.error,
             }),
             _ => holder(&said, offset),
         }
@@ -199,7 +192,7 @@ impl Client {
             let Some((_, said)) = found.into_iter().next() else {
                 return Ok(false);
             };
-            if said.error != 0 {
+            if !said.error.is_none() {
                 // deleted, or the user may not read it
                 return Ok(false);
             }
@@ -229,15 +222,15 @@ impl Client {
             transactional_id,
             &request,
             |it| {
-                if it.error == ID_NOT_FOUND {
-                    0
+                if it.error == ErrorCode::TRANSACTIONAL_ID_NOT_FOUND {
+                    ErrorCode::NONE
                 } else {
                     it.error
                 }
             },
             deadline,
         )?;
-        Ok((described.error == 0).then_some(described.producer_id))
+        Ok((described.error.is_none()).then_some(described.producer_id))
     }
 
     /// Takes over a transactional id, and ends its producer's open transactions in these partitions. Returns the
@@ -291,7 +284,7 @@ impl Client {
                     let (answer, ended) =
                         client.call_both(peer, &add, &end, AddPartitions::API.name, deadline)?;
                     let code = refused_partition(&answer);
-                    if code != 0 {
+                    if !code.is_none() {
                         return Ok(Err((AddPartitions::API.name, code)));
                     }
                     added = true;
@@ -308,7 +301,7 @@ impl Client {
         &mut self,
         transactional_id: &str,
         request: &R,
-        code: impl Fn(&R::Answer) -> i16,
+        code: impl Fn(&R::Answer) -> ErrorCode,
         deadline: Instant,
     ) -> Result<R::Answer, Error> {
         let what = R::API.name;
@@ -334,25 +327,29 @@ impl Client {
             let found = self.call_any(&find, what, deadline)?;
             let refused = |name: &str, code| Error::Refused {
                 what: format!("{name} of {transactional_id}"),
-                code: ErrorCode(code),
+                code,
             };
             let mut trouble = refused(FindCoordinator::API.name, found.error);
-            if found.error == 0 {
+            if found.error.is_none() {
                 // learns its address, if it is new
                 self.metadata(&[], deadline)?;
                 match ask(self, Peer::Broker(found.broker)) {
                     Ok(Ok(answer)) => return Ok(answer),
-                    Ok(Err((_, code @ (code::PRODUCER_FENCED | code::INVALID_PRODUCER_EPOCH)))) => {
+                    Ok(Err((
+                        _,
+                        code @ (ErrorCode::PRODUCER_FENCED | ErrorCode::INVALID_PRODUCER_EPOCH),
+                    ))) => {
                         return Err(Error::Fenced {
                             transactional_id: transactional_id.to_owned(),
-                            code: ErrorCode(code),
+                            code,
                         });
                     }
                     Ok(Err((name, code))) => trouble = refused(name, code),
                     Err(error) => trouble = error,
                 }
             }
-            if trouble.is_final() && !passes(&trouble) {
+            let passes = matches!(&trouble, Error::Refused { code, .. } if code.is_passing_for_coordinator());
+            if trouble.is_final() && !passes {
                 return Err(trouble);
             }
             self.rest_before(what, started, deadline, &trouble.to_string())?;
@@ -361,19 +358,22 @@ impl Client {
 }
 
 /// Returns an answer, or the refused request.
-fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> i16) -> Result<T, Refusal> {
+fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> ErrorCode) -> Result<T, Refusal> {
     match code(&answer) {
-        0 => Ok(answer),
+        ErrorCode::NONE => Ok(answer),
         code => Err((name, code)),
     }
 }
 
 /// Returns the error code of the partition that was refused itself, if any was.
-fn refused_partition(added: &AddedPartitions) -> i16 {
+fn refused_partition(added: &AddedPartitions) -> ErrorCode {
     let codes = added.partitions.iter().map(|(_, _, code)| *code);
-    let mut refused = codes.filter(|code| *code != 0);
-    let first = refused.clone().find(|code| *code != NOT_ATTEMPTED);
-    first.or_else(|| refused.next()).unwrap_or(0)
+    let mut refused = codes.filter(|code| !code.is_none());
+    // the others of a request in which one was refused
+    let first = refused
+        .clone()
+        .find(|code| *code != ErrorCode::OPERATION_NOT_ATTEMPTED);
+    first.or_else(|| refused.next()).unwrap_or_default()
 }
 
 /// Returns a Fetch with this many bytes for each partition. The first partition with records returns at least one
@@ -418,18 +418,15 @@ fn fetch(
 }
 
 /// Returns the answer for each partition. A missing offset or right is an answer, too.
-fn answered(answer: FetchAnswer) -> Vec<(String, i32, i16, AnsweredPartition)> {
+fn answered(answer: FetchAnswer) -> Vec<(String, i32, ErrorCode, AnsweredPartition)> {
     let topics = answer.topics.into_iter();
     let said = topics.flat_map(|topic| {
         let AnsweredTopic {
             name, partitions, ..
         } = topic;
         partitions.into_iter().map(move |one| {
-            let told = matches!(
-                ErrorCode(one.error).meaning(),
-                Meaning::OutOfRange | Meaning::Refused
-            );
-            let code = if told { 0 } else { one.error };
+            let told = matches!(one.error.meaning(), Meaning::OutOfRange | Meaning::Refused);
+            let code = if told { ErrorCode::NONE } else { one.error };
             (name.clone(), one.index, code, one)
         })
     });
@@ -485,7 +482,7 @@ fn judged(
 }
 
 fn state_of(said: &AnsweredPartition, offset: i64) -> RecordState {
-    match ErrorCode(said.error).meaning() {
+    match said.error.meaning() {
         Meaning::OutOfRange => return RecordState::Deleted,
         Meaning::Refused => return RecordState::Unreadable,
         _ => {}
@@ -503,20 +500,4 @@ fn state_of(said: &AnsweredPartition, offset: i64) -> RecordState {
     } else {
         RecordState::Committed
     }
-}
-
-/// Returns whether the coordinator reports a temporary state.
-fn passes(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Refused {
-            code: ErrorCode(
-                code::COORDINATOR_LOAD_IN_PROGRESS
-                    | code::COORDINATOR_NOT_AVAILABLE
-                    | code::NOT_COORDINATOR
-                    | code::CONCURRENT_TRANSACTIONS
-            ),
-            ..
-        }
-    )
 }

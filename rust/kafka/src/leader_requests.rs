@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use eomirror_core::{ErrorCode, Meaning};
+
 use crate::client::{Client, RETRY};
-use crate::error::{Error, ErrorCode, Meaning};
+use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::network::Peer;
 use crate::protocol::Request;
@@ -18,7 +20,7 @@ impl Client {
         partitions: &[(&str, i32)],
         deadline: Instant,
         ask: impl Fn(&Metadata, &[(&str, i32)]) -> R,
-        read: impl Fn(R::Answer) -> Vec<(String, i32, i16, T)>,
+        read: impl Fn(R::Answer) -> Vec<(String, i32, ErrorCode, T)>,
     ) -> Result<Vec<(TopicPartition, T)>, Error> {
         let what = R::API.name;
         let started = self.clock().now();
@@ -63,7 +65,6 @@ impl Client {
                         continue;
                     };
                     asked.swap_remove(at);
-                    let code = ErrorCode(code);
                     let about = format!("{what} of {topic}-{partition}");
                     match code.meaning() {
                         Meaning::Fine => {

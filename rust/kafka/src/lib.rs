@@ -57,7 +57,8 @@ mod writers;
 
 pub use client::{Client, ListedOffset, OffsetSpec};
 pub use clock::{Clock, SystemClock};
-pub use error::{Error, ErrorCode, Kind, Meaning, Refusal};
+pub use eomirror_core::{ErrorCode, Meaning};
+pub use error::{Error, Kind, Refusal};
 pub use fetch::{
     Assignment, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome,
     StalledPartition, Stop,

@@ -12,7 +12,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::error::ErrorCode;
+use eomirror_core::ErrorCode;
+
 use crate::protocol::fetch::NewLeader;
 use crate::protocol::metadata::{ClusterMetadata, PartitionMetadata, TopicMetadata};
 use crate::topic::TopicId;
@@ -202,7 +203,7 @@ impl Metadata {
 
 /// Merges an answer about a topic. Also returns the number of partitions with a newer leader epoch.
 fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> (TopicFacts, u64) {
-    let error = ErrorCode(topic.error);
+    let error = topic.error;
     let mut facts = TopicFacts {
         id: topic.id,
         error,
@@ -272,14 +273,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::Metadata;
-    use crate::error::ErrorCode;
     use crate::protocol::fetch::NewLeader;
     use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
     use crate::topic::TopicId;
+    use eomirror_core::ErrorCode;
 
     fn answer(id: u8, error: i16, leader: i32, leader_epoch: i32) -> ClusterMetadata {
         let partition = PartitionMetadata {
-            error: 0,
+            error: ErrorCode::NONE,
             index: 0,
             leader,
             leader_epoch,
@@ -293,7 +294,7 @@ mod tests {
                 })
                 .into(),
             topics: vec![TopicMetadata {
-                error,
+                error: ErrorCode(error),
                 name: "a".to_owned(),
                 id: TopicId([id; 16]),
                 partitions: if error == 0 { vec![partition] } else { vec![] },

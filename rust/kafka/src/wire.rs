@@ -7,6 +7,7 @@
 //! perhaps through proxies, must survive them. The crate is the independent encoder of our tests.
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 
 use crate::topic::TopicId;
 
@@ -74,6 +75,10 @@ impl Reader {
 
     pub(crate) fn int16(&mut self) -> Read<i16> {
         self.fixed().map(i16::from_be_bytes)
+    }
+
+    pub(crate) fn error_code(&mut self) -> Read<ErrorCode> {
+        self.int16().map(ErrorCode)
     }
 
     pub(crate) fn int32(&mut self) -> Read<i32> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::client::Client;
-use crate::error::{Error, ErrorCode};
+use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
@@ -49,10 +49,10 @@ impl Client {
         let mut writers = Vec::new();
         for broker in brokers {
             let answer = self.call(Peer::Broker(broker), &request, what, deadline)?;
-            if answer.error != 0 {
+            if !answer.error.is_none() {
                 return Err(Error::Refused {
                     what: format!("{what} of broker {broker}"),
-                    code: ErrorCode(answer.error),
+                    code: answer.error,
                 });
             }
             for (transactional_id, producer_id) in answer.listed {

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{FetchSession, Heard, SessionAsk};
+use super::{ErrorCode, FetchSession, Heard, SessionAsk};
 
 type Session = FetchSession<u32, i64>;
 
@@ -11,7 +11,7 @@ fn opened(wanted: &[(u32, i64)]) -> Session {
     let first = session.ask(wanted.to_vec());
     assert_eq!((first.id, first.epoch), (0, 0));
     assert_eq!(first.named, wanted);
-    assert_eq!(session.answered(0, 77), Heard::Everything);
+    assert_eq!(session.answered(ErrorCode(0), 77), Heard::Everything);
     session
 }
 
@@ -25,12 +25,12 @@ fn after_the_first_request_only_changes_are_named() {
     let same = session.ask([(1, 10), (2, 20), (3, 30)]);
     assert_eq!(shape(&same), (77, 1, 0, 0));
     assert!(!same.is_full());
-    assert_eq!(session.answered(0, 77), Heard::News);
+    assert_eq!(session.answered(ErrorCode(0), 77), Heard::News);
     let changed = session.ask([(4, 40), (2, 21), (3, 30)]);
     assert_eq!((changed.id, changed.epoch), (77, 2));
     assert_eq!(changed.named, [(4, 40), (2, 21)]);
     assert_eq!(changed.forgotten, [(1, 10)]);
-    assert_eq!(session.answered(0, 77), Heard::News);
+    assert_eq!(session.answered(ErrorCode(0), 77), Heard::News);
     assert_eq!(shape(&session.ask([(4, 40), (2, 21)])), (77, 3, 0, 1));
 }
 
@@ -39,7 +39,7 @@ fn a_broker_without_room_is_asked_for_everything_each_time() {
     let mut session = Session::default();
     for _ in 0..3 {
         assert_eq!(shape(&session.ask([(1, 10)])), (0, 0, 1, 0));
-        assert_eq!(session.answered(0, 0), Heard::Everything);
+        assert_eq!(session.answered(ErrorCode(0), 0), Heard::Everything);
     }
 }
 
@@ -47,7 +47,7 @@ fn a_broker_without_room_is_asked_for_everything_each_time() {
 fn a_session_that_the_broker_does_not_know_is_not_closed() {
     let mut session = opened(&[(1, 10)]);
     session.ask([(1, 10)]);
-    assert_eq!(session.answered(70, 0), Heard::SessionOver);
+    assert_eq!(session.answered(ErrorCode(70), 0), Heard::SessionOver);
     assert_eq!(shape(&session.ask([(1, 10)])), (0, 0, 1, 0));
 }
 
@@ -56,9 +56,9 @@ fn the_request_for_a_new_session_closes_a_stale_one() {
     for error in [71, 106] {
         let mut session = opened(&[(1, 10)]);
         session.ask([(1, 10)]);
-        assert_eq!(session.answered(error, 0), Heard::SessionOver);
+        assert_eq!(session.answered(ErrorCode(error), 0), Heard::SessionOver);
         assert_eq!(shape(&session.ask([(1, 10)])), (77, 0, 1, 0));
-        assert_eq!(session.answered(0, 78), Heard::Everything);
+        assert_eq!(session.answered(ErrorCode(0), 78), Heard::Everything);
         assert_eq!(shape(&session.ask([(1, 10)])), (78, 1, 0, 0));
     }
 }
@@ -84,7 +84,7 @@ fn a_request_that_was_given_up_counts_as_lost() {
 fn an_answer_of_another_session_ends_ours() {
     let mut session = opened(&[(1, 10)]);
     session.ask([(1, 10)]);
-    assert_eq!(session.answered(0, 5), Heard::News);
+    assert_eq!(session.answered(ErrorCode(0), 5), Heard::News);
     assert_eq!(shape(&session.ask([(1, 10)])), (77, 0, 1, 0));
 }
 
@@ -92,13 +92,13 @@ fn an_answer_of_another_session_ends_ours() {
 fn errors_that_are_not_the_sessions_end_it_and_are_told_apart() {
     let mut session = opened(&[(1, 10)]);
     session.ask([(1, 10)]);
-    assert_eq!(session.answered(-1, 0), Heard::Refused);
+    assert_eq!(session.answered(ErrorCode(-1), 0), Heard::Refused);
     assert_eq!(shape(&session.ask([(1, 10)])), (77, 0, 1, 0));
     for error in [70, 71, 106] {
         // a broker that returns this for a first request would return it again
         let mut session = Session::default();
         session.ask([(1, 10)]);
-        assert_eq!(session.answered(error, 0), Heard::Refused);
+        assert_eq!(session.answered(ErrorCode(error), 0), Heard::Refused);
     }
 }
 
@@ -108,9 +108,9 @@ fn a_request_without_session_closes_the_one_there_was() {
     let apart = session.ask_without([(1, 10)]);
     assert_eq!(shape(&apart), (77, -1, 1, 0));
     assert!(apart.is_full());
-    assert_eq!(session.answered(0, 0), Heard::Everything);
+    assert_eq!(session.answered(ErrorCode(0), 0), Heard::Everything);
     assert_eq!(shape(&session.ask_without([(1, 10)])), (0, -1, 1, 0));
-    assert_eq!(session.answered(-1, 0), Heard::Refused);
+    assert_eq!(session.answered(ErrorCode(-1), 0), Heard::Refused);
     assert_eq!(shape(&session.ask([(1, 10)])), (0, 0, 1, 0));
 }
 
@@ -121,7 +121,7 @@ fn what_was_wanted_can_be_asked_for_in_a_new_session_instead() {
     let anew = session.ask_anew();
     assert_eq!(shape(&anew), (77, 0, 2, 0));
     assert_eq!(anew.named, [(2, 20), (3, 10)]);
-    assert_eq!(session.answered(0, 78), Heard::Everything);
+    assert_eq!(session.answered(ErrorCode(0), 78), Heard::Everything);
     assert_eq!(shape(&session.ask([(3, 10), (2, 20)])), (78, 1, 0, 0));
 }
 
@@ -136,7 +136,7 @@ fn a_session_is_closed_if_there_is_one() {
         session.close().is_some(),
         "it is unknown whether it was seen"
     );
-    assert_eq!(session.answered(0, 0), Heard::Everything);
+    assert_eq!(session.answered(ErrorCode(0), 0), Heard::Everything);
     assert!(session.close().is_none() && Session::default().close().is_none());
 }
 
@@ -148,7 +148,7 @@ fn epochs_begin_again_at_one() {
         epoch: i32::MAX,
     };
     assert_eq!(session.ask([(1, 10)]).epoch, i32::MAX);
-    assert_eq!(session.answered(0, 77), Heard::News);
+    assert_eq!(session.answered(ErrorCode(0), 77), Heard::News);
     assert_eq!(session.ask([(1, 10)]).epoch, 1);
 }
 
@@ -224,7 +224,7 @@ proptest! {
                 }
                 continue;
             }
-            let heard = session.answered(error, id);
+            let heard = session.answered(ErrorCode(error), id);
             match heard {
                 Heard::Everything => prop_assert!(ask.is_full()),
                 Heard::News => prop_assert!(!ask.is_full()),

@@ -37,8 +37,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::code;
-use super::error_class::{is_about_leaders, is_follow_up, is_passing};
+use crate::error_code::ErrorCode;
 
 /// Maximum number of in-flight requests per broker: brokers remember five batches per producer and partition.
 pub const WINDOW: usize = 5;
@@ -78,7 +77,7 @@ pub struct Refused<K> {
     /// Source offsets of the records.
     pub source: SourceRange,
     /// Error code of the broker.
-    pub code: i16,
+    pub code: ErrorCode,
 }
 
 /// Result of a response.
@@ -336,10 +335,10 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
     pub fn answered(
         &mut self,
         ticket: Ticket,
-        answers: impl IntoIterator<Item = (K, i16, i64)>,
+        answers: impl IntoIterator<Item = (K, ErrorCode, i64)>,
         now: Instant,
     ) -> Answered<K> {
-        let mut said: BTreeMap<K, (i16, i64)> = answers
+        let mut said: BTreeMap<K, (ErrorCode, i64)> = answers
             .into_iter()
             .map(|(partition, error, offset)| (partition, (error, offset)))
             .collect();
@@ -367,7 +366,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         &mut self,
         partition: &K,
         ticket: Ticket,
-        said: Option<(i16, i64)>,
+        said: Option<(ErrorCode, i64)>,
         now: Instant,
         answered: &mut Answered<K>,
     ) {
@@ -386,8 +385,11 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
             .iter()
             .take(at)
             .any(|entry| entry.state == State::Failed);
+        // after a failed batch, a leader refuses the following ones because of it alone
+        let is_follow_up =
+            |error| behind_failure && error == ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER;
         match said {
-            Some((0 | code::DUPLICATE_SEQUENCE_NUMBER, offset)) => {
+            Some((ErrorCode::NONE | ErrorCode::DUPLICATE_SEQUENCE_NUMBER, offset)) => {
                 if let Some(entry) = lane.entries.remove(at) {
                     self.held -= entry.size;
                     answered.acknowledged.push(Acknowledged {
@@ -399,7 +401,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
                 }
                 lane.pause = FIRST_PAUSE;
             }
-            Some((error, _)) if !is_passing(error) && !is_follow_up(error, behind_failure) => {
+            Some((error, _)) if !(error.is_passing_for_leader() || is_follow_up(error)) => {
                 answered.refused.get_or_insert(Refused {
                     target: partition.clone(),
                     source: lane.entries[at].source,
@@ -408,7 +410,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
                 lane.entries[at].state = State::Failed;
             }
             passing => {
-                answered.stale |= passing.is_none_or(|(error, _)| is_about_leaders(error));
+                answered.stale |= passing.is_none_or(|(error, _)| error.means_leader_change());
                 lane.entries[at].state = State::Failed;
             }
         }

@@ -47,7 +47,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::code;
+use crate::error_code::ErrorCode;
 
 /// First backoff; it doubles up to [`LONGEST_PAUSE`]. It is short because the usual cause is a coordinator that writes
 /// the markers of the last transaction, which takes about a millisecond.
@@ -92,13 +92,13 @@ pub enum Event {
     /// The transaction is aborted.
     Aborted,
     /// The transaction was not committed and must be aborted.
-    MustAbort(i16),
+    MustAbort(ErrorCode),
     /// The transaction was not committed: the coordinator has aborted it.
-    NotCommitted(i16),
+    NotCommitted(ErrorCode),
     /// Another producer has the transactional id. If a commit was in progress, its outcome is unknown.
-    Fenced(i16),
+    Fenced(ErrorCode),
     /// The coordinator rejects this producer. If a commit was in progress, its outcome is unknown.
-    Refused(i16),
+    Refused(ErrorCode),
 }
 
 /// A call that is invalid in the current state.
@@ -259,14 +259,14 @@ impl ProducerState {
     }
 
     /// Takes the response to [`Ask::Find`].
-    pub fn found(&mut self, error: i16, broker: i32, now: Instant) -> Option<Event> {
+    pub fn found(&mut self, error: ErrorCode, broker: i32, now: Instant) -> Option<Event> {
         self.asked = false;
         match error {
-            0 => {
+            ErrorCode::NONE => {
                 self.broker = Some(broker);
                 None
             }
-            _ if is_passing(error) => {
+            _ if error.is_passing_for_coordinator() => {
                 self.back_off(now);
                 None
             }
@@ -275,22 +275,29 @@ impl ProducerState {
     }
 
     /// Takes the response to [`Ask::Init`].
-    pub fn initialized(&mut self, error: i16, identity: Identity, now: Instant) -> Option<Event> {
+    pub fn initialized(
+        &mut self,
+        error: ErrorCode,
+        identity: Identity,
+        now: Instant,
+    ) -> Option<Event> {
         self.asked = false;
         let Phase::Initializing { .. } = self.phase else {
             return None;
         };
         match error {
-            0 if identity.producer_id >= 0 && identity.epoch >= 0 => {
+            ErrorCode::NONE if identity.producer_id >= 0 && identity.epoch >= 0 => {
                 Some(self.ready(identity, Event::Initialized))
             }
-            0 => Some(self.fatal(Event::Refused(code::INVALID_PRODUCER_ID_MAPPING))),
+            ErrorCode::NONE => {
+                Some(self.fatal(Event::Refused(ErrorCode::INVALID_PRODUCER_ID_MAPPING)))
+            }
             _ => self.failed(error, now),
         }
     }
 
     /// Takes the response to [`Ask::End`]; `next` is the identity in it.
-    pub fn ended(&mut self, error: i16, next: Identity, now: Instant) -> Option<Event> {
+    pub fn ended(&mut self, error: ErrorCode, next: Identity, now: Instant) -> Option<Event> {
         self.asked = false;
         let (identity, commit) = match self.phase {
             Phase::Committing(identity) => (identity, true),
@@ -298,7 +305,7 @@ impl ProducerState {
             _ => return None,
         };
         match error {
-            0 if follows(identity, next) => {
+            ErrorCode::NONE if follows(identity, next) => {
                 let event = if commit {
                     Event::Committed
                 } else {
@@ -307,12 +314,12 @@ impl ProducerState {
                 Some(self.ready(next, event))
             }
             // reported as done, under an identity that does not separate later batches from earlier ones
-            0 => Some(self.fatal(Event::Refused(code::INVALID_PRODUCER_EPOCH))),
-            code::TRANSACTION_ABORTABLE if commit => {
+            ErrorCode::NONE => Some(self.fatal(Event::Refused(ErrorCode::INVALID_PRODUCER_EPOCH))),
+            ErrorCode::TRANSACTION_ABORTABLE if commit => {
                 self.phase = Phase::AbortRequired(identity);
                 Some(Event::MustAbort(error))
             }
-            code::INVALID_TXN_STATE => {
+            ErrorCode::INVALID_TXN_STATE => {
                 self.phase = Phase::Initializing {
                     previous: Some(identity),
                 };
@@ -407,17 +414,17 @@ impl ProducerState {
         event
     }
 
-    fn failed(&mut self, error: i16, now: Instant) -> Option<Event> {
+    fn failed(&mut self, error: ErrorCode, now: Instant) -> Option<Event> {
         match error {
-            code::NOT_COORDINATOR | code::COORDINATOR_NOT_AVAILABLE => {
+            ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE => {
                 self.lost(now);
                 None
             }
-            _ if is_passing(error) => {
+            _ if error.is_passing_for_coordinator() => {
                 self.back_off(now);
                 None
             }
-            code::INVALID_PRODUCER_EPOCH | code::PRODUCER_FENCED => {
+            ErrorCode::INVALID_PRODUCER_EPOCH | ErrorCode::PRODUCER_FENCED => {
                 Some(self.fatal(Event::Fenced(error)))
             }
             _ => Some(self.fatal(Event::Refused(error))),
@@ -441,22 +448,6 @@ impl ProducerState {
         };
         InvalidState { call, state }
     }
-}
-
-/// Returns true if the same request may succeed later.
-const fn is_passing(error: i16) -> bool {
-    matches!(
-        error,
-        code::REQUEST_TIMED_OUT
-            | code::BROKER_NOT_AVAILABLE
-            | code::NETWORK_EXCEPTION
-            | code::COORDINATOR_LOAD_IN_PROGRESS
-            | code::COORDINATOR_NOT_AVAILABLE
-            | code::NOT_COORDINATOR
-            | code::NOT_ENOUGH_REPLICAS
-            | code::CONCURRENT_TRANSACTIONS
-            | code::THROTTLING_QUOTA_EXCEEDED
-    )
 }
 
 /// Returns true if `next` is a valid successor: the next epoch, or another producer id when epochs are used up.

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use super::{FetchedPartition, LogBounds, Outcome, Stop};
 use crate::client::{Client, OffsetSpec};
-use crate::error::ErrorCode;
 use crate::network::{Answer, Peer, RequestId};
 use crate::protocol::IsolationLevel;
 use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};
@@ -110,7 +109,7 @@ impl Bounds {
             .and_then(|(version, body)| client.read::<ListOffsetsRequest>(peer, version, body));
         *known = match listed.map(|listed| listed.partitions) {
             Ok(said) => match &said[..] {
-                [one] if ErrorCode(one.error).is_none() && one.offset >= 0 => Known::Is {
+                [one] if one.error.is_none() && one.offset >= 0 => Known::Is {
                     offset: one.offset,
                     epoch: one.leader_epoch,
                 },

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use eomirror_core::Meaning;
+
 use super::{Assignment, FetchedRecords, Limits, Outcome, Stop};
-use crate::error::{ErrorCode, Meaning};
 use crate::metadata::Metadata;
 use crate::network::UNRESPONSIVE_AFTER;
 use crate::protocol::fetch::AnsweredPartition;
@@ -246,7 +247,7 @@ impl PartitionState {
         now: Instant,
         limits: &Limits,
     ) -> (Option<Outcome>, bool) {
-        let code = ErrorCode(answered.error);
+        let code = answered.error;
         let meaning = code.meaning();
         let complains = meaning != Meaning::Fine || answered.diverging.is_some();
         if complains && !asked.by_leader {

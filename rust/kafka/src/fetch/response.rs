@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use eomirror_core::ErrorCode;
+
 use crate::protocol::fetch::{AnsweredPartition, FetchAnswer};
 use crate::topic::TopicId;
 use crate::topic::TopicPartition;
@@ -9,7 +11,7 @@ use crate::topic::TopicPartition;
 /// An answer by partition.
 pub(super) struct Response {
     /// Error code of the whole answer.
-    pub(super) error: i16,
+    pub(super) error: ErrorCode,
     by_id: BTreeMap<(TopicId, i32), AnsweredPartition>,
     by_name: BTreeMap<(String, i32), AnsweredPartition>,
 }

@@ -30,11 +30,12 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::fetch_session::Heard;
 
+use eomirror_core::ErrorCode;
+
 use super::broker_session::BrokerSession;
 use super::partition::{PartitionState, Phase};
 use super::response::Response;
 use super::{Assignment, FetchedPartition, Limits, Outcome, StalledPartition};
-use crate::error::ErrorCode;
 use crate::metadata::Metadata;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchAnswer;
@@ -274,7 +275,7 @@ impl FetchState {
                         tracked.delay(reason, now, self.limits.retry);
                     }
                     Heard::Refused => {
-                        let reason = ErrorCode(said.error).to_string();
+                        let reason = said.error.to_string();
                         tracked.delay(reason, now, self.limits.retry);
                     }
                 }
@@ -287,7 +288,7 @@ impl FetchState {
             let moved = leader.map(|(_, epoch)| epoch) != Some(asked.leader_epoch);
             let closer = answered.closer.filter(|closer| *closer != broker);
             let offset = tracked.offset;
-            let outcome = if let (0, Some(closer), true) =
+            let outcome = if let (ErrorCode::NONE, Some(closer), true) =
                 (answered.error, closer, answered.records.is_empty())
             {
                 let known = metadata.brokers().contains_key(&closer);

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use eomirror_core::ErrorCode;
+
 use super::{API_VERSIONS, Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -14,7 +16,7 @@ pub(crate) struct ApiVersions;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SupportedApis {
     /// Error code; with `UNSUPPORTED_VERSION` only `apis` is set.
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     /// Lowest and highest version by API key.
     pub(crate) apis: BTreeMap<i16, (i16, i16)>,
     /// The requested pause in ms.
@@ -52,7 +54,7 @@ impl Request for ApiVersions {
     }
 
     fn read(version: i16, from: &mut Reader) -> Result<SupportedApis, DecodeError> {
-        let error = from.int16()?;
+        let error = from.error_code()?;
         let flexible = version >= 3;
         let range = |from: &mut Reader| {
             let entry = (from.int16()?, (from.int16()?, from.int16()?));
@@ -153,7 +155,7 @@ mod tests {
     fn the_oldest_answer_is_read_too() {
         let body = oracle::write(&answer().with_error_code(35), 0);
         let supported = read::<ApiVersions>(0, body).unwrap();
-        assert_eq!((supported.error, supported.apis[&18]), (35, (0, 5)));
+        assert_eq!((supported.error.0, supported.apis[&18]), (35, (0, 5)));
     }
 
     #[test]

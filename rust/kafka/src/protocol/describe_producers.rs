@@ -1,5 +1,7 @@
 //! `DescribeProducers`: the producers of a partition, and their open transactions (KIP-664).
 
+use eomirror_core::ErrorCode;
+
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -23,7 +25,7 @@ pub(crate) struct ActiveProducer {
 pub(crate) struct DescribedPartition {
     pub(crate) topic: String,
     pub(crate) partition: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) producers: Vec<ActiveProducer>,
 }
 
@@ -59,7 +61,7 @@ impl Request for DescribeProducers {
             let topic = from.compact_string()?;
             let partitions = from.compact_array(9, |from| {
                 let partition = from.int32()?;
-                let error = from.int16()?;
+                let error = from.error_code()?;
                 from.nullable_compact_string()?; // message
                 let producers = from.compact_array(37, producer)?;
                 from.skip_tags()?;
@@ -145,7 +147,7 @@ mod tests {
         assert_eq!(read.throttle_ms, 2);
         let found = &read.partitions[0];
         assert_eq!(
-            (found.topic.as_str(), found.partition, found.error),
+            (found.topic.as_str(), found.partition, found.error.0),
             ("a", 3, 6)
         );
         let first = found.producers[0];

@@ -1,5 +1,7 @@
 //! `DescribeTransactions`: the producer id of a transactional id, and the state of its transaction (KIP-664).
 
+use eomirror_core::ErrorCode;
+
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -13,7 +15,7 @@ pub(crate) struct DescribeTransaction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DescribedTransaction {
     pub(crate) throttle_ms: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) producer_id: i64,
     /// The transaction is decided, and its markers are being written.
     pub(crate) is_ending: bool,
@@ -39,7 +41,7 @@ impl Request for DescribeTransaction {
     fn read(_version: i16, from: &mut Reader) -> Result<DescribedTransaction, DecodeError> {
         let throttle_ms = from.int32()?;
         let described = from.compact_array(29, |from| {
-            let error = from.int16()?;
+            let error = from.error_code()?;
             from.compact_string()?; // transactional id
             let state = from.compact_string()?;
             let is_ending = matches!(state.as_ref(), "PrepareCommit" | "PrepareAbort");
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(
             (
                 read_back.throttle_ms,
-                read_back.error,
+                read_back.error.0,
                 read_back.producer_id
             ),
             (3, 15, 77)

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 
 use super::{Api, IsolationLevel, Request};
 use crate::topic::TopicId;
@@ -62,7 +63,7 @@ pub(crate) struct AskedPartition {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FetchAnswer {
     pub(crate) throttle_ms: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     /// 0 for none.
     pub(crate) session_id: i32,
     pub(crate) topics: Vec<AnsweredTopic>,
@@ -82,7 +83,7 @@ pub(crate) struct AnsweredTopic {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AnsweredPartition {
     pub(crate) index: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) high_watermark: i64,
     pub(crate) last_stable_offset: i64,
     pub(crate) log_start_offset: i64,
@@ -187,7 +188,7 @@ impl Request for FetchRequest {
 
     fn read(version: i16, from: &mut Reader) -> Result<FetchAnswer, DecodeError> {
         let throttle_ms = from.int32()?;
-        let error = from.int16()?;
+        let error = from.error_code()?;
         let session_id = from.int32()?;
         let mut topics = Vec::new();
         from.compact_array(3, |from| {
@@ -222,7 +223,7 @@ impl Request for FetchRequest {
 fn partition(from: &mut Reader) -> Result<AnsweredPartition, DecodeError> {
     let mut answered = AnsweredPartition {
         index: from.int32()?,
-        error: from.int16()?,
+        error: from.error_code()?,
         high_watermark: from.int64()?,
         last_stable_offset: from.int64()?,
         log_start_offset: from.int64()?,
@@ -420,7 +421,7 @@ mod tests {
             assert_eq!((aborted.producer_id, aborted.first_offset), (77, 12));
             assert_eq!((full.diverging, full.leader), (None, None));
             assert_eq!((full.closer, moved.closer), (None, Some(4)));
-            assert_eq!((moved.error, &moved.aborted), (6, &None));
+            assert_eq!((moved.error.0, &moved.aborted), (6, &None));
             let end = EpochEnd {
                 epoch: 1,
                 end_offset: 9,

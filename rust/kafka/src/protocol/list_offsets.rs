@@ -1,5 +1,7 @@
 //! `ListOffsets`: first and end offsets of a partition, and the offset of a timestamp (KIP-79).
 
+use eomirror_core::ErrorCode;
+
 use super::{Api, IsolationLevel, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -25,7 +27,7 @@ pub(crate) struct AskedOffset {
 pub(crate) struct AnsweredOffset {
     pub(crate) topic: String,
     pub(crate) partition: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) timestamp: i64,
     pub(crate) offset: i64,
     pub(crate) leader_epoch: i32,
@@ -75,7 +77,7 @@ impl Request for ListOffsetsRequest {
                 let answered = AnsweredOffset {
                     topic: name.clone(),
                     partition: from.int32()?,
-                    error: from.int16()?,
+                    error: from.error_code()?,
                     timestamp: from.int64()?,
                     offset: from.int64()?,
                     leader_epoch: from.int32()?,
@@ -149,7 +151,7 @@ mod tests {
             let partition = &read.partitions[0];
             assert_eq!((partition.topic.as_str(), partition.partition), ("a", 3));
             assert_eq!(
-                (partition.error, partition.offset, partition.leader_epoch),
+                (partition.error.0, partition.offset, partition.leader_epoch),
                 (6, 77, 9)
             );
             oracle::survives_damage::<ListOffsetsRequest>(version, &body);

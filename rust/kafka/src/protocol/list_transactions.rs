@@ -1,5 +1,7 @@
 //! `ListTransactions`: the transactional ids that a broker coordinates, with their producers (KIP-664).
 
+use eomirror_core::ErrorCode;
+
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -13,7 +15,7 @@ pub(crate) struct ListTransactions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListedTransactions {
     pub(crate) throttle_ms: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     /// Transactional id and producer id.
     pub(crate) listed: Vec<(String, i64)>,
 }
@@ -37,7 +39,7 @@ impl Request for ListTransactions {
 
     fn read(_version: i16, from: &mut Reader) -> Result<ListedTransactions, DecodeError> {
         let throttle_ms = from.int32()?;
-        let error = from.int16()?;
+        let error = from.error_code()?;
         from.compact_array(1, Reader::compact_string)?; // unknown states
         let listed = from.compact_array(11, |from| {
             let transactional_id = from.compact_string()?;
@@ -88,7 +90,7 @@ mod tests {
             .with_transaction_states(vec![state]);
         let body = oracle::write(&answer, 0);
         let found = read::<ListTransactions>(0, body.clone()).unwrap();
-        assert_eq!((found.throttle_ms, found.error), (3, 14));
+        assert_eq!((found.throttle_ms, found.error.0), (3, 14));
         assert_eq!(found.listed, [("x".to_owned(), 77)]);
         oracle::survives_damage::<ListTransactions>(0, &body);
     }

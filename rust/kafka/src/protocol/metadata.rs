@@ -1,5 +1,7 @@
 //! `Metadata`: brokers and partition leaders, with topic ids (KIP-516) and leader epochs (KIP-320).
 
+use eomirror_core::ErrorCode;
+
 use super::{Api, Request};
 use crate::topic::TopicId;
 use crate::wire::{DecodeError, Reader, Writer};
@@ -14,7 +16,7 @@ pub(crate) struct MetadataRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterMetadata {
     pub(crate) throttle_ms: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) cluster_id: Option<String>,
     pub(crate) brokers: Vec<Broker>,
     pub(crate) topics: Vec<TopicMetadata>,
@@ -31,7 +33,7 @@ pub(crate) struct Broker {
 /// A topic, or its error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TopicMetadata {
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) name: String,
     pub(crate) id: TopicId,
     pub(crate) partitions: Vec<PartitionMetadata>,
@@ -40,7 +42,7 @@ pub(crate) struct TopicMetadata {
 /// The leader of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartitionMetadata {
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) index: i32,
     /// -1 for none.
     pub(crate) leader: i32,
@@ -90,7 +92,11 @@ impl Request for MetadataRequest {
         if version <= 10 {
             from.int32()?; // authorized operations
         }
-        let error = if version >= 13 { from.int16()? } else { 0 };
+        let error = if version >= 13 {
+            from.error_code()?
+        } else {
+            ErrorCode::NONE
+        };
         from.skip_tags()?;
         Ok(ClusterMetadata {
             throttle_ms,
@@ -107,7 +113,7 @@ impl Request for MetadataRequest {
 }
 
 fn topic(from: &mut Reader) -> Result<TopicMetadata, DecodeError> {
-    let error = from.int16()?;
+    let error = from.error_code()?;
     // from version 12 on the name of an unknown id is null, but requests have names only
     let name = from.nullable_compact_string()?.unwrap_or_default();
     let id = from.topic_id()?;
@@ -125,7 +131,7 @@ fn topic(from: &mut Reader) -> Result<TopicMetadata, DecodeError> {
 
 fn partition(from: &mut Reader) -> Result<PartitionMetadata, DecodeError> {
     let partition = PartitionMetadata {
-        error: from.int16()?,
+        error: from.error_code()?,
         index: from.int32()?,
         leader: from.int32()?,
         leader_epoch: from.int32()?,

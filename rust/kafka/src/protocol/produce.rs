@@ -5,6 +5,8 @@
 
 use bytes::Bytes;
 
+use eomirror_core::ErrorCode;
+
 use super::fetch::NewLeader;
 use super::{Api, Request};
 use crate::topic::TopicId;
@@ -53,7 +55,7 @@ pub(crate) struct WrittenPartition {
     /// [`TopicId::NONE`] up to version 12.
     pub(crate) id: TopicId,
     pub(crate) index: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     /// -1 unless the batch was appended, now or earlier.
     pub(crate) base_offset: i64,
     /// The broker's explanation of an error.
@@ -128,7 +130,7 @@ fn partition(topic: &str, id: TopicId, from: &mut Reader) -> Result<WrittenParti
         topic: topic.to_owned(),
         id,
         index: from.int32()?,
-        error: from.int16()?,
+        error: from.error_code()?,
         base_offset: from.int64()?,
         ..WrittenPartition::default()
     };
@@ -258,14 +260,17 @@ mod tests {
             let [moved, refused, fine] = &read.partitions[..] else {
                 panic!("{read:?}");
             };
-            assert_eq!((moved.index, moved.error), (3, 6));
+            assert_eq!((moved.index, moved.error.0), (3, 6));
             let leader = NewLeader {
                 broker: 2,
                 epoch: 8,
             };
             assert_eq!(moved.leader, Some(leader));
-            assert_eq!((refused.error, refused.reason.as_deref()), (87, Some("no")));
-            assert_eq!((fine.error, fine.base_offset, fine.leader), (0, 77, None));
+            assert_eq!(
+                (refused.error.0, refused.reason.as_deref()),
+                (87, Some("no"))
+            );
+            assert_eq!((fine.error.0, fine.base_offset, fine.leader), (0, 77, None));
             let named = if version == 12 {
                 ("a", TopicId::NONE)
             } else {

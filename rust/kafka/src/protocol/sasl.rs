@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use eomirror_core::ErrorCode;
+
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -14,7 +16,7 @@ pub(crate) struct SaslHandshake {
 /// The answer to the mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mechanisms {
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     /// The mechanisms that the broker supports.
     pub(crate) offered: Vec<String>,
 }
@@ -35,7 +37,7 @@ impl Request for SaslHandshake {
 
     fn read(_version: i16, from: &mut Reader) -> Result<Mechanisms, DecodeError> {
         Ok(Mechanisms {
-            error: from.int16()?,
+            error: from.error_code()?,
             offered: from.array(2, Reader::string)?,
         })
     }
@@ -53,7 +55,7 @@ pub(crate) struct SaslAuthenticate {
 /// The broker's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Authenticated {
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) reason: Option<String>,
     pub(crate) message: Bytes,
     /// Time after which the broker closes the connection; 0 for never.
@@ -81,7 +83,7 @@ impl Request for SaslAuthenticate {
 
     fn read(version: i16, from: &mut Reader) -> Result<Authenticated, DecodeError> {
         let flexible = version >= 2;
-        let error = from.int16()?;
+        let error = from.error_code()?;
         let reason = if flexible {
             from.nullable_compact_string()?
         } else {
@@ -130,7 +132,10 @@ mod tests {
             .with_mechanisms(vec![StrBytes::from_static_str("GSSAPI")]);
         let body = oracle::write(&answer, 1);
         let read = read::<SaslHandshake>(1, body.clone()).unwrap();
-        assert_eq!((read.error, read.offered), (33, vec!["GSSAPI".to_owned()]));
+        assert_eq!(
+            (read.error.0, read.offered),
+            (33, vec!["GSSAPI".to_owned()])
+        );
         oracle::survives_damage::<SaslHandshake>(1, &body);
     }
 
@@ -152,7 +157,7 @@ mod tests {
                 .with_session_lifetime_ms(if version > 0 { 9000 } else { 0 });
             let body = oracle::write(&answer, version);
             let read = read::<SaslAuthenticate>(version, body.clone()).unwrap();
-            assert_eq!((read.error, read.reason.as_deref()), (58, Some("no")));
+            assert_eq!((read.error.0, read.reason.as_deref()), (58, Some("no")));
             assert_eq!(read.message, message);
             assert_eq!(read.lifetime_ms, if version > 0 { 9000 } else { 0 });
             oracle::survives_damage::<SaslAuthenticate>(version, &body);

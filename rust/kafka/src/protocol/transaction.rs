@@ -2,6 +2,8 @@
 //! KIP-360), and its end (`EndTxn`, KIP-890). Also `AddPartitionsToTxn` of the protocol before (KIP-98), which adds
 //! partitions without a record.
 
+use eomirror_core::ErrorCode;
+
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -15,7 +17,7 @@ pub(crate) struct FindCoordinator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FoundCoordinator {
     pub(crate) throttle_ms: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) broker: i32,
 }
 
@@ -45,7 +47,7 @@ impl Request for FindCoordinator {
             let broker = from.int32()?;
             from.compact_string()?; // host: metadata says it too
             from.int32()?;
-            let error = from.int16()?;
+            let error = from.error_code()?;
             from.nullable_compact_string()?; // message
             from.skip_tags()?;
             Ok((error, broker))
@@ -81,7 +83,7 @@ pub(crate) struct InitProducerId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GivenIdentity {
     pub(crate) throttle_ms: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
     pub(crate) producer_id: i64,
     pub(crate) epoch: i16,
 }
@@ -89,7 +91,7 @@ pub(crate) struct GivenIdentity {
 fn identity(from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
     let given = GivenIdentity {
         throttle_ms: from.int32()?,
-        error: from.int16()?,
+        error: from.error_code()?,
         producer_id: from.int64()?,
         epoch: from.int16()?,
     };
@@ -173,7 +175,7 @@ pub(crate) struct EndTxnV1(pub(crate) EndTxn);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) throttle_ms: i32,
-    pub(crate) error: i16,
+    pub(crate) error: ErrorCode,
 }
 
 impl Request for EndTxnV1 {
@@ -193,7 +195,7 @@ impl Request for EndTxnV1 {
     fn read(_version: i16, from: &mut Reader) -> Result<Ended, DecodeError> {
         let ended = Ended {
             throttle_ms: from.int32()?,
-            error: from.int16()?,
+            error: from.error_code()?,
         };
         from.skip_tags()?;
         Ok(ended)
@@ -217,7 +219,7 @@ pub(crate) struct AddPartitions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddedPartitions {
     pub(crate) throttle_ms: i32,
-    pub(crate) partitions: Vec<(String, i32, i16)>,
+    pub(crate) partitions: Vec<(String, i32, ErrorCode)>,
 }
 
 impl Request for AddPartitions {
@@ -248,7 +250,7 @@ impl Request for AddPartitions {
         let topics = from.compact_array(3, |from| {
             let topic = from.compact_string()?;
             let partitions = from.compact_array(7, |from| {
-                let said = (topic.clone(), from.int32()?, from.int16()?);
+                let said = (topic.clone(), from.int32()?, from.error_code()?);
                 from.skip_tags()?;
                 Ok(said)
             })?;
@@ -309,7 +311,7 @@ mod tests {
             };
             let body = oracle::write(&answer(1), version);
             let found = read::<FindCoordinator>(version, body.clone()).unwrap();
-            assert_eq!((found.throttle_ms, found.error, found.broker), (4, 15, 3));
+            assert_eq!((found.throttle_ms, found.error.0, found.broker), (4, 15, 3));
             oracle::survives_damage::<FindCoordinator>(version, &body);
             for count in [0, 2] {
                 assert!(
@@ -341,7 +343,7 @@ mod tests {
             .with_producer_epoch(9);
         let body = oracle::write(&answer, 5);
         let given = read::<InitProducerId>(5, body.clone()).unwrap();
-        assert_eq!((given.throttle_ms, given.error), (2, 51));
+        assert_eq!((given.throttle_ms, given.error.0), (2, 51));
         assert_eq!((given.producer_id, given.epoch), (8, 9));
         oracle::survives_damage::<InitProducerId>(5, &body);
     }
@@ -368,7 +370,7 @@ mod tests {
             .with_producer_epoch(4);
         let body = oracle::write(&answer, 5);
         let given = read::<EndTxn>(5, body.clone()).unwrap();
-        assert_eq!((given.error, given.producer_id, given.epoch), (0, 7, 4));
+        assert_eq!((given.error.0, given.producer_id, given.epoch), (0, 7, 4));
         oracle::survives_damage::<EndTxn>(5, &body);
     }
 
@@ -392,7 +394,7 @@ mod tests {
                 .with_error_code(51);
             let body = oracle::write(&answer, version);
             let ended = read::<EndTxnV1>(version, body.clone()).unwrap();
-            assert_eq!((ended.throttle_ms, ended.error), (5, 51));
+            assert_eq!((ended.throttle_ms, ended.error.0), (5, 51));
             oracle::survives_damage::<EndTxnV1>(version, &body);
         }
     }
@@ -432,7 +434,10 @@ mod tests {
         let body = oracle::write(&answer, 3);
         let added = read::<AddPartitions>(3, body.clone()).unwrap();
         assert_eq!(added.throttle_ms, 6);
-        assert_eq!(added.partitions, [("a".to_owned(), 2, 51)]);
+        assert_eq!(
+            added.partitions,
+            [("a".to_owned(), 2, eomirror_core::ErrorCode(51))]
+        );
         oracle::survives_damage::<AddPartitions>(3, &body);
     }
 }

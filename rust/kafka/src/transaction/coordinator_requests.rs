@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 use eomirror_core::transaction::marker_wait::Step;
 use eomirror_core::transaction::producer_state::InvalidState;
 use eomirror_core::transaction::{Ask, Event, Identity, MarkerWait, ProducerState};
@@ -12,17 +13,13 @@ use super::ProducerSettings;
 use super::metadata_refresh::MetadataRefresh;
 use super::wake_up::WakeUp;
 use crate::client::Client;
-use crate::error::{Error, ErrorCode};
+use crate::error::Error;
 use crate::network::{Answer, Peer, RequestId, State};
 use crate::protocol::describe_transactions::DescribeTransaction;
 use crate::protocol::transaction::{EndTxn, FindCoordinator, GivenIdentity, InitProducerId};
 
 /// Pause before the coordinator is looked up again after a failed connection.
 const COORDINATOR_PAUSE: Duration = Duration::from_millis(50);
-
-/// `TRANSACTIONAL_ID_AUTHORIZATION_FAILED`: the right to write includes the right to describe, but an authorizer may
-/// disagree.
-const ID_NOT_ALLOWED: i16 = 53;
 
 /// An in-flight request to the coordinator, or about it.
 struct Question {
@@ -262,7 +259,7 @@ impl CoordinatorRequests {
                 let found = client.read::<FindCoordinator>(peer, version, body)?;
                 let event = self.state.found(found.error, found.broker, now);
                 // a located coordinator need not answer, so the last error stays
-                (Some(found.error).filter(|code| *code != 0), event)
+                (Some(found.error).filter(|code| !code.is_none()), event)
             }
             Ask::Init { .. } => {
                 let given = client.read::<InitProducerId>(peer, version, body)?;
@@ -285,7 +282,6 @@ impl CoordinatorRequests {
             // the coordinator answers once all markers are written
             self.markers.written();
         }
-        let code = code.map(ErrorCode);
         Ok(Answered { code, event })
     }
 
@@ -295,8 +291,15 @@ impl CoordinatorRequests {
         let read =
             |(version, body): (i16, Bytes)| client.read::<DescribeTransaction>(peer, version, body);
         match body.and_then(read) {
-            Ok(described) if described.error == 0 => self.markers.told(described.is_ending, now),
-            Ok(described) if described.error == ID_NOT_ALLOWED => self.markers.silence(),
+            Ok(described) if described.error.is_none() => {
+                self.markers.told(described.is_ending, now);
+            }
+            // the right to write includes the right to describe, but an authorizer may disagree
+            Ok(described)
+                if described.error == ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED =>
+            {
+                self.markers.silence();
+            }
             Err(Error::Unsupported { .. }) => self.markers.silence(),
             Ok(_) | Err(_) => self.markers.written(),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 use eomirror_core::transaction::{InFlight, Outgoing, Refused, SourceRange, Ticket};
 
 use super::coordinator_requests::CoordinatorRequests;
@@ -11,14 +12,11 @@ use super::metadata_refresh::MetadataRefresh;
 use super::wake_up::WakeUp;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
-use crate::error::{Error, ErrorCode};
+use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::network::{Answer, Peer, RequestId, State};
 use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
 use crate::topic::{TopicId, TopicPartition};
-
-/// `DUPLICATE_SEQUENCE_NUMBER`: the log has the batch already.
-const DUPLICATE: i16 = 46;
 
 /// An in-flight Produce request.
 struct InFlightRequest {
@@ -245,7 +243,10 @@ impl ProduceRequests {
                     .cached_metadata_mut()
                     .learn(&topic, partition.id, partition.index, leader);
             }
-            let accepted = matches!(partition.error, 0 | DUPLICATE);
+            let accepted = matches!(
+                partition.error,
+                ErrorCode::NONE | ErrorCode::DUPLICATE_SEQUENCE_NUMBER
+            );
             if accepted && !partition.id.is_none() {
                 self.written
                     .entry(partition.id)
@@ -253,7 +254,7 @@ impl ProduceRequests {
             }
             let target = TopicPartition::new(topic, partition.index);
             if !accepted {
-                hindrance = Some(format!("{target}: {}", ErrorCode(partition.error)));
+                hindrance = Some(format!("{target}: {}", partition.error));
             }
             if let Some(reason) = partition.reason {
                 reasons.insert(target.clone(), reason);
@@ -278,7 +279,7 @@ impl ProduceRequests {
         reasons: &BTreeMap<TopicPartition, String>,
     ) -> Error {
         let SourceRange { first, last, .. } = refused.source;
-        let code = ErrorCode(refused.code);
+        let code = refused.code;
         let reason = reasons
             .get(&refused.target)
             .map_or_else(String::new, |reason| format!(" ({reason})"));

@@ -3,22 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use bytes::Bytes;
-use eomirror_core::batch::{self, Batch, Stamp};
-use eomirror_core::relay::{Content, Outgoing};
-use eomirror_core::transaction::marker_wait::Step;
-use eomirror_core::transaction::{Event, Identity, SourceRange};
-
 use super::coordinator_requests::{Answered, CoordinatorRequests};
 use super::metadata_refresh::MetadataRefresh;
 use super::produce_requests::ProduceRequests;
 use super::wake_up::WakeUp;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
-use crate::error::{Error, ErrorCode};
+use crate::error::Error;
 use crate::network::{Answer, Network};
 use crate::protocol::produce::{FramedBatch, HEADER};
 use crate::topic::{TopicId, TopicPartition};
+use bytes::Bytes;
+use eomirror_core::batch::{self, Batch, Stamp};
+use eomirror_core::relay::{Content, Outgoing};
+use eomirror_core::transaction::marker_wait::Step;
+use eomirror_core::transaction::{Event, Identity, SourceRange};
 
 /// The level of `transaction.version` with which a transaction's end gives a new identity.
 pub const TRANSACTIONS_V2: i16 = 2;
@@ -296,9 +295,7 @@ impl TransactionalProducer {
             Event::Committed => Ok(self.produces.take_acknowledged()),
             Event::NotCommitted(code) => {
                 self.forget();
-                Err(Error::NotCommitted {
-                    code: ErrorCode(code),
-                })
+                Err(Error::NotCommitted { code })
             }
             event => Err(self.unexpected(event)),
         }
@@ -480,14 +477,14 @@ impl TransactionalProducer {
             Event::Fenced(code) => {
                 self.over = Some(Error::Fenced {
                     transactional_id: id.clone(),
-                    code: ErrorCode(code),
+                    code,
                 });
                 self.ended = Some(event);
             }
             Event::Refused(code) => {
                 self.over = Some(Error::Refused {
                     what: format!("transactional.id {id}"),
-                    code: ErrorCode(code),
+                    code,
                 });
                 self.ended = Some(event);
             }
@@ -495,7 +492,7 @@ impl TransactionalProducer {
                 self.refused = Some(Error::MustAbort {
                     what: "the commit".to_owned(),
                     batch: None,
-                    code: ErrorCode(code),
+                    code,
                 });
                 self.ended = Some(event);
             }

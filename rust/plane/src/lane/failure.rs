@@ -6,7 +6,7 @@ use std::ops::Range;
 use eomirror_core::batch::{BatchError, Mark};
 use eomirror_core::relay::RelayError;
 
-use eomirror_kafka::{Error, Kind, LogBounds, Meaning, Stop, TopicPartition};
+use eomirror_kafka::{Error, ErrorCode, Kind, LogBounds, Meaning, Stop, TopicPartition};
 
 /// The reaction that a [`Failure`] requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -118,7 +118,7 @@ pub struct RefusedBatch {
     /// Source offset of the last one.
     pub last: i64,
     /// The broker's code; 10 (`MESSAGE_TOO_LARGE`) also for a record that was not sent.
-    pub code: i16,
+    pub code: ErrorCode,
 }
 
 /// A committed position that is not in the log.
@@ -155,19 +155,6 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-/// Codes that a broker repeats to any client: `UNSUPPORTED_VERSION`, `PRINCIPAL_DESERIALIZATION_FAILURE`.
-const LASTING: [i16; 2] = [35, 97];
-
-/// `CORRUPT_MESSAGE`.
-const CORRUPT: i16 = 2;
-
-/// `MESSAGE_TOO_LARGE`.
-const TOO_LARGE: i16 = 10;
-
-/// Codes with which a leader refuses a batch for its content: too large for the topic or its segments, a timestamp out
-/// of bounds, or against the topic's rules.
-const REFUSING: [i16; 5] = [4, TOO_LARGE, 18, 32, 87];
 
 impl Failure {
     pub(super) fn new(kind: FailureKind, message: String, fix: &'static str) -> Self {
@@ -209,7 +196,7 @@ impl Failure {
             Stop::Replaced { .. } | Stop::Gone => {
                 (FailureKind::TopicGone, "compare the topics' ids")
             }
-            Stop::Unreadable { code } if code.0 == CORRUPT => (
+            Stop::Unreadable { code } if *code == ErrorCode::CORRUPT_MESSAGE => (
                 FailureKind::Damaged,
                 "have another replica lead the partition",
             ),
@@ -219,11 +206,16 @@ impl Failure {
                     FailureKind::Unauthorized,
                     "grant the right to read the topic to this user",
                 ),
-                // UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_VERSION
-                _ if matches!(code.0, 35 | 76) => (
-                    FailureKind::Configuration,
-                    "use brokers of Kafka 3.9 or newer",
-                ),
+                _ if matches!(
+                    *code,
+                    ErrorCode::UNSUPPORTED_VERSION | ErrorCode::UNSUPPORTED_COMPRESSION_TYPE
+                ) =>
+                {
+                    (
+                        FailureKind::Configuration,
+                        "use brokers of Kafka 3.9 or newer",
+                    )
+                }
                 _ => (FailureKind::Unreadable, "check the broker's log"),
             },
         };
@@ -298,7 +290,7 @@ impl Failure {
                 target_topic: target_topic.to_owned(),
                 first: *offset,
                 last: *offset,
-                code: TOO_LARGE,
+                code: ErrorCode::MESSAGE_TOO_LARGE,
             }));
         }
         failure
@@ -324,7 +316,7 @@ impl Failure {
                     target_topic: target.topic.clone(),
                     first: range.first,
                     last: range.last,
-                    code: code.0,
+                    code: *code,
                 }));
             }
         }
@@ -350,22 +342,32 @@ const fn is_damage(error: &BatchError) -> bool {
 
 fn kind_of(error: &Error) -> FailureKind {
     match error {
-        Error::MustAbort { code, batch, .. } => match code.0 {
-            refusing if batch.is_some() && REFUSING.contains(&refusing) => FailureKind::Refused,
+        Error::MustAbort { code, batch, .. } => match *code {
+            code if batch.is_some() && code.refuses_content() => FailureKind::Refused,
             // a leader with a newer epoch: of a successor, or of the coordinator's own abort after the timeout
-            47 | 90 => FailureKind::Superseded,
+            ErrorCode::INVALID_PRODUCER_EPOCH | ErrorCode::PRODUCER_FENCED => {
+                FailureKind::Superseded
+            }
             // codecs and formats that the target does not support
-            43 | 76 => FailureKind::Configuration,
-            _ if code.meaning() == Meaning::Refused => FailureKind::Unauthorized,
+            ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT | ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => {
+                FailureKind::Configuration
+            }
+            code if code.meaning() == Meaning::Refused => FailureKind::Unauthorized,
             _ => FailureKind::Abortable,
         },
         // the connection is closed, and the next one may return a whole answer
         Error::Malformed { .. } => FailureKind::Abortable,
-        // INVALID_TRANSACTION_TIMEOUT
-        Error::Refused { code, .. } if code.0 == 50 => FailureKind::Configuration,
+        Error::Refused { code, .. } if *code == ErrorCode::INVALID_TRANSACTION_TIMEOUT => {
+            FailureKind::Configuration
+        }
         // the coordinator has lost its state, or reports an unknown code: a new producer starts over
         Error::Refused { code, .. }
-            if code.meaning() == Meaning::Final && !LASTING.contains(&code.0) =>
+            if code.meaning() == Meaning::Final
+                && !matches!(
+                    *code,
+                    // a broker repeats these to any client
+                    ErrorCode::UNSUPPORTED_VERSION | ErrorCode::PRINCIPAL_DESERIALIZATION_FAILURE
+                ) =>
         {
             FailureKind::Abortable
         }
@@ -421,7 +423,10 @@ mod tests {
         assert_eq!(failure.kind, FailureKind::Refused);
         let batch = failure.refused.unwrap();
         assert_eq!(batch.source, Some(TopicPartition::new("s", 0)));
-        assert_eq!((batch.first, batch.last, batch.code), (10, 19, 10));
+        assert_eq!(
+            (batch.first, batch.last, batch.code),
+            (10, 19, ErrorCode::MESSAGE_TOO_LARGE)
+        );
     }
 
     #[test]
@@ -511,7 +516,10 @@ mod tests {
         assert_eq!(failure.kind, FailureKind::Refused);
         let batch = failure.refused.unwrap();
         assert_eq!(batch.source, Some(at));
-        assert_eq!((batch.first, batch.last, batch.code), (7, 7, 10));
+        assert_eq!(
+            (batch.first, batch.last, batch.code),
+            (7, 7, ErrorCode::MESSAGE_TOO_LARGE)
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Acknowledged, InFlight, SourceRange, Ticket, WINDOW, after};
+use super::{Acknowledged, ErrorCode, InFlight, SourceRange, Ticket, WINDOW, after};
 
 type Machine = InFlight<&'static str, u32>;
 
@@ -60,7 +60,7 @@ fn the_sequence_after_the_highest_is_zero() {
 fn an_answer_says_where_the_records_are() {
     let now = Instant::now();
     let (mut machine, tickets) = in_flight(now);
-    let answered = machine.answered(tickets[0], [("a", 0, 500)], now);
+    let answered = machine.answered(tickets[0], [("a", ErrorCode(0), 500)], now);
     let expected = Acknowledged {
         target: "a",
         source: range(0),
@@ -70,7 +70,7 @@ fn an_answer_says_where_the_records_are() {
     assert_eq!(answered.acknowledged, [expected]);
     assert_eq!(machine.held(), 500);
     // a duplicate is in the log, at an unknown offset
-    let answered = machine.answered(tickets[1], [("a", 46, -1)], now);
+    let answered = machine.answered(tickets[1], [("a", ErrorCode(46), -1)], now);
     assert_eq!(answered.acknowledged[0].base_offset, None);
     assert!(answered.refused.is_none());
 }
@@ -79,15 +79,15 @@ fn an_answer_says_where_the_records_are() {
 fn a_failed_window_is_sent_again_in_order_once_all_is_answered() {
     let now = Instant::now();
     let (mut machine, tickets) = in_flight(now);
-    machine.answered(tickets[0], [("a", 0, 0)], now);
-    let failed = machine.answered(tickets[1], [("a", 6, -1)], now);
+    machine.answered(tickets[0], [("a", ErrorCode(0), 0)], now);
+    let failed = machine.answered(tickets[1], [("a", ErrorCode(6), -1)], now);
     assert!(failed.stale);
     for ticket in &tickets[2..4] {
-        let follow_up = machine.answered(*ticket, [("a", 45, -1)], now);
+        let follow_up = machine.answered(*ticket, [("a", ErrorCode(45), -1)], now);
         assert_eq!(follow_up.refused, None);
         assert_eq!(plan(&mut machine, 2, later(now)), None, "one still flies");
     }
-    machine.answered(tickets[4], [("a", 45, -1)], now);
+    machine.answered(tickets[4], [("a", ErrorCode(45), -1)], now);
     assert_eq!(plan(&mut machine, 2, now), None, "there is a pause");
     let mut again = Vec::new();
     while let Some((_, numbers)) = plan(&mut machine, 2, later(now)) {
@@ -104,7 +104,7 @@ fn a_new_leader_gets_nothing_before_the_old_one_has_answered() {
     push(&mut machine, "a", 1);
     let (ticket, _) = plan(&mut machine, 1, now).unwrap();
     assert_eq!(plan(&mut machine, 2, now), None);
-    machine.answered(ticket, [("a", 0, 0)], now);
+    machine.answered(ticket, [("a", ErrorCode(0), 0)], now);
     assert_eq!(plan(&mut machine, 2, now).unwrap().1, [1]);
 }
 
@@ -112,9 +112,9 @@ fn a_new_leader_gets_nothing_before_the_old_one_has_answered() {
 fn out_of_order_alone_is_final() {
     let now = Instant::now();
     let (mut machine, tickets) = in_flight(now);
-    let answered = machine.answered(tickets[0], [("a", 45, -1)], now);
+    let answered = machine.answered(tickets[0], [("a", ErrorCode(45), -1)], now);
     let refused = answered.refused.unwrap();
-    assert_eq!((refused.code, refused.source), (45, range(0)));
+    assert_eq!((refused.code, refused.source), (ErrorCode(45), range(0)));
 }
 
 #[test]
@@ -122,8 +122,10 @@ fn what_a_broker_will_never_take_is_named() {
     let now = Instant::now();
     for code in [10, 32, 47, 48, 87, 90, 120, 29, -1] {
         let (mut machine, tickets) = in_flight(now);
-        let refused = machine.answered(tickets[0], [("a", code, -1)], now).refused;
-        assert_eq!(refused.map(|refused| refused.code), Some(code));
+        let refused = machine
+            .answered(tickets[0], [("a", ErrorCode(code), -1)], now)
+            .refused;
+        assert_eq!(refused.map(|refused| refused.code), Some(ErrorCode(code)));
     }
 }
 
@@ -135,7 +137,11 @@ fn an_answer_that_says_nothing_of_a_partition_counts_as_lost() {
     push(&mut machine, "b", 1);
     let (ticket, numbers) = plan(&mut machine, 1, now).unwrap();
     assert_eq!(numbers, [0, 1], "several partitions in one request");
-    let answered = machine.answered(ticket, [("a", 0, 0), ("c", 0, 0)], now);
+    let answered = machine.answered(
+        ticket,
+        [("a", ErrorCode(0), 0), ("c", ErrorCode(0), 0)],
+        now,
+    );
     assert_eq!(answered.acknowledged.len(), 1);
     assert_eq!(plan(&mut machine, 1, later(now)).unwrap().1, [1]);
 }
@@ -161,7 +167,7 @@ fn requests_of_an_aborted_transaction_only_fill_the_window() {
     machine.restart();
     push(&mut machine, "a", 7);
     assert_eq!(plan(&mut machine, 1, now), None);
-    let answered = machine.answered(tickets[0], [("a", 0, 77)], now);
+    let answered = machine.answered(tickets[0], [("a", ErrorCode(0), 77)], now);
     assert!(answered.acknowledged.is_empty());
     assert_eq!(plan(&mut machine, 1, now).unwrap().1, [7]);
 }
@@ -171,14 +177,14 @@ fn a_leader_still_remembers_a_batch_that_it_may_have_taken() {
     let now = Instant::now();
     let (mut machine, tickets) = in_flight(now);
     // accepted, but not confirmed by followers; the batches after it are
-    machine.answered(tickets[0], [("a", 20, -1)], now);
+    machine.answered(tickets[0], [("a", ErrorCode(20), -1)], now);
     for (ticket, at) in tickets[1..].iter().zip(1..) {
-        machine.answered(*ticket, [("a", 0, at)], now);
+        machine.answered(*ticket, [("a", ErrorCode(0), at)], now);
     }
     let (again, numbers) = plan(&mut machine, 1, later(now)).unwrap();
     assert_eq!(numbers, [0]);
     // the sixth would displace the first from the leader's memory
     assert_eq!(plan(&mut machine, 1, later(now)), None);
-    machine.answered(again, [("a", 0, 0)], now);
+    machine.answered(again, [("a", ErrorCode(0), 0)], now);
     assert_eq!(plan(&mut machine, 1, later(now)).unwrap().1, [5]);
 }

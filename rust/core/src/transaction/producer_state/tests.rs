@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Ask, Event, Identity, ProducerState};
+use super::{Ask, ErrorCode, Event, Identity, ProducerState};
 
 const ME: Identity = Identity {
     producer_id: 7,
@@ -17,11 +17,11 @@ fn ready(now: Instant) -> ProducerState {
     assert_eq!(coordinator.wants(now), Some(Ask::Find));
     coordinator.asked();
     assert_eq!(coordinator.wants(now), None, "one question at a time");
-    assert_eq!(coordinator.found(0, 1, now), None);
+    assert_eq!(coordinator.found(ErrorCode(0), 1, now), None);
     assert_eq!(coordinator.wants(now), Some(Ask::Init { previous: None }));
     coordinator.asked();
     assert_eq!(
-        coordinator.initialized(0, ME, now),
+        coordinator.initialized(ErrorCode(0), ME, now),
         Some(Event::Initialized)
     );
     coordinator
@@ -53,7 +53,10 @@ fn a_commit_gives_the_next_identity() {
     let mut coordinator = committing(now);
     assert_eq!(coordinator.wants(now), Some(end(true)));
     coordinator.asked();
-    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Committed));
+    assert_eq!(
+        coordinator.ended(ErrorCode(0), NEXT, now),
+        Some(Event::Committed)
+    );
     assert_eq!(coordinator.begin(), Ok(NEXT));
 }
 
@@ -66,7 +69,10 @@ fn used_up_epochs_give_a_new_producer_id() {
         producer_id: 900,
         epoch: 0,
     };
-    assert_eq!(coordinator.ended(0, fresh, now), Some(Event::Committed));
+    assert_eq!(
+        coordinator.ended(ErrorCode(0), fresh, now),
+        Some(Event::Committed)
+    );
     assert_eq!(coordinator.begin(), Ok(fresh));
 }
 
@@ -77,7 +83,7 @@ fn an_identity_that_is_not_the_next_one_ends_the_producer() {
         let mut coordinator = committing(now);
         coordinator.asked();
         let wrong = Identity { epoch, ..ME };
-        let event = coordinator.ended(0, wrong, now);
+        let event = coordinator.ended(ErrorCode(0), wrong, now);
         assert!(matches!(event, Some(Event::Refused(_))), "{event:?}");
         assert!(coordinator.begin().is_err());
     }
@@ -99,18 +105,21 @@ fn a_lost_end_is_sent_again_unchanged_until_it_is_answered() {
             "it may have moved with the connection"
         );
         coordinator.asked();
-        coordinator.found(0, 2, now);
+        coordinator.found(ErrorCode(0), 2, now);
         now = later(now);
         assert_eq!(coordinator.wants(now), Some(end(true)));
     }
     for error in [51, 14, 7] {
         coordinator.asked();
-        assert_eq!(coordinator.ended(error, ME, now), None);
+        assert_eq!(coordinator.ended(ErrorCode(error), ME, now), None);
         now = later(now);
         assert_eq!(coordinator.wants(now), Some(end(true)), "after {error}");
     }
     coordinator.asked();
-    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Committed));
+    assert_eq!(
+        coordinator.ended(ErrorCode(0), NEXT, now),
+        Some(Event::Committed)
+    );
 }
 
 #[test]
@@ -119,7 +128,7 @@ fn a_coordinator_that_moved_is_looked_for() {
     for error in [15, 16] {
         let mut coordinator = committing(now);
         coordinator.asked();
-        assert_eq!(coordinator.ended(error, ME, now), None);
+        assert_eq!(coordinator.ended(ErrorCode(error), ME, now), None);
         assert_eq!(coordinator.broker(), None);
         assert_eq!(coordinator.wants(later(now)), Some(Ask::Find));
     }
@@ -133,10 +142,10 @@ fn a_busy_coordinator_is_asked_for_an_identity_again() {
         let mut coordinator = ProducerState::new();
         assert_eq!(coordinator.wants(now), Some(Ask::Find));
         coordinator.asked();
-        assert_eq!(coordinator.found(0, 1, now), None);
+        assert_eq!(coordinator.found(ErrorCode(0), 1, now), None);
         assert_eq!(coordinator.wants(now), Some(Ask::Init { previous: None }));
         coordinator.asked();
-        assert_eq!(coordinator.initialized(error, ME, now), None);
+        assert_eq!(coordinator.initialized(ErrorCode(error), ME, now), None);
         assert_eq!(coordinator.wants(now), None, "not at once");
         assert_eq!(
             coordinator.wants(later(now)),
@@ -156,7 +165,10 @@ fn an_empty_abort_sends_a_request_and_an_empty_commit_does_not() {
     coordinator.abort().unwrap();
     assert_eq!(coordinator.wants(now), Some(end(false)));
     coordinator.asked();
-    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Aborted));
+    assert_eq!(
+        coordinator.ended(ErrorCode(0), NEXT, now),
+        Some(Event::Aborted)
+    );
     assert_eq!(coordinator.begin(), Ok(NEXT));
 }
 
@@ -165,12 +177,18 @@ fn an_abortable_commit_leaves_only_the_abort() {
     let now = Instant::now();
     let mut coordinator = committing(now);
     coordinator.asked();
-    assert_eq!(coordinator.ended(120, ME, now), Some(Event::MustAbort(120)));
+    assert_eq!(
+        coordinator.ended(ErrorCode(120), ME, now),
+        Some(Event::MustAbort(ErrorCode(120)))
+    );
     assert!(coordinator.commit().is_err());
     assert_eq!(coordinator.writer(), None);
     coordinator.abort().unwrap();
     coordinator.asked();
-    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Aborted));
+    assert_eq!(
+        coordinator.ended(ErrorCode(0), NEXT, now),
+        Some(Event::Aborted)
+    );
 }
 
 #[test]
@@ -179,8 +197,8 @@ fn a_timed_out_transaction_is_not_committed() {
     let mut coordinator = committing(now);
     coordinator.asked();
     assert_eq!(
-        coordinator.ended(48, ME, now),
-        Some(Event::NotCommitted(48))
+        coordinator.ended(ErrorCode(48), ME, now),
+        Some(Event::NotCommitted(ErrorCode(48)))
     );
     assert!(coordinator.begin().is_err());
     assert_eq!(
@@ -190,8 +208,8 @@ fn a_timed_out_transaction_is_not_committed() {
     coordinator.asked();
     // a successor has the transactional id: the producer does not take it back
     assert_eq!(
-        coordinator.initialized(90, ME, now),
-        Some(Event::Fenced(90))
+        coordinator.initialized(ErrorCode(90), ME, now),
+        Some(Event::Fenced(ErrorCode(90)))
     );
 }
 
@@ -213,8 +231,8 @@ fn a_fenced_producer_asks_nothing_more() {
         let mut coordinator = committing(now);
         coordinator.asked();
         assert_eq!(
-            coordinator.ended(error, ME, now),
-            Some(Event::Fenced(error))
+            coordinator.ended(ErrorCode(error), ME, now),
+            Some(Event::Fenced(ErrorCode(error)))
         );
         assert_eq!(coordinator.wants(later(now)), None);
         assert!(coordinator.begin().is_err());
@@ -229,8 +247,8 @@ fn what_is_not_known_to_pass_ends_the_producer() {
         let mut coordinator = committing(now);
         coordinator.asked();
         assert_eq!(
-            coordinator.ended(error, ME, now),
-            Some(Event::Refused(error))
+            coordinator.ended(ErrorCode(error), ME, now),
+            Some(Event::Refused(ErrorCode(error)))
         );
         assert_eq!(coordinator.wants(later(now)), None);
     }

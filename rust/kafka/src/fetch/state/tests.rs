@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::ErrorCode;
 use proptest::prelude::*;
 
 use super::super::{Assignment, FetchedPartition, Limits, Outcome, StalledPartition, Stop};
@@ -35,7 +36,7 @@ const LIMITS: Limits = Limits {
 /// Topic `a`: broker 1 leads the even partitions of 0 to 3, broker 2 the odd ones, in epoch 7.
 fn cluster() -> ClusterMetadata {
     let partitions = (0..4).map(|index| PartitionMetadata {
-        error: 0,
+        error: ErrorCode::NONE,
         index,
         leader: 1 + index % 2,
         leader_epoch: 7,
@@ -49,7 +50,7 @@ fn cluster() -> ClusterMetadata {
             })
             .into(),
         topics: vec![TopicMetadata {
-            error: 0,
+            error: ErrorCode::NONE,
             name: "a".to_owned(),
             id: A,
             partitions: partitions.collect(),
@@ -152,7 +153,7 @@ fn said(index: i32, records: &'static [u8]) -> AnsweredPartition {
 
 fn error(index: i32, error: i16) -> AnsweredPartition {
     AnsweredPartition {
-        error,
+        error: ErrorCode(error),
         ..said(index, b"")
     }
 }
@@ -402,7 +403,7 @@ fn an_error_of_the_whole_answer_counts_for_each_partition() {
     let mut reader = reading(&[0]);
     reader.asked(1);
     let answer = FetchAnswer {
-        error: 70,
+        error: ErrorCode(70),
         ..FetchAnswer::default()
     };
     assert!(
@@ -466,7 +467,7 @@ proptest! {
                 2 | 3 => {
                     let Some(partitions) = asked.remove(&broker) else { continue };
                     let answers = partitions.iter().enumerate().map(|(nth, (index, _))| AnsweredPartition {
-                        error: codes[(pick + nth) % codes.len()],
+                        error: ErrorCode(codes[(pick + nth) % codes.len()]),
                         ..said(*index, if codes[(pick + nth) % codes.len()] == 0 { b"x" } else { b"" })
                     }).collect();
                     for fetched in reader.answer(broker, answers) {

@@ -26,6 +26,7 @@ use crate::topic::TopicId;
 use crate::topic::TopicPartition;
 use crate::transaction::ProducerSettings;
 use crate::two_brokers::{Later, Two, until};
+use eomirror_core::ErrorCode;
 use eomirror_core::transaction::marker_wait::Step;
 use eomirror_core::transaction::{Ask, Identity, SourceRange};
 
@@ -50,7 +51,7 @@ fn open_with(mut client: Client) -> TransactionalProducer {
         epoch: 0,
     };
     let coordinator = producer.coordinator.state();
-    coordinator.initialized(0, identity, Instant::now());
+    coordinator.initialized(ErrorCode::NONE, identity, Instant::now());
     coordinator.begin().unwrap();
     producer
 }
@@ -276,7 +277,10 @@ fn behind_another() -> (TransactionalProducer, Receiver<i16>) {
     let mut producer = open_at(&server);
     let until = Instant::now() + Duration::from_secs(20);
     producer.client().metadata(&["t"], until).unwrap();
-    producer.coordinator.state().found(0, 1, Instant::now());
+    producer
+        .coordinator
+        .state()
+        .found(ErrorCode::NONE, 1, Instant::now());
     // its connection has carried the end of the first one
     while !producer.network().is_ready(Peer::Broker(1), Instant::now()) {
         let now = Instant::now();

@@ -77,7 +77,7 @@ fn nothing_that_a_replica_complains_of_stops_a_partition() {
         assert!(reader.answer(2, vec![complaint.clone()]).is_empty());
         let request = reader.plan(1).unwrap();
         assert_eq!(&*request.rack, "", "the leader must not send us back");
-        if complaint.error == 1 {
+        if complaint.error.0 == 1 {
             let fetched = reader.answer(1, vec![complaint]);
             assert_eq!(
                 stop_of(&fetched),

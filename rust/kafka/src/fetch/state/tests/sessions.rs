@@ -1,5 +1,7 @@
 //! The reader's use of fetch sessions; the session itself is tested in the core.
 
+use eomirror_core::ErrorCode;
+
 use super::super::super::Assignment;
 use super::{A, Reader, at, error, reading, said};
 use crate::protocol::fetch::{AnsweredPartition, AnsweredTopic, FetchAnswer};
@@ -93,7 +95,7 @@ fn a_session_that_the_broker_lost_is_opened_again_at_once() {
     let mut reader = in_session();
     plan(&mut reader);
     let answer = FetchAnswer {
-        error: 70,
+        error: ErrorCode(70),
         ..FetchAnswer::default()
     };
     let fetched = reader

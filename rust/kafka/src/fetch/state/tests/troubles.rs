@@ -1,5 +1,7 @@
 //! Leader elections, deleted topics, failing brokers.
 
+use eomirror_core::ErrorCode;
+
 use super::super::super::{Assignment, Outcome, Stop};
 use super::{
     A, B, LIMITS, MILLI, Reader, at, cluster, error, reading, reading_with, said, stop_of,
@@ -7,7 +9,6 @@ use super::{
 use crate::network::UNRESPONSIVE_AFTER;
 use std::time::Duration;
 
-use crate::error::ErrorCode;
 use crate::fetch::Limits;
 use crate::protocol::fetch::{AnsweredPartition, EpochEnd, NewLeader};
 
@@ -212,7 +213,7 @@ fn a_topic_of_another_id_is_not_read_even_if_nobody_compared() {
 #[test]
 fn a_topic_that_is_unknown_is_waited_for_and_then_gone() {
     let mut unknown = cluster();
-    unknown.topics[0].error = 3;
+    unknown.topics[0].error = ErrorCode(3);
     unknown.topics[0].partitions.clear();
     let mut reader = reading(&[0]);
     assert!(reader.learn(unknown.clone()).is_empty());
@@ -271,7 +272,7 @@ fn a_failed_partition_gets_new_patience_when_it_is_missing() {
 #[test]
 fn a_topic_that_may_not_be_seen_stops() {
     let mut forbidden = cluster();
-    forbidden.topics[0].error = 29;
+    forbidden.topics[0].error = ErrorCode(29);
     forbidden.topics[0].partitions.clear();
     let mut reader = reading(&[0]);
     let expected = Stop::Refused {
