@@ -4,7 +4,6 @@ mod broker_session;
 mod fetcher;
 mod log_bounds;
 mod partition;
-mod request;
 mod response;
 mod state;
 

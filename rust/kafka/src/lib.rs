@@ -32,7 +32,6 @@ mod frame;
 mod handshake;
 mod hanging;
 mod in_flight;
-mod leader_requests;
 mod metadata;
 mod network;
 mod oauth;
