@@ -83,7 +83,6 @@
 mod chain;
 mod coverage;
 mod facts;
-mod json;
 mod log;
 mod report;
 

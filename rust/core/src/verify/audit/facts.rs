@@ -3,10 +3,10 @@
 //! The formats are those of `eomirror.records.position` and `eomirror.records.offset_map` in Python, and of
 //! [`crate::offset_map`]. A value of another version is rejected.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::json::{Value, object};
+use serde_json::{Map, Value};
+
 use super::report::{Producer, TransactionName};
 use crate::offset_map::{self, Range};
 
@@ -67,8 +67,8 @@ pub(super) struct Chunk {
 
 /// Decodes a record of the positions topic, or returns the fault.
 pub(super) fn stated(key: &[u8], value: &[u8]) -> Result<Stated, &'static str> {
-    let key = Fields(object(key).ok_or("its key is not a JSON object")?);
-    let body = Fields(object(value).ok_or("its value is not a JSON object")?);
+    let key = Fields::read(key).ok_or("its key is not a JSON object")?;
+    let body = Fields::read(value).ok_or("its value is not a JSON object")?;
     if body.number("v") != Some(VERSION) {
         return Err("its version is not supported by this release");
     }
@@ -84,7 +84,7 @@ pub(super) fn stated(key: &[u8], value: &[u8]) -> Result<Stated, &'static str> {
 ///
 /// `None` for a merged chunk: it repeats earlier transactions, and claims no records of its own.
 pub(super) fn chunk(key: &[u8], value: &[u8]) -> Result<Option<Chunk>, String> {
-    let key = Fields(object(key).ok_or("its key is not a JSON object")?);
+    let key = Fields::read(key).ok_or("its key is not a JSON object")?;
     let named = || {
         Some((
             Source {
@@ -110,7 +110,7 @@ pub(super) fn chunk(key: &[u8], value: &[u8]) -> Result<Option<Chunk>, String> {
     }))
 }
 
-fn position(key: &Fields<'_>, body: &Fields<'_>) -> Option<Position> {
+fn position(key: &Fields, body: &Fields) -> Option<Position> {
     Some(Position {
         source: Source {
             topic: key.text("topic")?.into(),
@@ -141,19 +141,17 @@ fn position(key: &Fields<'_>, body: &Fields<'_>) -> Option<Position> {
     })
 }
 
-struct Fields<'a>(Vec<(Cow<'a, str>, Value<'a>)>);
+/// The fields of a JSON object. The last one of a name counts.
+struct Fields(Map<String, Value>);
 
-impl Fields<'_> {
-    fn get(&self, name: &str) -> Option<&Value<'_>> {
-        let (_, value) = self.0.iter().rev().find(|(key, _)| key == name)?;
-        Some(value)
+impl Fields {
+    /// Returns the fields of the object in `bytes`; `None` if they are not one object.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok().map(Self)
     }
 
     fn number(&self, name: &str) -> Option<i64> {
-        match self.get(name)? {
-            Value::Number(number) => Some(*number),
-            _ => None,
-        }
+        self.0.get(name)?.as_i64()
     }
 
     fn partition(&self, name: &str) -> Option<i32> {
@@ -165,24 +163,22 @@ impl Fields<'_> {
     /// Returns a number or null; `None` for anything else.
     #[allow(clippy::option_option)] // absent and null are not the same here
     fn optional(&self, name: &str) -> Option<Option<i64>> {
-        match self.get(name)? {
-            Value::Number(number) => Some(Some(*number)),
+        match self.0.get(name)? {
             Value::Null => Some(None),
-            _ => None,
+            value => value.as_i64().map(Some),
         }
     }
 
     fn text(&self, name: &str) -> Option<&str> {
-        match self.get(name)? {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
+        self.0.get(name)?.as_str()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Stated, chunk, stated};
+    use proptest::prelude::*;
+
+    use super::{Fields, Stated, chunk, stated};
     use crate::offset_map::{OffsetMap, Range};
 
     const KEY: &[u8] = br#"{"topic":"t","partition":3}"#;
@@ -238,5 +234,75 @@ mod tests {
         let value = map.unwrap().encode("east.t", 3).unwrap();
         assert!(chunk(key, &value).unwrap().is_none());
         assert!(chunk(key, &value[1..]).is_err());
+    }
+
+    #[test]
+    fn input_that_is_not_one_object_is_refused() {
+        for bad in [
+            "",
+            "{",
+            "{}x",
+            "[1]",
+            "3",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":+1}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"a":"\q"}"#,
+            "{a:1}",
+        ] {
+            assert!(Fields::read(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_depth_of_values_is_limited() {
+        let deep = |depth| format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+        assert!(Fields::read(deep(32).as_bytes()).is_some());
+        assert!(Fields::read(deep(100_000).as_bytes()).is_none());
+        let objects = format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
+        assert!(Fields::read(objects.as_bytes()).is_none());
+    }
+
+    #[test]
+    fn numbers_beyond_64_bits_and_fractions_are_no_numbers() {
+        for (text, expected) in [
+            ("9223372036854775807", Some(i64::MAX)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("9223372036854775808", None),
+            ("18446744073709551616", None),
+            ("1.0", None),
+            ("1e3", None),
+        ] {
+            let fields = Fields::read(format!("{{\"a\":{text}}}").as_bytes()).unwrap();
+            assert_eq!(fields.number("a"), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_last_value_of_a_repeated_name_counts() {
+        let fields = Fields::read(br#"{"a":"x","a":1}"#).unwrap();
+        assert_eq!((fields.number("a"), fields.text("a")), (Some(1), None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Fields::read(&bytes);
+        }
+
+        #[test]
+        fn a_text_survives(text in "[a-zA-Z0-9\"\\\\\n\u{e4}\u{1f600}]{0,20}") {
+            let quoted: String = text.chars().map(|letter| match letter {
+                '"' => "\\\"".to_owned(),
+                '\\' => "\\\\".to_owned(),
+                '\n' => "\\u000a".to_owned(),
+                '\u{1f600}' => "\\ud83d\\ude00".to_owned(),
+                other => other.to_string(),
+            }).collect();
+            let fields = Fields::read(format!("{{\"k\":\"{quoted}\"}}").as_bytes()).unwrap();
+            prop_assert_eq!(fields.text("k"), Some(text.as_str()));
+        }
     }
 }
