@@ -2,54 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use eomirror_core::offset_map::OffsetMap;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::offset_map::{Triple, triples};
+use crate::offset_map::{Triple, decode_offset_map};
 
 /// Account of one source partition in one transaction.
-#[pyclass(frozen, module = "eomirror._core")]
+#[pyclass(frozen, get_all, module = "eomirror._core")]
 pub(crate) struct PartitionAccount {
-    #[pyo3(get)]
     source_topic: String,
-    #[pyo3(get)]
     source_partition: i32,
-    #[pyo3(get)]
     fetched: u64,
-    #[pyo3(get)]
     acked: u64,
-    #[pyo3(get)]
     bytes: u64,
-    #[pyo3(get)]
     dropped: BTreeMap<&'static str, u64>,
-    #[pyo3(get)]
     copied_headers: u64,
-    #[pyo3(get)]
     first_source_offset: i64,
-    #[pyo3(get)]
     last_source_offset: i64,
-    #[pyo3(get)]
     leader_epoch: i32,
-    #[pyo3(get)]
     timestamp: i64,
-    #[pyo3(get)]
     target_topic: String,
-    #[pyo3(get)]
     target_partition: i32,
-    #[pyo3(get)]
     first_target_offset: i64,
-    #[pyo3(get)]
     last_target_offset: i64,
-    #[pyo3(get)]
     offset_map: Py<PyBytes>,
-    #[pyo3(get)]
     digest: String,
-    #[pyo3(get)]
     tail: Option<(i64, String, String)>,
-    #[pyo3(get)]
     jumps: Vec<(i64, i64)>,
-    map: OffsetMap,
 }
 
 impl PartitionAccount {
@@ -71,7 +50,6 @@ impl PartitionAccount {
             first_target_offset: account.first_target_offset,
             last_target_offset: account.last_target_offset,
             offset_map: PyBytes::new(py, &account.offset_map).unbind(),
-            map: account.map,
             digest: account.digest,
             tail: account
                 .tail
@@ -85,8 +63,12 @@ impl PartitionAccount {
 impl PartitionAccount {
     /// Created on demand: of a transaction's two accounts, the speculative one is never asked for it.
     #[getter]
-    fn ranges(&self) -> Vec<Triple> {
-        triples(&self.map)
+    fn ranges(&self, py: Python<'_>) -> PyResult<Vec<Triple>> {
+        let (_, _, ranges) = match self.offset_map.as_bytes(py) {
+            [] => return Ok(Vec::new()),
+            chunk => decode_offset_map(py, chunk)?,
+        };
+        Ok(ranges)
     }
 
     fn __repr__(&self) -> String {

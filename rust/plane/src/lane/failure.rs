@@ -8,102 +8,71 @@ use eomirror_core::relay::RelayError;
 
 use eomirror_kafka::{Error, ErrorCode, Kind, LogBounds, Meaning, Stop, TopicPartition};
 
-/// The reaction that a [`Failure`] requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FailureKind {
-    /// Only another plane supports the configuration or this target.
-    Unhonoured,
-    /// The configuration is invalid, or a broker refuses a setting. An operator has to act.
-    Configuration,
-    /// A right or a credential is missing. An operator has to act.
-    Unauthorized,
-    /// A broker is incompatible with this release.
-    Protocol,
-    /// A broker did not answer. A retry may succeed.
-    Unreachable,
-    /// The transaction must be aborted and can be repeated.
-    Abortable,
-    /// The target refuses a batch for its content; [`Failure::refused`] names it.
-    Refused,
-    /// Another producer has taken the transactional id, or the transaction exceeded its timeout.
-    Superseded,
-    /// A commit was sent, and its outcome is unknown.
-    OutcomeUnknown,
-    /// The source's log diverges from the mirrored one.
-    Truncated,
-    /// The batch before the position is not the mirrored one (rule 5).
-    Rewritten,
-    /// Offsets are missing between two batches of the source's log (rule 6).
-    Hole,
-    /// The position is not within the source's log.
-    Gap,
-    /// A topic or a partition does not exist, or is not the intended one, on either side.
-    TopicGone,
-    /// Bytes are damaged, on the way or in the source. Another fetch may return whole ones.
-    Damaged,
-    /// The source's leader cannot read a partition, for an unknown reason. A retry may succeed.
-    Unreadable,
-    /// Records of a message format that only librdkafka reads.
-    OldFormat,
-    /// One topic cannot be mirrored as it is; others can.
-    Topic,
-    /// Rule 7: the accounts do not balance.
-    Unaccounted,
-    /// A call that is invalid here: a bug of the caller.
-    Bug,
+/// Defines the kinds, and the names by which adapters know them.
+macro_rules! kinds {
+    ($($(#[$doc:meta])+ $kind:ident = $name:literal,)+) => {
+        /// The reaction that a [`Failure`] requires.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum FailureKind {
+            $($(#[$doc])+ $kind,)+
+        }
+
+        impl FailureKind {
+            /// All kinds.
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+
+            /// Returns the name by which adapters know it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+        }
+    };
 }
 
-impl FailureKind {
-    /// All kinds.
-    pub const ALL: [Self; 20] = [
-        Self::Unhonoured,
-        Self::Configuration,
-        Self::Unauthorized,
-        Self::Protocol,
-        Self::Unreachable,
-        Self::Abortable,
-        Self::Refused,
-        Self::Superseded,
-        Self::OutcomeUnknown,
-        Self::Truncated,
-        Self::Rewritten,
-        Self::Hole,
-        Self::Gap,
-        Self::TopicGone,
-        Self::Damaged,
-        Self::Unreadable,
-        Self::OldFormat,
-        Self::Topic,
-        Self::Unaccounted,
-        Self::Bug,
-    ];
-
-    /// Returns the name by which adapters know it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unhonoured => "unhonoured",
-            Self::Configuration => "configuration",
-            Self::Unauthorized => "unauthorized",
-            Self::Protocol => "protocol",
-            Self::Unreachable => "unreachable",
-            Self::Abortable => "abortable",
-            Self::Refused => "refused",
-            Self::Superseded => "superseded",
-            Self::OutcomeUnknown => "outcome-unknown",
-            Self::Truncated => "truncated",
-            Self::Rewritten => "rewritten",
-            Self::Hole => "hole",
-            Self::Gap => "gap",
-            Self::TopicGone => "topic-gone",
-            Self::Damaged => "damaged",
-            Self::Unreadable => "unreadable",
-            Self::OldFormat => "old-format",
-            Self::Topic => "topic",
-            Self::Unaccounted => "unaccounted",
-            Self::Bug => "misuse",
-        }
-    }
+kinds! {
+    /// Only another plane supports the configuration or this target.
+    Unhonoured = "unhonoured",
+    /// The configuration is invalid, or a broker refuses a setting. An operator has to act.
+    Configuration = "configuration",
+    /// A right or a credential is missing. An operator has to act.
+    Unauthorized = "unauthorized",
+    /// A broker is incompatible with this release.
+    Protocol = "protocol",
+    /// A broker did not answer. A retry may succeed.
+    Unreachable = "unreachable",
+    /// The transaction must be aborted and can be repeated.
+    Abortable = "abortable",
+    /// The target refuses a batch for its content; [`Failure::refused`] names it.
+    Refused = "refused",
+    /// Another producer has taken the transactional id, or the transaction exceeded its timeout.
+    Superseded = "superseded",
+    /// A commit was sent, and its outcome is unknown.
+    OutcomeUnknown = "outcome-unknown",
+    /// The source's log diverges from the mirrored one.
+    Truncated = "truncated",
+    /// The batch before the position is not the mirrored one (rule 5).
+    Rewritten = "rewritten",
+    /// Offsets are missing between two batches of the source's log (rule 6).
+    Hole = "hole",
+    /// The position is not within the source's log.
+    Gap = "gap",
+    /// A topic or a partition does not exist, or is not the intended one, on either side.
+    TopicGone = "topic-gone",
+    /// Bytes are damaged, on the way or in the source. Another fetch may return whole ones.
+    Damaged = "damaged",
+    /// The source's leader cannot read a partition, for an unknown reason. A retry may succeed.
+    Unreadable = "unreadable",
+    /// Records of a message format that only librdkafka reads.
+    OldFormat = "old-format",
+    /// One topic cannot be mirrored as it is; others can.
+    Topic = "topic",
+    /// Rule 7: the accounts do not balance.
+    Unaccounted = "unaccounted",
+    /// A call that is invalid here: a bug of the caller.
+    Bug = "misuse",
 }
 
 /// Records that the target refuses.
