@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, final
 
 __all__ = [
     "Acks",
-    "LeftOpen",
+    "HangingTransactionClient",
     "LogAudit",
     "NativeLane",
     "PartitionAccount",
@@ -351,7 +351,7 @@ class Witness:
         """Acknowledgements since the last call."""
 
 @final
-class LeftOpen:
+class HangingTransactionClient:
     """
     Asks leaders for open transactions (KIP-664), and coordinators to end them (KIP-98).
 
@@ -365,7 +365,9 @@ class LeftOpen:
         MirrorError: The native client cannot honour a property; the fix says more.
     """
 
-    def __new__(cls, properties: dict[str, str], tokens: _Tokens | None = None) -> LeftOpen: ...
+    def __new__(
+        cls, properties: dict[str, str], tokens: _Tokens | None = None
+    ) -> HangingTransactionClient: ...
     def open(
         self, partitions: Sequence[tuple[str, int]], seconds: float
     ) -> list[tuple[str, int, int, int, int]]:
@@ -377,16 +379,16 @@ class LeftOpen:
             MirrorError: A broker refuses us, or does not know the request.
         """
 
-    def fates(
+    def record_states(
         self, records: Sequence[tuple[str, int, int]], seconds: float
-    ) -> list[tuple[str, int, Literal["shown", "doubtful", "open", "gone", "unreadable"], int]]:
+    ) -> list[tuple[str, int, Literal["committed", "unknown", "pending", "deleted", "unreadable"], int]]:
         """
         Returns the states of acknowledged records: topic, partition and offset, one in each partition.
 
         Returns:
-            Topic, partition, what became of it, and the partition's last stable offset.
+            Topic, partition, state, and the partition's last stable offset.
 
-        ``doubtful``: some transaction around it was aborted, perhaps its own.
+        ``unknown``: some transaction around it was aborted, perhaps its own.
 
         Raises:
             UnreachableError: A leader does not answer in time.
@@ -397,8 +399,8 @@ class LeftOpen:
         """
         Returns True if this producer (id, epoch) wrote the record at (topic, partition, offset).
 
-        ``shown`` of `fates` does not tell: it is said of a transaction marker too, and of what others wrote.  False
-        where the log does not hold the offset any more.
+        ``committed`` of `record_states` does not tell: it is said of a transaction marker too, and of what others
+        wrote.  False where the log does not hold the offset any more.
 
         Raises:
             UnreachableError: The leader does not answer in time.
@@ -417,7 +419,7 @@ class LeftOpen:
             MirrorError: A broker refuses us.
         """
 
-    def shown_behind(
+    def has_committed_behind(
         self, record: tuple[str, int, int], producer_ids: set[int], most: int, seconds: float
     ) -> bool:
         """
@@ -671,7 +673,7 @@ class NativeLane:
     ) -> None:
         """Send records of ours: topic, partition, key, value; ``timestamp`` in ms."""
 
-    def foresee(self) -> list[PartitionAccount] | None:
+    def speculative_accounts(self) -> list[PartitionAccount] | None:
         """Predicts the result of `settle` for copies that the lane alone writes; None if it cannot be predicted."""
 
     def settle(self, seconds: float) -> list[PartitionAccount]:
@@ -691,7 +693,7 @@ class NativeLane:
     def throttled(self) -> tuple[tuple[int, float], tuple[int, float]]:
         """Source, target: in how many answers brokers asked us to wait (KIP-219), and for how many seconds we did."""
 
-    def delays(self) -> list[tuple[str, int, float, str]]:
+    def stalled(self) -> list[tuple[str, int, float, str]]:
         """Partitions that cannot be read at the moment: topic, partition, for how many seconds, why."""
 
     def close(self) -> None:
@@ -722,7 +724,7 @@ class PlaneReader:
         Raises:
             UnreachableError: No broker answers.
             AuthorizationError: The brokers refuse the credentials or the certificate.
-            ClusterError: A property is wrong, or cannot be honoured (see `refusals`).
+            ClusterError: A property is wrong, or cannot be honoured (see `unsupported_properties`).
         """
 
     def holes(
@@ -747,7 +749,9 @@ class PlaneReader:
         """
 
     @staticmethod
-    def refusals(properties: dict[str, str], tokens: _Tokens | None = None) -> list[tuple[str, str]]:
+    def unsupported_properties(
+        properties: dict[str, str], tokens: _Tokens | None = None
+    ) -> list[tuple[str, str]]:
         """
         Properties that the native plane cannot honour, and why; none means that it can serve.
 
@@ -772,7 +776,7 @@ class PartitionComparison:
         guard: tuple[str, str, list[str] | None] | None = None,
         marked: bool = True,
         by_key: tuple[int, int, int] | None = None,
-        letters: list[tuple[int, int]] = ...,
+        dead_letters: list[tuple[int, int]] = ...,
         others: list[bytes] = ...,
         window: int = 4096,
         history: int = 65536,
@@ -791,8 +795,8 @@ class PartitionComparison:
                 others on the target.
             by_key: Compare the last record of every key instead of each record: most keys in memory, which share
                 of them, of how many.
-            letters: Dead letters: source offset, and digest of the record there, timestamp included; a record whose
-                digest it is counts as left out.
+            dead_letters: Source offset, and digest of the record there, timestamp included; a record whose digest it is
+                counts as left out.
             others: Chunks of the offset maps of other links that write into the same copy: records that they name are
                 left out.
             window: Records of either side that are looked at beyond the first difference.
@@ -828,7 +832,7 @@ class PartitionComparison:
         self,
         source_end: int,
         target_end: int,
-        letters: list[tuple[int, int]] = ...,
+        dead_letters: list[tuple[int, int]] = ...,
         starts: tuple[int, int] = ...,
         others: list[bytes] = ...,
     ) -> None:
@@ -838,7 +842,7 @@ class PartitionComparison:
         Args:
             source_end: End of what is compared of the source.
             target_end: End offset on the target.
-            letters: As for the constructor.
+            dead_letters: As for the constructor.
             starts: Source and target offset before which nothing can be compared any more.
             others: As for the constructor; replaces the chunks that were given before.
         """

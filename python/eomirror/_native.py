@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 try:
     from eomirror._core import (
         Acks,
-        LeftOpen,
+        HangingTransactionClient,
         LogAudit,
         NativeLane,
         PartitionAccount,
@@ -38,7 +38,7 @@ except ImportError as error:
 
 __all__ = [
     "Acks",
-    "LeftOpen",
+    "HangingTransactionClient",
     "LogAudit",
     "NativeLane",
     "PartitionAccount",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror._native import LeftOpen
+from eomirror._native import HangingTransactionClient
 from eomirror.demo.clients import Offsets, ReadRecord, create_topic, read_partition
 from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.traffic import TrafficPlan
@@ -61,7 +61,7 @@ class Half:
 
     def hanging(self) -> list[tuple[str, int, int, int, int]]:
         """Transactions that are open here: topic, partition, producer id, epoch, first record."""
-        client = LeftOpen({name: str(value) for name, value in self.side.direct.items()})
+        client = HangingTransactionClient({name: str(value) for name, value in self.side.direct.items()})
         return list(client.open([(self.topic, number) for number in range(PARTITIONS)], START_SECONDS))
 
     def read(self) -> dict[int, list[ReadRecord]]:

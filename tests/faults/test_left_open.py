@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eomirror._native import LeftOpen
+from eomirror._native import HangingTransactionClient
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import Ending
 from eomirror.records.control import Gap
@@ -109,7 +109,7 @@ def test_a_transaction_that_is_half_over_is_ended_alike_everywhere(
 
 def test_a_position_names_who_wrote_its_record(flow: Flow) -> None:
     """What is left open is ended by it: producer id and epoch are those of the batch, on either plane and protocol."""
-    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    client = HangingTransactionClient({name: str(value) for name, value in flow.west.items()})
     for _ in range(3):
         assert flow.run().ending is Ending.STOPPED
         said = flow.position()
@@ -186,7 +186,7 @@ def test_a_checkpoint_is_shown_with_the_records_that_it_speaks_of_or_never(
 
     assert flow.run().ending is Ending.STOPPED
 
-    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    client = HangingTransactionClient({name: str(value) for name, value in flow.west.items()})
     wait_for(lambda: not client.open([where], TIMEOUT))
     shown = [key for key, *_ in read_committed(flow.west, where[0])[0]]
     assert (said.key() in shown) is committed
@@ -201,7 +201,7 @@ def test_what_a_broker_that_died_left_open_is_ended_by_the_lane_that_goes_on(
     """EO-8: in a copy without new records, too; nobody else would ever look there."""
     flow = Flow(east, careless, topic_name, partitions=2)
     mailbox = UntilTold()
-    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    client = HangingTransactionClient({name: str(value) for name, value in flow.west.items()})
     quiet = (flow.copy, 1)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(flow.run, mailbox=mailbox)
@@ -290,7 +290,7 @@ def test_who_dies_before_anything_is_answered_has_ended_all_the_same(
     proxy.arm("unanswered", DropAnswers(match=Match(api_key=Api.ADD_PARTITIONS_TO_TXN)))
     proxy.arm("nor this", DropAnswers(match=Match(api_key=Api.END_TXN)))
     try:
-        client = LeftOpen({name: str(value) for name, value in entered.items()})
+        client = HangingTransactionClient({name: str(value) for name, value in entered.items()})
         with pytest.raises(UnreachableError):
             client.end(topic_name, numbers, commit=True, transaction_timeout=TIMEOUT, seconds=3.0)
     finally:
@@ -305,7 +305,7 @@ def test_what_became_of_records_is_told_without_reading_them(careless: LocalClus
     """Of every partition, and not only of the first one in the broker's answer, which alone has room for a batch."""
     properties = {name: str(value) for name, value in careless.client_properties.items()}
     create_topic(properties, topic_name, 4)
-    client = LeftOpen(properties)
+    client = HangingTransactionClient(properties)
     with_value = [(b"k", b"v" * 1000)] * 20
     writers = []
     for commit in (True, False, True):
@@ -319,13 +319,13 @@ def test_what_became_of_records_is_told_without_reading_them(careless: LocalClus
     Forgetful(properties["bootstrap.servers"], topic_name).write(topic_name, 3, with_value)
 
     # three transactions of 20 records and a marker each, the second of them aborted
-    expected = {5: "shown", 25: "doubtful", 45: "shown", 63: "open", 99: "gone"}
+    expected = {5: "committed", 25: "unknown", 45: "committed", 63: "pending", 99: "deleted"}
     for offset, fate in expected.items():
-        last = {3: fate} if fate in {"open", "gone"} else dict.fromkeys(range(4), fate)
+        last = {3: fate} if fate in {"pending", "deleted"} else dict.fromkeys(range(4), fate)
         asked = [(topic_name, number, offset) for number in last]
-        assert {number: told for _, number, told, _ in client.fates(asked, TIMEOUT)} == last
+        assert {number: told for _, number, told, _ in client.record_states(asked, TIMEOUT)} == last
     # of a marker too, which nobody has written as a record
-    assert client.fates([(topic_name, 0, 41)], TIMEOUT)[0][2] == "shown"
+    assert client.record_states([(topic_name, 0, 41)], TIMEOUT)[0][2] == "committed"
     wrote = {
         offset: [client.is_written_by((topic_name, 0, offset), writer, TIMEOUT) for writer in writers]
         for offset in (0, 19, 20, 41, 42, 99)
@@ -339,13 +339,13 @@ def test_what_became_of_records_is_told_without_reading_them(careless: LocalClus
     assert told == {0: writers[0], 19: writers[0], 20: (-1, -1), 41: (-1, -1), 42: writers[2], 99: None}
     ours = {lane.producer_id}
     behind = {
-        offset: client.shown_behind((topic_name, 0, offset), ours, 1_000_000, TIMEOUT)
+        offset: client.has_committed_behind((topic_name, 0, offset), ours, 1_000_000, TIMEOUT)
         for offset in (-1, 19, 61)
     }
     assert behind == {-1: True, 19: True, 61: False}
-    assert not client.shown_behind((topic_name, 0, -1), {lane.producer_id + 1}, 1_000_000, TIMEOUT)
+    assert not client.has_committed_behind((topic_name, 0, -1), {lane.producer_id + 1}, 1_000_000, TIMEOUT)
     # aborted records of ours alone stand behind it
-    assert not client.shown_behind((topic_name, 3, 61), ours, 1_000_000, TIMEOUT)
+    assert not client.has_committed_behind((topic_name, 3, 61), ours, 1_000_000, TIMEOUT)
 
 
 def test_an_aborted_record_that_the_index_knows_is_told_from_a_committed_one(
@@ -354,7 +354,7 @@ def test_an_aborted_record_that_the_index_knows_is_told_from_a_committed_one(
     """Data of one record, where the offset index has an entry: a broker tells no transaction that begins there."""
     properties = {name: str(value) for name, value in careless.client_properties.items()}
     create_topic(properties, topic_name, 3)
-    client = LeftOpen(properties, TIMEOUT)
+    client = HangingTransactionClient(properties, TIMEOUT)
     numbers = [(topic_name, number) for number in range(3)]
     # with the marker before it, each is the first beyond the 4,096 bytes that lie between two entries
     records = [(b"k", b"v" * 3980)]
@@ -368,8 +368,8 @@ def test_an_aborted_record_that_the_index_knows_is_told_from_a_committed_one(
 
     for turn, commit in enumerate(outcomes):
         # a record and a marker each
-        told = client.fates([(*where, 2 * turn) for where in numbers], TIMEOUT)
-        assert {fate for _, _, fate, _ in told} == {"shown" if commit else "doubtful"}, turn
+        told = client.record_states([(*where, 2 * turn) for where in numbers], TIMEOUT)
+        assert {fate for _, _, fate, _ in told} == {"committed" if commit else "unknown"}, turn
 
 
 @pytest.mark.parametrize("with_control", [True, False], ids=["layout-and-positions", "positions-only"])
@@ -399,7 +399,7 @@ def test_first_positions_whose_layout_was_never_shown_keep_nobody_from_starting(
         before, topic=f"{flow.name}.stray", generation=before.generation + 1, epoch=0, attempt=0, txn=0
     )
     owner.write(flow.names.positions_topic, 3, [(stray.key(), stray.value())])
-    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    client = HangingTransactionClient({name: str(value) for name, value in flow.west.items()})
     client.end(
         whose, [(flow.names.positions_topic, 3)], commit=True, transaction_timeout=TIMEOUT, seconds=TIMEOUT
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror._native import LeftOpen
+from eomirror._native import HangingTransactionClient
 from support.frames import Api
 from support.records import create_topic, produce
 from support.rules import Hold, Match
@@ -29,11 +29,11 @@ def test_what_others_wrote_behind_a_position_keeps_no_lane_from_starting(rig: Ri
     records = [(None, b"v" * 100_000, 1_700_000_000_000, ())] * 60
     produce(side.direct, topic_name, 1, records, transactional_id=topic_name, abort_every=0)
     properties = {name: str(value) for name, value in side.proxied.items()}
-    client = LeftOpen(properties)
+    client = HangingTransactionClient(properties)
     side.proxy.arm("slow", Hold(match=Match(api_key=Api.FETCH), nth=2, cut=False))
     started = time.monotonic()
     try:
-        assert not client.shown_behind((topic_name, 0, 0), NOBODY, MOST, 2.0)
+        assert not client.has_committed_behind((topic_name, 0, 0), NOBODY, MOST, 2.0)
     finally:
         side.proxy.disarm("slow")
 

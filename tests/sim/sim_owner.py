@@ -237,7 +237,7 @@ class SimOwner:
             self.producer = None
             return
         for _ in range(_HELD_WAITS):
-            if not (found := self._own_left_open(producer)):
+            if not (found := self._own_hanging(producer)):
                 return
             world.wait(self)
         self._end_own(found)
@@ -249,13 +249,13 @@ class SimOwner:
         for _ in range(_INITIALIZE_TRIES):
             producer = self.producer = SimProducer(self._world, self, "control")
             producer.init()
-            found = self._own_left_open(producer)
+            found = self._own_hanging(producer)
             if not found:
                 return
             self._end_own(found)
         raise TransactionFailedError("what the control producer left open stays open, although it was ended")
 
-    def _own_left_open(self, producer: SimProducer) -> Sequence[OpenRange]:
+    def _own_hanging(self, producer: SimProducer) -> Sequence[OpenRange]:
         names = LinkNames("l")
         positions = [(names.positions_topic, number) for number in range(self._world.positions)]
         found = self._hanging_client.open([(names.control_topic, 0), *positions])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror._native import LeftOpen
+from eomirror._native import HangingTransactionClient
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.demo.clients import Offsets
@@ -165,7 +165,7 @@ class Flow:
     def end(self, topic: str, *, commit: bool, lane: int = 0) -> None:
         """What the coordinator did there, although it did not elsewhere."""
         properties = {name: str(value) for name, value in self.west.items()}
-        client = LeftOpen(properties)
+        client = HangingTransactionClient(properties)
         whose = self.names.transactional_id(lane)
         client.end(whose, [(topic, lane)], commit=commit, transaction_timeout=TIMEOUT, seconds=TIMEOUT)
         wait_for(lambda: not client.open([(topic, lane)], TIMEOUT))

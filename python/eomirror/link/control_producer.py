@@ -91,7 +91,7 @@ class ControlProducer:
         for _ in range(_TRIES):
             try:
                 self._take()
-                found = self._left_open(self._places())
+                found = self._hanging(self._places())
             except (LaneError, MirrorError):
                 # An existing producer counts as initialized and checked for hanging transactions.
                 self.drop()
@@ -140,7 +140,7 @@ class ControlProducer:
         self.commit(records)
         deadline = Deadline(_SHOWN_SECONDS, self._clock)
         places = self._places()
-        while found := self._left_open(places):
+        while found := self._hanging(places):
             if deadline.passed:
                 self._end(found)
                 raise TransactionFailedError(
@@ -194,7 +194,7 @@ class ControlProducer:
         positions = [(self._names.positions_topic, number) for number in range(self._partitions())]
         return [(self._names.control_topic, 0), *positions]
 
-    def _left_open(self, places: Sequence[tuple[str, int]]) -> Sequence[OpenRange]:
+    def _hanging(self, places: Sequence[tuple[str, int]]) -> Sequence[OpenRange]:
         """Returns the open transactions of this producer; after a suspect commit the next producer looks instead."""
         if self._hanging_client is None or self._producer is None:
             return ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror._native import LeftOpen, PlaneReader
+from eomirror._native import HangingTransactionClient, PlaneReader
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, MirrorError
 from eomirror.link.hanging_transactions import DEFAULT_LONGEST_MS, Hanging, candidates, hanging
@@ -107,15 +107,15 @@ class HangingTransactions:
             servers=self._target.bootstrap_servers,
         )
 
-    def _client(self) -> LeftOpen:
+    def _client(self) -> HangingTransactionClient:
         role = self._names.client_id("status")
         properties, tokens = with_tokens(as_text(consumer_properties(self._target, client_id=role)))
-        if PlaneReader.refusals(properties, tokens):
+        if PlaneReader.unsupported_properties(properties, tokens):
             raise ClusterError("the extension's client cannot honour a property")
-        return LeftOpen(properties, tokens)
+        return HangingTransactionClient(properties, tokens)
 
 
-def _open(client: LeftOpen, ends: Mapping[_Where, int]) -> list[OpenRange]:
+def _open(client: HangingTransactionClient, ends: Mapping[_Where, int]) -> list[OpenRange]:
     return [
         OpenRange(
             topic=topic, partition=number, producer_id=producer_id, epoch=epoch, start=start,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eomirror.records.names import LinkNames
     from eomirror.recovery.hanging import HangingClient
 
-__all__ = ["end_left_open", "target_hanging_client"]
+__all__ = ["end_hanging", "target_hanging_client"]
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ def target_hanging_client(link: Link, target: ClusterSession) -> TargetHangingCl
     )
 
 
-def end_left_open(
+def end_hanging(
     link: Link, names: LinkNames, state: LinkState, hanging_client: HangingClient, highest: int
 ) -> None:
     """

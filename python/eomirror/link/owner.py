@@ -41,7 +41,7 @@ from eomirror.link.control_producer import ControlProducer
 from eomirror.link.fencing import fence
 from eomirror.link.filled_targets_check import FilledCopies
 from eomirror.link.first_positions import FirstPositions, Predecessor
-from eomirror.link.hanging_state_topics import end_left_open
+from eomirror.link.hanging_state_topics import end_hanging
 from eomirror.link.ownership import (
     CLAIM_INTERVAL_SECONDS,
     AfterFencing,
@@ -329,7 +329,7 @@ class LinkOwner:
 
     def _resolve_hanging(self, highest: int) -> None:
         if self._hanging_client is not None:
-            end_left_open(self._link, self._names, self._state, self._hanging_client, highest)
+            end_hanging(self._link, self._names, self._state, self._hanging_client, highest)
 
     # -- keeping it ------------------------------------------------------------------------------
 

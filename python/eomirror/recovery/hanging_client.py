@@ -8,11 +8,11 @@ does not know the request, the search is skipped, and the log says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
-from eomirror._native import LeftOpen, PlaneReader
+from eomirror._native import HangingTransactionClient, PlaneReader
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
@@ -45,12 +45,6 @@ _MARKER = 1
 _MOST_BYTES = 256 * 1024 * 1024
 _LOOK_SECONDS = 0.02
 _TWICE_SECONDS = 2.0
-_STATES: Final = {
-    "shown": RecordState.COMMITTED,
-    "open": RecordState.PENDING,
-    "gone": RecordState.DELETED,
-    "unreadable": RecordState.UNREADABLE,
-}
 
 _Where = tuple[str, int]
 _Answer = TypeVar("_Answer")
@@ -94,7 +88,7 @@ class TargetHangingClient:
         self._client_id = client_id
         self._clock = clock
         self._states = RecordStateReader(target, admin, client_id=client_id, clock=clock)
-        self._made: LeftOpen | None = None
+        self._made: HangingTransactionClient | None = None
         # last stable offsets, as `record_states` has seen them
         self._stable: Mapping[_Where, int] = {}
 
@@ -138,7 +132,7 @@ class TargetHangingClient:
         """
         asked = [(*where, offset) for where, offset in records.items()]
         try:
-            answers = self._ask_client(lambda client: client.fates(asked, _SECONDS))
+            answers = self._ask_client(lambda client: client.record_states(asked, _SECONDS))
         except UnreachableError:
             never = self._never_led(records)
             if not never:
@@ -147,9 +141,9 @@ class TargetHangingClient:
             return {**never, **(self.record_states(left) if left else {})}
         if answers is None:
             return self._states.read(records)
-        told = {(topic, number): fate for topic, number, fate, _ in answers}
+        told = {(topic, number): state for topic, number, state, _ in answers}
         self._stable = {(topic, number): stable for topic, number, _, stable in answers}
-        unreadable = sorted({topic for (topic, _), fate in told.items() if fate == "unreadable"})
+        unreadable = sorted({topic for (topic, _), state in told.items() if state == "unreadable"})
         if unreadable:
             log.warning(
                 "records_not_readable",
@@ -157,9 +151,9 @@ class TargetHangingClient:
                 reason="a transaction that the target dropped would go unnoticed",
                 fix="grant Read on these topics of the target",
             )
-        found = {where: _STATES[fate] for where, fate in told.items() if fate != "doubtful"}
-        doubtful = {where: offset for where, offset in records.items() if told.get(where) == "doubtful"}
-        return {**found, **(self._states.read(doubtful) if doubtful else {})}
+        found = {where: RecordState(state) for where, state in told.items() if state != "unknown"}
+        unknown = {where: offset for where, offset in records.items() if told.get(where) == "unknown"}
+        return {**found, **(self._states.read(unknown) if unknown else {})}
 
     def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
         """
@@ -195,7 +189,7 @@ class TargetHangingClient:
             # applications write to the copy too: a lost record and its marker may be replaced by as many records
             asked += [where for where, offset in offsets.items() if self._stable.get(where) == offset + 2]
 
-        def ask(client: LeftOpen) -> set[_Where]:
+        def ask(client: HangingTransactionClient) -> set[_Where]:
             found = set()
             look = Deadline(_SECONDS, self._clock)
             for number, where in enumerate(asked):
@@ -229,7 +223,7 @@ class TargetHangingClient:
         # if the first records after it are deleted, the rest is examined
         starts = self._starts(longer)
 
-        def ask(client: LeftOpen) -> set[_Where]:
+        def ask(client: HangingTransactionClient) -> set[_Where]:
             found = set()
             # one deadline for all: a lane with many shared copies has to start too
             look = Deadline(_SECONDS, self._clock)
@@ -238,7 +232,7 @@ class TargetHangingClient:
                     log.warning("records_behind_not_looked_at", partitions=len(longer) - number)
                     break
                 before = max(records[where], starts.get(where, 0) - 1)
-                if client.shown_behind((*where, before), whose, _MOST_BYTES, _SECONDS):
+                if client.has_committed_behind((*where, before), whose, _MOST_BYTES, _SECONDS):
                     found.add(where)
             return found
 
@@ -299,7 +293,7 @@ class TargetHangingClient:
             MirrorError: The target refuses us.
         """
 
-        def ask(client: LeftOpen) -> dict[int, int]:
+        def ask(client: HangingTransactionClient) -> dict[int, int]:
             ids = (
                 (client.producer_id(self._names.transactional_id(lane), _SECONDS), lane)
                 for lane in range(highest + 1)
@@ -372,8 +366,8 @@ class TargetHangingClient:
             found = self._ask_client(lambda client: client.open(partitions, _SECONDS))
         except AuthorizationError as error:
             asked = [(*where, 0) for where in partitions]
-            fates = self._ask_client(lambda client: client.fates(asked, _SECONDS)) or ()
-            hidden = {topic for topic, _, fate, _ in fates if fate == "unreadable"}
+            states = self._ask_client(lambda client: client.record_states(asked, _SECONDS)) or ()
+            hidden = {topic for topic, _, state, _ in states if state == "unreadable"}
             log.warning(
                 "open_transactions_not_told",
                 topics=sorted(hidden),
@@ -409,7 +403,7 @@ class TargetHangingClient:
             if where[1] >= numbers.get(where[0], 0)
         }
 
-    def _ask_client(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
+    def _ask_client(self, ask: Callable[[HangingTransactionClient], _Answer]) -> _Answer | None:
         """Calls the extension's client; None if it cannot serve this cluster."""
         try:
             return ask(self._client())
@@ -424,16 +418,16 @@ class TargetHangingClient:
         """Closes the connection; the next search opens a new one."""
         self._made = None
 
-    def _client(self) -> LeftOpen:
+    def _client(self) -> HangingTransactionClient:
         if self._made is None:
             self._made = self._new_client()
         return self._made
 
-    def _new_client(self) -> LeftOpen:
+    def _new_client(self) -> HangingTransactionClient:
         properties, tokens = with_tokens(
             as_text(consumer_properties(self._target, client_id=self._client_id))
         )
-        if refused := PlaneReader.refusals(properties, tokens):
+        if refused := PlaneReader.unsupported_properties(properties, tokens):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
             raise ClusterError(f"the extension's client cannot honour {reasons}")
-        return LeftOpen(properties, tokens)
+        return HangingTransactionClient(properties, tokens)

@@ -40,7 +40,7 @@ class TargetTopics:
         self._admin = admin
         self._log = log.bind(link=link)
         self._clock = clock
-        self._told: set[Surplus] = set()
+        self._logged: set[Surplus] = set()
 
     def validate(self, changes: Iterable[Change]) -> None:
         """
@@ -142,8 +142,8 @@ class TargetTopics:
         return ready
 
     def _tell_surplus(self, change: Surplus) -> None:
-        if change not in self._told:
-            self._told.add(change)
+        if change not in self._logged:
+            self._logged.add(change)
             self._log.warning(
                 "target_has_more_partitions",
                 topic=change.name,

@@ -47,7 +47,7 @@ def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
     return "; ".join(
         f"{cluster.alias}: {name}: {why}"
         for cluster in (source, target)
-        for name, why in PlaneReader.refusals(*with_tokens(_properties(cluster, role)))
+        for name, why in PlaneReader.unsupported_properties(*with_tokens(_properties(cluster, role)))
     )
 
 
@@ -253,7 +253,7 @@ class Comparer:
             marked=self._link.provenance_header,
             by_key=by_key,
             history=history,
-            letters=_letters(one),
+            dead_letters=_letters(one),
             others=_others(one),
         )
 

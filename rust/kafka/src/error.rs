@@ -31,14 +31,14 @@ pub enum Kind {
 
 /// A property that the native plane does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct UnsupportedProperty {
     /// Name of the property.
     pub property: String,
     /// The reason, for messages.
     pub reason: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for UnsupportedProperty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.property, self.reason)
     }
@@ -50,10 +50,10 @@ impl fmt::Display for Refusal {
 #[non_exhaustive]
 pub enum Error {
     /// Properties that only another client supports; all of them.
-    #[error("native plane cannot honour {}", joined(refusals))]
+    #[error("native plane cannot honour {}", joined(unsupported))]
     Unhonoured {
         /// The properties, with reasons.
-        refusals: Vec<Refusal>,
+        unsupported: Vec<UnsupportedProperty>,
     },
 
     /// A property's value is invalid for every client.
@@ -317,8 +317,8 @@ impl Error {
     }
 }
 
-fn joined(refusals: &[Refusal]) -> String {
-    let lines: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+fn joined(unsupported: &[UnsupportedProperty]) -> String {
+    let lines: Vec<String> = unsupported.iter().map(ToString::to_string).collect();
     lines.join("; ")
 }
 

@@ -18,11 +18,12 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::network::Peer;
-use crate::protocol::describe_producers::DescribeProducers;
+use crate::protocol::describe_producers::{ActiveProducer, DescribeProducers};
 use crate::protocol::describe_transactions::DescribeTransaction;
 use crate::protocol::fetch::{
     AnsweredPartition, AnsweredTopic, AskedPartition, AskedTopic, FetchAnswer, FetchRequest,
 };
+use crate::protocol::list_transactions::ListTransactions;
 use crate::protocol::transaction::{
     AddPartitions, AddedPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
 };
@@ -34,7 +35,7 @@ use crate::topic::TopicPartition;
 const STRETCH: i32 = 4 * 1024 * 1024;
 
 /// A refused request: its name and error code.
-type Refusal = (&'static str, ErrorCode);
+type Rejection = (&'static str, ErrorCode);
 
 /// An open transaction in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,21 +74,25 @@ pub enum Writer {
     Coordinator,
 }
 
-impl Client {
+/// Finds and ends hanging transactions of a cluster.
+pub struct HangingTransactions {
+    client: Client,
+}
+
+impl HangingTransactions {
+    /// Returns one that asks with this client.
+    #[must_use]
+    pub const fn new(client: Client) -> Self {
+        Self { client }
+    }
+
     /// Returns the open transactions in partitions, from their leaders. Retries leader changes until the deadline.
     pub fn open_producers(
         &mut self,
         partitions: &[(&str, i32)],
         deadline: Instant,
     ) -> Result<Vec<OpenProducer>, Error> {
-        let asked = |_: &Metadata, partitions: &[(&str, i32)]| DescribeProducers {
-            topics: by_topic(partitions),
-        };
-        let found = self.of_leaders(partitions, deadline, asked, |described| {
-            let partitions = described.partitions.into_iter();
-            let said = partitions.map(|one| (one.topic, one.partition, one.error, one.producers));
-            said.collect()
-        })?;
+        let found = self.described(partitions, deadline)?;
         Ok(found
             .into_iter()
             .flat_map(|(partition, producers)| {
@@ -120,13 +125,15 @@ impl Client {
         let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
             fetch(metadata, partitions, &behind, 0)
         };
-        let answers = self.of_leaders(&partitions, deadline, asked, answered)?;
+        let answers = self
+            .client
+            .of_leaders(&partitions, deadline, asked, answered)?;
         Ok(answers
             .into_iter()
             .map(|(at, said)| {
                 let offset = offsets.get(&(at.topic.as_str(), at.partition));
-                let fate = offset.map_or(RecordState::Deleted, |offset| state_of(&said, *offset));
-                (at, fate, said.last_stable_offset)
+                let state = offset.map_or(RecordState::Deleted, |offset| state_of(&said, *offset));
+                (at, state, said.last_stable_offset)
             })
             .collect())
     }
@@ -155,7 +162,9 @@ impl Client {
         let at = BTreeMap::from([((topic, partition), offset)]);
         let asked =
             |metadata: &Metadata, partitions: &[(&str, i32)]| fetch(metadata, partitions, &at, 1);
-        let found = self.of_leaders(&[(topic, partition)], deadline, asked, answered)?;
+        let found = self
+            .client
+            .of_leaders(&[(topic, partition)], deadline, asked, answered)?;
         let Some((_, said)) = found.into_iter().next() else {
             return Ok(None);
         };
@@ -185,10 +194,14 @@ impl Client {
                 let offsets = partitions.iter().map(|partition| (*partition, at));
                 fetch(metadata, partitions, &offsets.collect(), STRETCH)
             };
-            let found = match self.of_leaders(&[(topic, partition)], deadline, asked, answered) {
-                Err(Error::TimedOut { .. }) if seen > 0 => return Ok(false),
-                found => found?,
-            };
+            let found =
+                match self
+                    .client
+                    .of_leaders(&[(topic, partition)], deadline, asked, answered)
+                {
+                    Err(Error::TimedOut { .. }) if seen > 0 => return Ok(false),
+                    found => found?,
+                };
             let Some((_, said)) = found.into_iter().next() else {
                 return Ok(false);
             };
@@ -236,7 +249,7 @@ impl Client {
     /// Takes over a transactional id, and ends its producer's open transactions in these partitions. Returns the
     /// identity that was used; the previous owner is fenced. The owner passes its identity as `held`, and is refused if
     /// another producer has taken the id since (KIP-360); -1 and -1 for none.
-    pub fn end_hanging(
+    pub fn end(
         &mut self,
         transactional_id: &str,
         timeout: Duration,
@@ -296,6 +309,72 @@ impl Client {
         Ok(Identity { producer_id, epoch })
     }
 
+    /// Returns partitions with the transactional ids that have written there; producers without one are left out.
+    pub fn writers(
+        &mut self,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+    ) -> Result<Vec<(TopicPartition, String)>, Error> {
+        let found = self.described(partitions, deadline)?;
+        let mut wrote: BTreeMap<i64, Vec<TopicPartition>> = BTreeMap::new();
+        for (partition, producers) in found {
+            for producer in producers {
+                let where_ = wrote.entry(producer.producer_id).or_default();
+                where_.push(partition.clone());
+            }
+        }
+        if wrote.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = ListTransactions {
+            producer_ids: wrote.keys().copied().collect(),
+        };
+        let what = ListTransactions::API.name;
+        // each coordinator has its own ids
+        let brokers: Vec<i32> = self
+            .client
+            .cached_metadata()
+            .brokers()
+            .keys()
+            .copied()
+            .collect();
+        let mut writers = Vec::new();
+        for broker in brokers {
+            let answer = self
+                .client
+                .call(Peer::Broker(broker), &request, what, deadline)?;
+            if !answer.error.is_none() {
+                return Err(Error::Refused {
+                    what: format!("{what} of broker {broker}"),
+                    code: answer.error,
+                });
+            }
+            for (transactional_id, producer_id) in answer.listed {
+                let partitions = wrote.get(&producer_id).into_iter().flatten();
+                writers.extend(partitions.map(|it| (it.clone(), transactional_id.clone())));
+            }
+        }
+        Ok(writers)
+    }
+
+    /// Returns the producers that have written to partitions, from their leaders.
+    fn described(
+        &mut self,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+    ) -> Result<Vec<(TopicPartition, Vec<ActiveProducer>)>, Error> {
+        let asked = |_: &Metadata, partitions: &[(&str, i32)]| DescribeProducers {
+            topics: by_topic(partitions),
+        };
+        self.client
+            .of_leaders(partitions, deadline, asked, |described| {
+                let partitions = described.partitions.into_iter();
+                let said =
+                    partitions.map(|one| (one.topic, one.partition, one.error, one.producers));
+                said.collect()
+            })
+    }
+
     /// Sends a request to the coordinator of a transactional id, with retries; `code` returns the answer's error code.
     fn coordinated<R: Request>(
         &mut self,
@@ -317,14 +396,14 @@ impl Client {
         transactional_id: &str,
         what: &'static str,
         deadline: Instant,
-        mut ask: impl FnMut(&mut Self, Peer) -> Result<Result<T, Refusal>, Error>,
+        mut ask: impl FnMut(&mut Client, Peer) -> Result<Result<T, Rejection>, Error>,
     ) -> Result<T, Error> {
-        let started = self.clock().now();
+        let started = self.client.clock().now();
         let find = FindCoordinator {
             transactional_id: transactional_id.to_owned(),
         };
         loop {
-            let found = self.call_any(&find, what, deadline)?;
+            let found = self.client.call_any(&find, what, deadline)?;
             let refused = |name: &str, code| Error::Refused {
                 what: format!("{name} of {transactional_id}"),
                 code,
@@ -332,8 +411,8 @@ impl Client {
             let mut trouble = refused(FindCoordinator::API.name, found.error);
             if found.error.is_none() {
                 // learns its address, if it is new
-                self.metadata(&[], deadline)?;
-                match ask(self, Peer::Broker(found.broker)) {
+                self.client.metadata(&[], deadline)?;
+                match ask(&mut self.client, Peer::Broker(found.broker)) {
                     Ok(Ok(answer)) => return Ok(answer),
                     Ok(Err((
                         _,
@@ -352,13 +431,14 @@ impl Client {
             if trouble.is_final() && !passes {
                 return Err(trouble);
             }
-            self.rest_before(what, started, deadline, &trouble.to_string())?;
+            self.client
+                .rest_before(what, started, deadline, &trouble.to_string())?;
         }
     }
 }
 
 /// Returns an answer, or the refused request.
-fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> ErrorCode) -> Result<T, Refusal> {
+fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> ErrorCode) -> Result<T, Rejection> {
     match code(&answer) {
         ErrorCode::NONE => Ok(answer),
         code => Err((name, code)),

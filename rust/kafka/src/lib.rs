@@ -52,17 +52,16 @@ mod transaction;
 #[path = "../tests/support/two_brokers.rs"]
 mod two_brokers;
 mod wire;
-mod writers;
 
 pub use client::{Client, ListedOffset, OffsetSpec};
 pub use clock::{Clock, SystemClock};
 pub use eomirror_core::{ErrorCode, Meaning};
-pub use error::{Error, Kind, Refusal};
+pub use error::{Error, Kind, UnsupportedProperty};
 pub use fetch::{
     Assignment, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome,
     StalledPartition, Stop,
 };
-pub use hanging::{OpenProducer, RecordState, Writer};
+pub use hanging::{HangingTransactions, OpenProducer, RecordState, Writer};
 pub use metadata::{Endpoint, Metadata, PartitionFacts, TopicFacts};
 pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};

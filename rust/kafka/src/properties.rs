@@ -175,9 +175,9 @@ impl Properties {
         }
         let tls = if tls_wanted { Some(given.tls()?) } else { None };
         let sasl = if sasl_wanted { given.sasl()? } else { None };
-        if !given.refusals.is_empty() {
+        if !given.unsupported.is_empty() {
             return Err(Error::Unhonoured {
-                refusals: given.refusals,
+                unsupported: given.unsupported,
             });
         }
         given.build(tls, sasl)

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use eomirror_core::transaction::Identity;
-use eomirror_kafka::{Client, Clock as _, Error, Properties, SystemClock};
+use eomirror_kafka::{Client, Clock as _, Error, HangingTransactions, Properties, SystemClock};
 use kafka_protocol::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,
 };
@@ -147,8 +147,9 @@ fn end(script: &'static [Said]) -> (Result<Identity, Error>, Vec<i16>) {
         ("reconnect.backoff.ms", "1"),
     ];
     let properties = Properties::parse(pairs).unwrap();
-    let mut client = Client::unconnected(properties, Arc::new(SystemClock)).unwrap();
-    let ended = client.end_hanging(
+    let client = Client::unconnected(properties, Arc::new(SystemClock)).unwrap();
+    let mut client = HangingTransactions::new(client);
+    let ended = client.end(
         "lane",
         Duration::from_secs(15),
         &[("t", 0), ("t", 1)],

@@ -313,9 +313,9 @@ impl Lane {
     /// None when they cannot be predicted: before this producer has committed to all of them, or when two source
     /// partitions share one.
     #[must_use]
-    pub fn foresee(&self) -> Option<Vec<Account>> {
+    pub fn speculative_accounts(&self) -> Option<Vec<Account>> {
         self.transaction
-            .foresee(&self.source, |target| self.target.next_offset(target))
+            .speculative_accounts(&self.source, |target| self.target.next_offset(target))
     }
 
     /// Source topics of the open transaction that are certainly the intended ones (rule 5): their records are fetched

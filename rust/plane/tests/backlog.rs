@@ -181,7 +181,7 @@ fn lane(source: Properties, target: Properties) -> Lane {
     let mut lane = Lane::new(settings, Arc::new(SystemClock)).unwrap();
     let guard = LoopGuard::new("S", "T", None, false).unwrap();
     lane.route(Route {
-        treatment: TopicPolicy::new("t", "t", guard, false, HashSet::new()).unwrap(),
+        policy: TopicPolicy::new("t", "t", guard, false, HashSet::new()).unwrap(),
         target: Target::default(),
         target_id: None,
     });

@@ -51,7 +51,7 @@ pub(crate) struct PartitionComparison {
 #[pymethods]
 impl PartitionComparison {
     #[new]
-    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, letters=Vec::new(), others=Vec::new(), window=4096, history=65536))]
+    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, dead_letters=Vec::new(), others=Vec::new(), window=4096, history=65536))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
@@ -61,7 +61,7 @@ impl PartitionComparison {
         guard: Option<(String, String, Option<Vec<String>>)>,
         marked: bool,
         by_key: Option<(usize, u64, u64)>,
-        letters: Vec<(i64, u64)>,
+        dead_letters: Vec<(i64, u64)>,
         others: Vec<Vec<u8>>,
         window: usize,
         history: usize,
@@ -88,9 +88,9 @@ impl PartitionComparison {
             Some((most, share, shares)) => Judge::ByKey(LastByKey::new(most, (share, shares))),
         };
         let mut source = Half::new(source, forwarded, timestamps);
-        source.content.skip_dead_letters(letters);
+        source.content.skip_dead_letters(dead_letters);
         let mut target = Half::new(target, mirrored, timestamps);
-        target.content.skip_others(ranges_of(py, others)?);
+        target.content.skip_others(ranges_of(py, &others)?);
         Ok(Self {
             work: Mutex::new(Work {
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -172,20 +172,20 @@ impl PartitionComparison {
     }
 
     /// Extends both sides, from `starts` on; only for records that are compared in order.
-    #[pyo3(signature = (source_end, target_end, letters=Vec::new(), starts=(0, 0), others=Vec::new()))]
+    #[pyo3(signature = (source_end, target_end, dead_letters=Vec::new(), starts=(0, 0), others=Vec::new()))]
     fn extend(
         &self,
         py: Python<'_>,
         source_end: i64,
         target_end: i64,
-        letters: Vec<(i64, u64)>,
+        dead_letters: Vec<(i64, u64)>,
         starts: (i64, i64),
         others: Vec<Vec<u8>>,
     ) -> PyResult<()> {
-        let others = ranges_of(py, others)?;
+        let others = ranges_of(py, &others)?;
         let mut work = self.lock();
         work.begin_again();
-        work.source.content.skip_dead_letters(letters);
+        work.source.content.skip_dead_letters(dead_letters);
         work.target.content.skip_others(others);
         for (side, start, end) in [
             (Side::Source, starts.0, source_end),
@@ -414,10 +414,10 @@ impl Work {
 }
 
 /// Returns the target offsets that chunks of other links name.
-fn ranges_of(py: Python<'_>, chunks: Vec<Vec<u8>>) -> PyResult<Vec<std::ops::Range<i64>>> {
+fn ranges_of(py: Python<'_>, chunks: &[Vec<u8>]) -> PyResult<Vec<std::ops::Range<i64>>> {
     let mut ranges = Vec::new();
     for bytes in chunks {
-        let chunk = decode(&bytes).map_err(|error| raise(py, &error))?;
+        let chunk = decode(bytes).map_err(|error| raise(py, &error))?;
         let named = chunk.map.ranges().iter();
         ranges.extend(named.map(|range| range.target..range.target + range.count));
     }

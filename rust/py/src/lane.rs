@@ -46,7 +46,7 @@ type RecordTuple = (String, i32, Vec<u8>, Option<Vec<u8>>);
 /// Answers that requested a pause, and the total pause in seconds.
 type ThrottledTuple = (u64, f64);
 /// Topic, partition, seconds since the stall began, reason.
-type DelayTuple = (String, i32, f64, String);
+type StalledTuple = (String, i32, f64, String);
 
 /// The batch before the position, skipped offsets, whether the log was compacted, holes.
 type SeenTuple = (Option<MarkTuple>, u64, bool, Vec<(i64, i64)>);
@@ -138,7 +138,7 @@ impl NativeLane {
             self.guard,
         )
         .map_err(|error| raise(py, &error))?;
-        let treatment = TopicPolicy::new(
+        let policy = TopicPolicy::new(
             source_topic,
             target_topic,
             guard,
@@ -155,7 +155,7 @@ impl NativeLane {
         let target_id = target_id.map(topic_id).transpose()?;
         self.with(py, |lane| {
             lane.route(Route {
-                treatment,
+                policy,
                 target,
                 target_id,
             });
@@ -285,8 +285,8 @@ impl NativeLane {
         self.with(py, Lane::has_more)
     }
 
-    fn foresee(&self, py: Python<'_>) -> PyResult<Option<Vec<PartitionAccount>>> {
-        let accounts = self.with(py, |lane| Ok(lane.foresee()))?;
+    fn speculative_accounts(&self, py: Python<'_>) -> PyResult<Option<Vec<PartitionAccount>>> {
+        let accounts = self.with(py, |lane| Ok(lane.speculative_accounts()))?;
         Ok(accounts.map(|accounts| {
             accounts
                 .into_iter()
@@ -326,15 +326,15 @@ impl NativeLane {
         Ok((told(source), told(target)))
     }
 
-    fn delays(&self, py: Python<'_>) -> PyResult<Vec<DelayTuple>> {
+    fn stalled(&self, py: Python<'_>) -> PyResult<Vec<StalledTuple>> {
         let now = now();
         self.with(py, |lane| {
-            let delays = lane.stalled().into_iter();
-            Ok(delays
-                .map(|delay| {
-                    let TopicPartition { topic, partition } = delay.partition;
-                    let lasted = now.saturating_duration_since(delay.since).as_secs_f64();
-                    (topic, partition, lasted, delay.reason)
+            let stalled = lane.stalled().into_iter();
+            Ok(stalled
+                .map(|one| {
+                    let TopicPartition { topic, partition } = one.partition;
+                    let lasted = now.saturating_duration_since(one.since).as_secs_f64();
+                    (topic, partition, lasted, one.reason)
                 })
                 .collect())
         })

@@ -36,7 +36,7 @@ mod _core {
         acks::Acks,
         audit::LogAudit,
         comparison::PartitionComparison,
-        hanging::LeftOpen,
+        hanging::HangingTransactionClient,
         lane::NativeLane,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,

@@ -94,16 +94,16 @@ impl PlaneReader {
     /// Returns the properties that the native plane does not support, with reasons.
     #[staticmethod]
     #[pyo3(signature = (properties, tokens=None))]
-    fn refusals(
+    fn unsupported_properties(
         py: Python<'_>,
         properties: BTreeMap<String, String>,
         tokens: Option<Py<PyAny>>,
     ) -> PyResult<Vec<(String, String)>> {
         match tokens::parse(properties, tokens, &Interruptions::default()) {
             Ok(_) => Ok(Vec::new()),
-            Err(Error::Unhonoured { refusals }) => Ok(refusals
+            Err(Error::Unhonoured { unsupported }) => Ok(unsupported
                 .into_iter()
-                .map(|refusal| (refusal.property, refusal.reason))
+                .map(|one| (one.property, one.reason))
                 .collect()),
             Err(error) => Err(plane_failed(py, &error)),
         }

@@ -141,7 +141,7 @@ def test_both_planes_get_the_function() -> None:
 
     properties, tokens = with_tokens(as_text(consumer_properties(cluster, client_id="c")))
 
-    assert PlaneReader.refusals(properties, tokens) == []
+    assert PlaneReader.unsupported_properties(properties, tokens) == []
     assert isinstance(tokens, TokenFunction)
     assert tokens("y")[0] == "token-y"
 

@@ -10,7 +10,7 @@ import pytest
 
 from eomirror._native import NativeLane
 from eomirror.plane.native.errors import NativeFailureError
-from eomirror.plane.native.plane import delays_text
+from eomirror.plane.native.plane import stalled_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,10 +94,10 @@ def test_a_call_before_the_producer_is_open_is_a_fault_of_the_caller() -> None:
 
 def test_what_cannot_be_read_is_said_once_it_lasts() -> None:
     """The partition that has waited longest stands for the others; the move of a leader is not worth a word."""
-    assert delays_text([("orders", 3, 9.9, "it has no leader")]) == ""
-    assert delays_text([("orders", 3, 12.0, "it has no leader"), ("orders", 1, 1.0, "away")]) == (
+    assert stalled_text([("orders", 3, 9.9, "it has no leader")]) == ""
+    assert stalled_text([("orders", 3, 12.0, "it has no leader"), ("orders", 1, 1.0, "away")]) == (
         "orders-3 cannot be read for 12 s: it has no leader"
     )
-    assert delays_text(
+    assert stalled_text(
         [("a", 0, 12.0, "it has no leader"), ("b", 1, 61.2, "away"), ("b", 2, 20.0, "away")]
     ) == ("b-1, and 2 more cannot be read for 61 s: away")

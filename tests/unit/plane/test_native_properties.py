@@ -17,7 +17,7 @@ UNKNOWN = "it does not know this property"
 def reasons(name: str, value: str = "x") -> list[str]:
     """Why the native plane cannot serve with this property; a value that no client takes is no such reason."""
     try:
-        refused = PlaneReader.refusals({"bootstrap.servers": "host:1", name: value})
+        refused = PlaneReader.unsupported_properties({"bootstrap.servers": "host:1", name: value})
     except ClusterError:
         return []
     return [reason for refusal, reason in refused if refusal == name]

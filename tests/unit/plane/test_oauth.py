@@ -110,7 +110,7 @@ def test_another_grant_is_left_to_the_client_plane(more: dict[str, str]) -> None
     """The extension says what it lacks; librdkafka has it."""
     properties, tokens = with_tokens(oidc("https://login.invalid/token", **more))
     assert tokens is None
-    ((name, reason),) = PlaneReader.refusals(properties, tokens)
+    ((name, reason),) = PlaneReader.unsupported_properties(properties, tokens)
     assert name == "sasl.oauthbearer.method"
     assert "HTTPS" in reason
 
@@ -118,7 +118,7 @@ def test_another_grant_is_left_to_the_client_plane(more: dict[str, str]) -> None
 def test_the_authorities_of_the_endpoint_are_no_property_of_the_extension() -> None:
     """They are honoured where the token is asked for."""
     properties = oidc("https://login.invalid/token", **{"https.ca.location": "/ca.pem"})
-    assert PlaneReader.refusals(*with_tokens(properties)) == []
+    assert PlaneReader.unsupported_properties(*with_tokens(properties)) == []
     source = source_of(properties)
     assert source.authorities == "/ca.pem"
 

@@ -82,10 +82,12 @@ class Guarded:
             )
         return [(*where, 7, 0, 5) for where in partitions]
 
-    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
+    def record_states(
+        self, records: Sequence[tuple[str, int, int]], _: float
+    ) -> list[tuple[str, int, str, int]]:
         """Of each what may be told."""
         return [
-            (topic, number, "unreadable" if (topic, number) == HIDDEN else "shown", 5)
+            (topic, number, "unreadable" if (topic, number) == HIDDEN else "committed", 5)
             for topic, number, _ in records
         ]
 
@@ -102,15 +104,17 @@ def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
 class Leaderless:
     """A client of a cluster in which most partitions have no leader."""
 
-    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
+    def record_states(
+        self, records: Sequence[tuple[str, int, int]], _: float
+    ) -> list[tuple[str, int, str, int]]:
         """One has."""
         if any(topic != "east.a" for topic, *_ in records):
             raise UnreachableError("Fetch: no answer in 30 s: no leader", fix="wait")
-        return [(topic, number, "shown", 5) for topic, number, _ in records]
+        return [(topic, number, "committed", 5) for topic, number, _ in records]
 
 
 @pytest.mark.parametrize(
-    ("where", "fate"),
+    ("where", "state"),
     [
         (("east.deleted", 0), RecordState.DELETED),
         (("east.small", 1), RecordState.DELETED),
@@ -120,17 +124,17 @@ class Leaderless:
     ],
 )
 def test_a_copy_that_nobody_will_ever_lead_holds_up_no_other(
-    where: tuple[str, int], fate: RecordState | None
+    where: tuple[str, int], state: RecordState | None
 ) -> None:
     """EO-5: what was open there is gone with it.  One that is there has a leader sooner or later, and is waited for."""
     hanging_client = asking(Leaderless(), clock=SlowClock())
     records = {("east.a", 0): 4, where: 7}
 
-    if fate is None:
+    if state is None:
         with pytest.raises(UnreachableError, match="no leader"):
             hanging_client.record_states(records)
     else:
-        assert hanging_client.record_states(records) == {("east.a", 0): RecordState.COMMITTED, where: fate}
+        assert hanging_client.record_states(records) == {("east.a", 0): RecordState.COMMITTED, where: state}
 
 
 def test_what_may_not_be_read_is_told_apart_from_what_is_gone() -> None:
@@ -178,11 +182,13 @@ class FarAway:
         self._clock = clock
         self.looks = 0
 
-    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
+    def record_states(
+        self, records: Sequence[tuple[str, int, int]], _: float
+    ) -> list[tuple[str, int, str, int]]:
         """They all go on behind the record."""
-        return [(topic, number, "shown", 1_000_000) for topic, number, _ in records]
+        return [(topic, number, "committed", 1_000_000) for topic, number, _ in records]
 
-    def shown_behind(self, *_: Any) -> bool:
+    def has_committed_behind(self, *_: Any) -> bool:
         """Nothing of ours, after a while."""
         self._clock.now += 20
         self.looks += 1
@@ -205,19 +211,21 @@ def test_many_copies_that_others_write_to_are_looked_at_for_a_while() -> None:
 class Told:
     """A client that says who wrote what, and how far partitions are stable."""
 
-    def __init__(self, stable: int, writer: tuple[int, int] | None = None, fate: str = "shown") -> None:
-        self._stable, self._writer, self._fate = stable, writer, fate
+    def __init__(self, stable: int, writer: tuple[int, int] | None = None, state: str = "committed") -> None:
+        self._stable, self._writer, self._state = stable, writer, state
         self.asked: list[tuple[str, int, int]] = []
         self.looked: list[tuple[str, int, int]] = []
 
-    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
-        return [(topic, number, self._fate, self._stable) for topic, number, _ in records]
+    def record_states(
+        self, records: Sequence[tuple[str, int, int]], _: float
+    ) -> list[tuple[str, int, str, int]]:
+        return [(topic, number, self._state, self._stable) for topic, number, _ in records]
 
     def writer_of(self, record: tuple[str, int, int], _: float) -> tuple[int, int] | None:
         self.asked.append(record)
         return self._writer
 
-    def shown_behind(self, record: tuple[str, int, int], *_: Any) -> bool:
+    def has_committed_behind(self, record: tuple[str, int, int], *_: Any) -> bool:
         self.looked.append(record)
         return False
 
@@ -256,7 +264,7 @@ def test_the_look_behind_a_deleted_record_begins_where_the_log_does() -> None:
         ) -> Any:
             return dict.fromkeys(partitions, 300 if how["at"] == "latest" and read_committed else 200)
 
-    client = Told(-1, fate="gone")
+    client = Told(-1, state="deleted")
     hanging_client = asking(client)
     hanging_client._admin = Admin()
     hanging_client.record_states({READABLE: 5})

@@ -44,7 +44,7 @@ class FetchProgress:
     def __init__(self) -> None:
         self.ends: dict[SourcePartition, Advance] = {}
         self._asked: dict[SourcePartition, Advance] = {}
-        self._told: set[SourcePartition] = set()
+        self._ended: set[SourcePartition] = set()
         self._turn: deque[SourcePartition] = deque()
         self._found: dict[SourcePartition, Advance] | None = None
 
@@ -52,7 +52,7 @@ class FetchProgress:
         """Forgets everything; other partitions are fetched from here on."""
         self.ends.clear()
         self._asked.clear()
-        self._told.clear()
+        self._ended.clear()
         self._turn.clear()
         self._found = None
 
@@ -63,7 +63,7 @@ class FetchProgress:
     def end(self, source: SourcePartition, offset: int) -> None:
         """Records an end-of-partition event."""
         self.ends[source] = Advance(offset, None)
-        self._told.add(source)
+        self._ended.add(source)
         self._found = None
 
     def find(
@@ -104,13 +104,13 @@ class FetchProgress:
     ) -> None:
         if len(partitions) <= ALL:
             wanted: Sequence[SourcePartition] = list(partitions)
-            self._told.clear()
+            self._ended.clear()
         else:
             if not self._turn:
                 self._turn.extend(partitions)
             others = [self._turn.popleft() for _ in range(min(TURN, len(self._turn)))]
-            wanted = list({*self._told, *others})
-            self._told &= set(held)
+            wanted = list({*self._ended, *others})
+            self._ended &= set(held)
         asked = [
             TopicPartition(source.topic, source.partition)
             for source in wanted

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import LaneSpec
 
-__all__ = ["NativePlane", "delays_text", "unsupported_properties"]
+__all__ = ["NativePlane", "stalled_text", "unsupported_properties"]
 
 log = structlog.get_logger(__name__)
 
@@ -90,20 +90,20 @@ def unsupported_properties(spec: LaneSpec) -> list[str]:
     refused = [
         f"{cluster.alias}: {name}: {reason}"
         for cluster, properties in ((spec.source, source), (spec.target, target))
-        for name, reason in PlaneReader.refusals(*with_tokens(properties))
+        for name, reason in PlaneReader.unsupported_properties(*with_tokens(properties))
     ]
     reason = "batches keep the compression of their producers"
     return refused + [f"{spec.target.alias}: {name}: {reason}" for name in _CODECS if name in target]
 
 
-def delays_text(delays: Sequence[tuple[str, int, float, str]]) -> str:
+def stalled_text(stalled: Sequence[tuple[str, int, float, str]]) -> str:
     """
     Returns the partition that has been unreadable longest, and the number of others, for display.
 
     Args:
-        delays: Topic, partition, seconds, reason.
+        stalled: Topic, partition, seconds, reason.
     """
-    worth = [delay for delay in delays if delay[2] >= _WORTH_SAYING_SECONDS]
+    worth = [one for one in stalled if one[2] >= _WORTH_SAYING_SECONDS]
     if not worth:
         return ""
     topic, partition, seconds, reason = max(worth, key=lambda delay: delay[2])
@@ -150,7 +150,7 @@ class NativePlane:
             return Serving("native", throttled=0.0)
         with self._errors_translated():
             (_, source), (_, target) = self._lane.throttled()
-            return Serving("native", throttled=source + target, delayed=delays_text(self._lane.delays()))
+            return Serving("native", throttled=source + target, delayed=stalled_text(self._lane.stalled()))
 
     def open(self) -> ProducerIdentity:
         """Replaces the producer, and runs InitProducerId with the new one."""
@@ -178,7 +178,7 @@ class NativePlane:
     def speculate(self) -> Flushed | None:
         """Returns the expected result of `flush` if no other producer writes to the target partitions."""
         with self._errors_translated():
-            accounts = self._open_lane.foresee()
+            accounts = self._open_lane.speculative_accounts()
         if accounts is None:
             return None
         return Flushed(tuple(map(Account.of, accounts)), self.advances())

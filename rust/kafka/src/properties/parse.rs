@@ -10,7 +10,7 @@ use super::{
 };
 use crate::backoff::BackoffLimits;
 use crate::clock::SystemClock;
-use crate::error::{Error, Refusal};
+use crate::error::{Error, UnsupportedProperty};
 use crate::oauth::{Tokens, UnsecuredTokens};
 use crate::secret::Secret;
 
@@ -18,7 +18,7 @@ use crate::secret::Secret;
 #[derive(Default)]
 pub(super) struct Given {
     values: BTreeMap<&'static str, String>,
-    pub(super) refusals: Vec<Refusal>,
+    pub(super) unsupported: Vec<UnsupportedProperty>,
     ignored: Vec<(String, &'static str)>,
     tokens: Option<Tokens>,
 }
@@ -42,7 +42,7 @@ impl Given {
     }
 
     fn refuse(&mut self, property: &str, reason: impl Into<String>) {
-        self.refusals.push(Refusal {
+        self.unsupported.push(UnsupportedProperty {
             property: property.to_owned(),
             reason: reason.into(),
         });

@@ -125,7 +125,7 @@ impl Book {
 
     /// Returns the account as it will be if the first record gets this target offset, and no other producer writes
     /// there.
-    pub(super) fn foresee(
+    pub(super) fn settle_speculatively(
         &self,
         source: &TopicPartition,
         target: &TopicPartition,
@@ -251,18 +251,18 @@ mod tests {
     }
 
     #[test]
-    fn a_foreseen_account_settles_when_no_other_producer_writes() {
+    fn a_speculative_account_settles_when_no_other_producer_writes() {
         let (source, target) = ends();
         let mut book = Book::new(10);
         book.sent(&[run(10, 5)], 100);
         book.sent(&[run(15, 2), run(20, 3)], 50);
         book.fetched(&sent(10), 24, 77);
 
-        let foreseen = book.foresee(&source, &target, 40).unwrap();
+        let speculative = book.settle_speculatively(&source, &target, 40).unwrap();
 
         book.acknowledged(10, Some(40));
         book.acknowledged(15, Some(45));
-        assert_eq!(foreseen, book.settle(&source, &target).unwrap());
+        assert_eq!(speculative, book.settle(&source, &target).unwrap());
     }
 
     /// EO-1: the map of a transaction is one record beside its data, and must fit.

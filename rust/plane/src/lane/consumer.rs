@@ -101,7 +101,7 @@ impl LaneSource {
 
     /// Sets the target of a source topic's records, from the next answer on.
     pub(super) fn route(&mut self, route: Route) {
-        let topic = route.treatment.source_topic().to_owned();
+        let topic = route.policy.source_topic().to_owned();
         let route = Arc::new(route);
         for partition in &mut self.partitions {
             if partition.partition.topic == topic {
@@ -245,7 +245,7 @@ impl LaneSource {
     pub(super) fn take_ready(&mut self, producer_id: Option<i64>) -> Option<Ready> {
         let ready = self.ready.take()?;
         let route = &self.partitions[ready.number() as usize].route;
-        if route.treatment.writes_header() && ready.producer_id != producer_id {
+        if route.policy.writes_header() && ready.producer_id != producer_id {
             self.relay(ready.answer, producer_id);
             return self.ready.take();
         }
@@ -419,7 +419,7 @@ impl LaneSource {
         let route = &partition.route;
         self.relay.write_as(producer_id);
         let relayed = self.relay.relay_with_holes(
-            &route.treatment,
+            &route.policy,
             partition.partition.partition,
             &route.target,
             &fetched,
@@ -446,7 +446,7 @@ impl LaneSource {
             .as_ref()
             .filter(|_| relayed.next_position <= began)
         {
-            let target = partition.route.treatment.target_topic();
+            let target = partition.route.policy.target_topic();
             self.blocked = Some(Failure::relayed(&partition.partition, target, error));
             return;
         }

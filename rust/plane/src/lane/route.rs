@@ -8,7 +8,7 @@ use eomirror_kafka::TopicId;
 #[derive(Debug, Clone)]
 pub struct Route {
     /// Decides about records; has the names of both topics.
-    pub treatment: TopicPolicy,
+    pub policy: TopicPolicy,
     /// Limits of the target topic.
     pub target: Target,
     /// The intended target topic (rule 5); None when unknown.

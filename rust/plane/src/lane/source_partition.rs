@@ -85,7 +85,7 @@ pub(super) struct SourcePartition {
 
 impl SourcePartition {
     pub(super) fn new(start: &Start, route: Arc<Route>) -> Self {
-        let target = TopicPartition::new(route.treatment.target_topic(), start.partition.partition);
+        let target = TopicPartition::new(route.policy.target_topic(), start.partition.partition);
         Self {
             partition: start.partition.clone(),
             target,

@@ -131,9 +131,9 @@ fn lane(source: &str) -> Lane {
     let producer = TransactionalProducer::new(client, producer);
     lane.target = LaneTarget::with(producer);
     let guard = LoopGuard::new("S", "T", None, false).unwrap();
-    let treatment = TopicPolicy::new("t", "t", guard, false, HashSet::new()).unwrap();
+    let policy = TopicPolicy::new("t", "t", guard, false, HashSet::new()).unwrap();
     lane.route(Route {
-        treatment,
+        policy,
         target: Limits::default(),
         target_id: None,
     });
@@ -243,9 +243,9 @@ fn records_fetched_twice_from_a_position_are_mirrored_once() {
 fn headers_name_the_producer_that_sends_them() {
     let mut lane = lane("127.0.0.1:1");
     let guard = LoopGuard::new("S", "T", None, true).unwrap();
-    let treatment = TopicPolicy::new("t", "t", guard, true, HashSet::new()).unwrap();
+    let policy = TopicPolicy::new("t", "t", guard, true, HashSet::new()).unwrap();
     lane.route(Route {
-        treatment,
+        policy,
         target: Limits::default(),
         target_id: None,
     });

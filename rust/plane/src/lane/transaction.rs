@@ -126,8 +126,8 @@ impl OpenTransaction {
     }
 
     /// Returns the accounts as they will settle if no other producer writes to the target partitions; see
-    /// [`super::Lane::foresee`].
-    pub(super) fn foresee(
+    /// [`super::Lane::speculative_accounts`].
+    pub(super) fn speculative_accounts(
         &self,
         source: &LaneSource,
         next_offset: impl Fn(&TopicPartition) -> Option<i64>,
@@ -141,7 +141,10 @@ impl OpenTransaction {
             if !seen.insert(target) {
                 return None;
             }
-            accounts.push(book.foresee(partition, target, next_offset(target)?).ok()?);
+            accounts.push(
+                book.settle_speculatively(partition, target, next_offset(target)?)
+                    .ok()?,
+            );
         }
         Some(accounts)
     }
