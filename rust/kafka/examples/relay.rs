@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use eomirror_core::batch::{AbortedFilter, AbortedTransaction, Batches, Verdict};
+use eomirror_core::batch::{AbortedFilter, Batches, Verdict};
 use eomirror_kafka::{
     Assignment, Client, Clock as _, FetchedPartition, Fetcher, IsolationLevel, Limits, OffsetSpec,
     Outcome, ProducerSettings, Properties, SourceRange, SystemClock, TopicPartition,
@@ -152,15 +152,7 @@ fn pass(
     let Outcome::Records(records) = &fetched.outcome else {
         return Err(format!("{}: {:?}", fetched.partition, fetched.outcome).into());
     };
-    let listed = records.aborted.iter().flatten();
-    let mut filter = AbortedFilter::new(
-        listed
-            .map(|one| AbortedTransaction {
-                producer_id: one.producer_id,
-                first_offset: one.first_offset,
-            })
-            .collect(),
-    );
+    let mut filter = AbortedFilter::new(records.aborted.clone().unwrap_or_default());
     let partition = fetched.partition.partition;
     let target = TopicPartition::new(target_topic, partition);
     let all: &Bytes = &records.records;

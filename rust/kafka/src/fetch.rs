@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use eomirror_core::ErrorCode;
+use eomirror_core::batch::AbortedTransaction;
 
 use crate::properties::Properties;
-use crate::protocol::fetch::AbortedTransaction;
 use crate::topic::{TopicId, TopicPartition};
 
 pub use fetcher::Fetcher;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::batch::{AbortedFilter, AbortedTransaction, Batches, Verdict};
+use eomirror_core::batch::{AbortedFilter, Batches, Verdict};
 use eomirror_core::transaction::Identity;
 use eomirror_core::{ErrorCode, Meaning};
 
@@ -544,11 +544,7 @@ fn judged(
     said: &AnsweredPartition,
     producer_ids: &HashSet<i64>,
 ) -> Result<(bool, Option<i64>), Error> {
-    let listed = said.aborted.iter().flatten().map(|one| AbortedTransaction {
-        producer_id: one.producer_id,
-        first_offset: one.first_offset,
-    });
-    let mut filter = AbortedFilter::new(listed.collect());
+    let mut filter = AbortedFilter::new(said.aborted.clone().unwrap_or_default());
     let mut next = None;
     for batch in Batches::new(&said.records) {
         let batch = batch.map_err(|_| unreadable())?;

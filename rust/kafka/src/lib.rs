@@ -67,7 +67,6 @@ pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, disposition};
 pub use protocol::IsolationLevel;
-pub use protocol::fetch::AbortedTransaction;
 pub use secret::Secret;
 pub use topic::{TopicId, TopicPartition};
 pub use transaction::{

@@ -16,6 +16,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::detach::without_interpreter;
 use crate::error::failure;
+use crate::plane::duration;
 use crate::tokens::{self, Interruptions};
 
 /// Maximum duration of a call, so that Python can handle signals.
@@ -269,11 +270,6 @@ fn shared(limits: Limits, partitions: usize) -> Limits {
         partition_bytes: each.max(LEAST_BYTES).min(limits.partition_bytes),
         ..limits
     }
-}
-
-fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
 }
 
 fn finished() -> PyErr {

@@ -445,7 +445,6 @@ fn told(account: Account) -> eomirror_core::PartitionAccount {
         first_target_offset: first,
         last_target_offset: last,
         offset_map: account.offset_map,
-        map: account.map,
         digest: String::new(),
         tail: None,
         jumps: Vec::new(),

@@ -49,8 +49,6 @@ pub struct PartitionAccount {
     pub last_target_offset: i64,
     /// Chunk of the offset map, empty if no record was acknowledged.
     pub offset_map: Vec<u8>,
-    /// Ranges of the chunk.
-    pub map: OffsetMap,
     /// Chained digest of the kept records in hexadecimal, empty if there is none.
     pub digest: String,
     /// The last kept record; `None` if there is none, or if the records were not read.
@@ -390,7 +388,6 @@ impl SourceBook {
             first_target_offset,
             last_target_offset,
             offset_map,
-            map: settled.map.clone(),
             digest: if self.kept > 0 {
                 self.digest.hex()
             } else {

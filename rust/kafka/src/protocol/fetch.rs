@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use eomirror_core::ErrorCode;
+use eomirror_core::batch::AbortedTransaction;
 
 use super::{Api, IsolationLevel, Request};
 use crate::topic::TopicId;
@@ -97,15 +98,6 @@ pub(crate) struct AnsweredPartition {
     pub(crate) diverging: Option<EpochEnd>,
     /// The current leader, if another broker leads.
     pub(crate) leader: Option<NewLeader>,
-}
-
-/// A transaction whose records between `first_offset` and its abort marker are void.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AbortedTransaction {
-    /// Its producer.
-    pub producer_id: i64,
-    /// Offset of its first record in this partition.
-    pub first_offset: i64,
 }
 
 /// The largest epoch at or below the requested one, and its end offset.

@@ -386,15 +386,6 @@ impl LaneSource {
                 return;
             }
         }
-        let aborted: Vec<AbortedTransaction> = records
-            .aborted
-            .iter()
-            .flatten()
-            .map(|one| AbortedTransaction {
-                producer_id: one.producer_id,
-                first_offset: one.first_offset,
-            })
-            .collect();
         let began = partition.from.max(offset);
         let answer = Answer {
             number,
@@ -402,7 +393,7 @@ impl LaneSource {
             began,
             compares,
             bytes: records.records,
-            aborted,
+            aborted: records.aborted.unwrap_or_default(),
         };
         self.relay(answer, producer_id);
     }

@@ -1,6 +1,5 @@
 //! One side of a comparison, and the judge of both.
 
-use eomirror_core::batch::AbortedTransaction;
 use eomirror_core::verify::compacted::LastByKey;
 use eomirror_core::verify::compare::{Comparison, Side};
 use eomirror_core::verify::log_digest::{Entry, LogDigest, Part};
@@ -96,15 +95,7 @@ impl Half {
         let Some(answer) = self.parked.take() else {
             return Ok(false);
         };
-        let aborted = answer
-            .aborted
-            .unwrap_or_default()
-            .into_iter()
-            .map(|entry| AbortedTransaction {
-                producer_id: entry.producer_id,
-                first_offset: entry.first_offset,
-            })
-            .collect();
+        let aborted = answer.aborted.unwrap_or_default();
         let end = self.end;
         let read = self.content.read(&answer.records, aborted, |entry| {
             judge.add(side, &entry, end);
