@@ -85,7 +85,7 @@ pub(crate) fn lane_failed(py: Python<'_>, failure: &eomirror_plane::lane::Failur
             refused.target_topic.as_str(),
             refused.first,
             refused.last,
-            refused.code.0,
+            refused.code.name(),
         )
     });
     let gap = failure

@@ -48,7 +48,9 @@ EXPECTED: dict[str, type[LaneError | MirrorError]] = {
 }
 
 
-def failure(kind: str, code: int = 10, source: tuple[str, int] | None = ("orders", 2)) -> NativeFailureError:
+def failure(
+    kind: str, code: str = "MESSAGE_TOO_LARGE", source: tuple[str, int] | None = ("orders", 2)
+) -> NativeFailureError:
     """A failure about a partition."""
     return NativeFailureError(
         kind,
@@ -83,13 +85,13 @@ def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (10, RefusalReason.SIZE),
-        (18, RefusalReason.SEGMENT),
-        (32, RefusalReason.TIMESTAMP),
-        (87, RefusalReason.INVALID),
+        ("MESSAGE_TOO_LARGE", RefusalReason.SIZE),
+        ("RECORD_LIST_TOO_LARGE", RefusalReason.SEGMENT),
+        ("INVALID_TIMESTAMP", RefusalReason.TIMESTAMP),
+        ("INVALID_RECORD", RefusalReason.INVALID),
     ],
 )
-def test_a_refused_batch_is_named_by_its_source_offsets(code: int, reason: RefusalReason) -> None:
+def test_a_refused_batch_is_named_by_its_source_offsets(code: str, reason: RefusalReason) -> None:
     """The search for the record begins in that range."""
     error = lane_error(failure("refused", code))
     assert isinstance(error, RangeRefusedError)

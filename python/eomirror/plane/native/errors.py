@@ -46,14 +46,14 @@ class RefusedBatch(NamedTuple):
         target_topic: Topic that refuses.
         first: Source offset of the first record in question.
         last: Source offset of the last one.
-        code: The broker's error code.
+        code: Kafka's name of the broker's error code.
     """
 
     source: tuple[str, int] | None
     target_topic: str
     first: int
     last: int
-    code: int
+    code: str
 
 
 class NativeFailureError(Exception):
@@ -77,7 +77,7 @@ class NativeFailureError(Exception):
         *,
         fix: str = "",
         partition: tuple[str, int] | None = None,
-        refused: tuple[tuple[str, int] | None, str, int, int, int] | None = None,
+        refused: tuple[tuple[str, int] | None, str, int, int, str] | None = None,
         gap: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__(message)
@@ -94,13 +94,12 @@ class NativeFailureError(Exception):
         return "" if self.partition is None else self.partition.topic
 
 
-# MESSAGE_TOO_LARGE and INVALID_FETCH_SIZE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP
-# (https://kafka.apache.org/protocol#protocol_error_codes); INVALID_RECORD and others are against a topic's rules
+# by Kafka's error codes; INVALID_RECORD and others are against a topic's rules
 _GROUNDS: Final = {
-    4: RefusalReason.SIZE,
-    10: RefusalReason.SIZE,
-    18: RefusalReason.SEGMENT,
-    32: RefusalReason.TIMESTAMP,
+    "INVALID_FETCH_SIZE": RefusalReason.SIZE,
+    "MESSAGE_TOO_LARGE": RefusalReason.SIZE,
+    "RECORD_LIST_TOO_LARGE": RefusalReason.SEGMENT,
+    "INVALID_TIMESTAMP": RefusalReason.TIMESTAMP,
 }
 
 
