@@ -255,7 +255,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     12: (
         _NATIVE + "test_a_batch_that_the_topic_refuses_is_named",
         _FAILURE + "a_refused_batch_is_named_with_its_source_and_offsets",
-        "unit/plane/test_fallback.py::test_a_refused_record_is_sought_by_the_client_plane",
+        "unit/plane/test_select.py::test_a_refused_record_is_sought_by_the_client_plane",
         _POISON + "test_a_record_that_is_too_large_stops_its_topic_by_name",
     ),
     13: (
