@@ -93,11 +93,8 @@ class TargetTopics:
                     replication_factor=change.replication_factor,
                 )
             elif isinstance(change, AddPartitions):
-                self._admin.create_partitions(change.name, change.total)
+                self._grow(change.name, change.before, change.total)
                 expected[change.name] = change.total
-                self._log.info(
-                    "topic_grown", topic=change.name, before=change.before, partitions=change.total
-                )
             elif isinstance(change, AlterConfig):
                 self._admin.alter_configs(change.name, change.values)
                 self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
@@ -112,19 +109,25 @@ class TargetTopics:
         Waits until topics have at least the expected partition count, each partition with a leader.
 
         A created topic is known to the controller first; until brokers have caught up, a producer would
-        get the error that the topic does not exist.
+        get the error that the topic does not exist.  A topic that another link of the same aggregate created at the
+        same moment, with fewer partitions, is grown.
 
         Raises:
             ClusterError: No topic made progress for 30 s.
         """
         deadline = Deadline(_SETTLE_SECONDS, self._clock)
         ready: dict[str, TopicFacts] = {}
+        grown: set[str] = set()
         while late := sorted(expected.keys() - ready.keys()):
-            fresh = {
+            found = {
                 name: facts
                 for name, facts in self._admin.describe_topics(late).items()
-                if facts is not None and not facts.leaderless and facts.partitions >= expected[name]
+                if facts is not None and not facts.leaderless
             }
+            fresh = {name: facts for name, facts in found.items() if facts.partitions >= expected[name]}
+            for name in found.keys() - fresh.keys() - grown:
+                self._grow(name, found[name].partitions, expected[name])
+                grown.add(name)
             ready.update(fresh)
             if len(fresh) == len(late):
                 break
@@ -140,6 +143,10 @@ class TargetTopics:
                 )
             self._clock.sleep(_PAUSE_SECONDS)
         return ready
+
+    def _grow(self, topic: str, before: int, total: int) -> None:
+        self._admin.create_partitions(topic, total)
+        self._log.info("topic_grown", topic=topic, before=before, partitions=total)
 
     def _tell_surplus(self, change: Surplus) -> None:
         if change not in self._logged:

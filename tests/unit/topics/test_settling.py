@@ -50,3 +50,29 @@ def test_a_cluster_on_which_nothing_gets_ready_is_not_waited_for() -> None:
     """It says which ones, and for how long nothing came."""
     with pytest.raises(ClusterError, match=r"topics 001, 002, 003 and 16 more .* after 30 s"):
         settled(pace=1e6)
+
+
+class Shared:
+    """A cluster on which another link has just created the copy, with two partitions."""
+
+    name = "west"
+
+    def __init__(self) -> None:
+        self.partitions = 2
+        self.grown: list[tuple[str, int]] = []
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+        return {name: TopicFacts(name, "id", self.partitions, 1, frozenset()) for name in names}
+
+    def create_partitions(self, name: str, total: int) -> None:
+        self.grown.append((name, total))
+        self.partitions = total
+
+
+def test_a_copy_that_another_link_created_at_the_same_moment_is_grown() -> None:
+    """Two links of an aggregate, with two and four partitions: the broker answered that the topic exists."""
+    admin: Any = Shared()
+    clock: Any = PlayedClock()
+    ready = TargetTopics(admin, link="one", clock=clock).settle({"clicks": 4})
+    assert admin.grown == [("clicks", 4)]
+    assert ready["clicks"].partitions == 4
