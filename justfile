@@ -47,10 +47,11 @@ lint-python:
     ruff check --output-format concise python tests bench scripts
     ruff format --check python tests bench scripts
 
-# mypy --strict on the package and the scripts
+# mypy --strict on the package, the scripts and the benchmarks
 lint-types:
     mypy
     mypy --strict scripts/*.py
+    mypy --strict bench
 
 # import-linter: which layer may import which (contracts in pyproject.toml)
 lint-layers:

@@ -305,7 +305,7 @@ def main(
 @_output
 @_keep
 @click.pass_context
-def latency(context: click.Context, *, output: str, results: Path | None, **plan: Any) -> None:
+def latency(context: click.Context, /, *, output: str, results: Path | None, **plan: Any) -> None:
     """End-to-end latency beside MM2 with exactly-once and a direct produce and consume, epoch changes included."""
     session = _Session("latency", output, results or RESULTS)
     extra = []

@@ -91,13 +91,13 @@ def measure_following(
 
     def committed(lane: int, offsets: Sequence[GroupOffset]) -> None:
         del lane
-        follower.heard(tuple(replace(each, downstream=each.upstream) for each in offsets))
+        follower.record_answers(tuple(replace(each, downstream=each.upstream) for each in offsets))
 
     follower = GroupFollower(
         config.links[0],
         config.clusters["source"],
         config.clusters["target"],
-        tell=committed,
+        send=committed,
         clock=SYSTEM_CLOCK,
     )
     mirrored = Mirrored({SourcePartition(_TOPIC, number): 0 for number in range(partitions)}, ())
