@@ -190,7 +190,7 @@ def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: 
         run.wait_for(lambda: len(run.reports) > 1)
     assert run.error is None
     assert ended[0].ending is Ending.UNAUTHORIZED
-    assert "EOMIRROR_TEST_ONLY_THE_DRIVER is not set" in ended[0].error
+    assert "EOMIRROR_TEST_ONLY_THE_DRIVER is not set" in str(ended[0].error)
 
 
 def test_a_cluster_with_open_connections_is_refused(folder: Path) -> None:

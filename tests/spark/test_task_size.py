@@ -57,5 +57,5 @@ def test_a_task_that_would_become_a_file_is_refused(
     with Run(fake_lanes.steady, links=[link(lanes=1)], spark=user_context) as run:
         run.wait(60)
     assert isinstance(run.error, MirrorError)
-    assert "pass through a file" in run.error.message
+    assert "would be written to a file" in run.error.message
     assert "spark.broadcast.UDFCompressionThreshold=" in run.error.fix
