@@ -19,7 +19,7 @@ from eomirror.jvm import find_java
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.lane.spec import Ending
 from eomirror.link.hanging_scan import HangingTransactions
-from eomirror.link.hanging_transactions import DEFAULT_LONGEST_MS
+from eomirror.link.hanging_status import DEFAULT_LONGEST_MS
 from eomirror.link.status_reader import StatusReader
 from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.localkafka.jars import class_path

@@ -386,7 +386,7 @@ class LinkThread:
         self._await_workers(engine)
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)
-        self._background.start(lambda: self._plan(discovery), "planner")
+        self._background.start(lambda: self._discovery_loop(discovery), "planner")
         self._background.start(
             lambda: self._background.guard("groups_not_followed", self._group_thread.run), "follower"
         )
@@ -432,12 +432,12 @@ class LinkThread:
         with self._lock:
             return Mirrored(self._progress.lanes, frozenset(self._progress.stopped))
 
-    def _plan(self, discovery: Discoverer) -> None:
+    def _discovery_loop(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):
-            self._background.guard("refresh_failed", lambda: self._refresh(discovery))
+            self._background.guard("refresh_failed", lambda: self._refresh_topics(discovery))
             self._background.guard("topics_not_retaken", self._retake)
 
-    def _refresh(self, discovery: Discoverer) -> None:
+    def _refresh_topics(self, discovery: Discoverer) -> None:
         found = discovery.refresh()
         self._stops.left_out(discovery.left_out())
         new = [item for item in found if item.source not in self._known]

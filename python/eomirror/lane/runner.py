@@ -31,8 +31,9 @@ from eomirror.lane.commit import (
     speculative_records,
     state_records,
 )
+from eomirror.lane.commit_trigger import CommitTrigger
 from eomirror.lane.errors import Outcome, judge
-from eomirror.lane.machine import WITH_TRANSACTION, Command, CutRule, Event, LaneMachine, LaneState
+from eomirror.lane.machine import WITH_TRANSACTION, Command, Event, LaneMachine, LaneState
 from eomirror.lane.mm2_records import Mm2Records
 from eomirror.lane.offset_map_compaction import OffsetMapCompaction
 from eomirror.lane.partitions import LanePartitions
@@ -122,10 +123,10 @@ class LaneRunner:
         self._compaction = OffsetMapCompaction(len(spec.partitions))
         self._sweep = sweep
         self._ids: tuple[Mapping[str, str | None], Mapping[str, str | None]] = ({}, {})
-        self._watch = TransactionTimer(
-            CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
+        self._timer = TransactionTimer(
+            CommitTrigger(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
         )
-        self._tally = AttemptStats(spec)
+        self._stats = AttemptStats(spec)
         self._refusals = RefusalHandler(spec.link, topics)
         self._plane = planes.select(self._refusals.policy.treatment)
         self._hanging_client = hanging_client
@@ -162,10 +163,10 @@ class LaneRunner:
             event = self._carry_out(command)
             if event in {Event.FAILED, Event.FENCED}:
                 timeout = self._spec.link.transaction_timeout
-                self._overdue = self._watch.overdue(self._clock.monotonic(), self.machine.state, timeout)
+                self._overdue = self._timer.overdue(self._clock.monotonic(), self.machine.state, timeout)
             command = self.machine.step(event)
         self._report(force=True)
-        return self._tally.report(self.outcome, self.stopped, overdue=self._overdue, damaged=self._damaged)
+        return self._stats.report(self.outcome, self.stopped, overdue=self._overdue, damaged=self._damaged)
 
     @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
@@ -192,8 +193,8 @@ class LaneRunner:
         self._late = self._partitions.new_among(spec.partitions)
         self._partitions.gaps.clear()
         self._permit = None
-        self._watch.committed(self._clock.monotonic())
-        self._tally = AttemptStats(spec)
+        self._timer.committed(self._clock.monotonic())
+        self._stats = AttemptStats(spec)
         self._overdue, self._damaged = False, spec.damaged
         self.outcome = Outcome()
 
@@ -320,7 +321,7 @@ class LaneRunner:
         leaving = self._leaving()
         if leaving is not None:
             # a stop must not wait for a target that is down: only after a recent answer a last transaction is begun
-            answered = self._watch.answered_lately(self._clock.monotonic())
+            answered = self._timer.answered_lately(self._clock.monotonic())
             if leaving.ending is Ending.STOPPED and answered and self._compaction.leave():
                 return Event.ADVANCE_DUE
             self.outcome = leaving
@@ -336,7 +337,7 @@ class LaneRunner:
         now = self._clock.monotonic()
         if self._mm2_records.due(now) or self._compaction.due(now):
             return Event.ADVANCE_DUE
-        due = self._watch.advance_due(now, moved=bool(self._plane.advances()))
+        due = self._timer.advance_due(now, moved=bool(self._plane.advances()))
         return Event.ADVANCE_DUE if due else Event.QUIET
 
     def _adopt_partitions(self) -> Event:
@@ -356,11 +357,11 @@ class LaneRunner:
         return Event.CUT_DUE
 
     def _pump(self) -> Event:
-        max_wait = self._watch.max_wait(self._clock.monotonic())
-        self._watch.add(self._plane.pump(min(max_wait, _SLICE_SECONDS)))
+        max_wait = self._timer.max_wait(self._clock.monotonic())
+        self._timer.add(self._plane.pump(min(max_wait, _SLICE_SECONDS)))
         self._report()
         crash_point("lane.produced")
-        due = self._watch.cut_due(self._clock.monotonic(), leaving=self._leaving() is not None)
+        due = self._timer.commit_due(self._clock.monotonic(), leaving=self._leaving() is not None)
         return Event.CUT_DUE if due else Event.MORE_WANTED
 
     def _flush(self) -> Event:
@@ -379,8 +380,8 @@ class LaneRunner:
             self._plane.write(self._speculative_state.changed(speculative))
         flushed = self._plane.flush(self._spec.link.transaction_timeout)
         crash_point("lane.sealed")
-        if self._watch.takes_more(self._clock.monotonic()) and self._plane.has_more() and not self._leaving():
-            self._watch.add_round()
+        if self._timer.takes_more(self._clock.monotonic()) and self._plane.has_more() and not self._leaving():
+            self._timer.add_round()
             return Event.MORE_CAME
         if missing := {source.topic for source in flushed.advances} - topics:
             raise TransactionFailedError(f"records of {sorted(missing)} whose topic id was not requested")
@@ -415,9 +416,9 @@ class LaneRunner:
             log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
         self._mm2_records.committed(accompanying)
         self._compaction.committed(tidying, permit.positions, permit.chunks)
-        self._tally.add(permit.positions, seconds=self._watch.seconds(self._clock.monotonic()))
+        self._stats.add(permit.positions, seconds=self._timer.seconds(self._clock.monotonic()))
         clean = self._pass_refusals() and outcome is CommitOutcome.CLEAN
-        self._watch.committed(self._clock.monotonic())
+        self._timer.committed(self._clock.monotonic())
         self._report()
         self._follow()
         return Event.COMMIT_CLEAN if clean else Event.COMMIT_SUSPECT
@@ -451,7 +452,7 @@ class LaneRunner:
             raise LaneError("the epoch is over: only the next one may take the id")
 
     def _open(self) -> None:
-        self._watch.open(self._clock.monotonic())
+        self._timer.open(self._clock.monotonic())
         self._speculative_state.forget()
         self._stamp = None
         self._identity = self._plane.begin()
@@ -484,7 +485,7 @@ class LaneRunner:
         return True
 
     def _find_hanging_copies(
-        self, mending: HangingResolver, looked: Mapping[SourcePartition, Position]
+        self, resolver: HangingResolver, looked: Mapping[SourcePartition, Position]
     ) -> bool:
         """Returns whether hanging transactions must be resolved; else stops topics whose positions are wrong."""
 
@@ -494,13 +495,13 @@ class LaneRunner:
 
         topics, dead_letters = self._state.state_topics(), self._spec.link.on_refused == "dead-letter"
         mine = {self._identity.producer_id: self._spec.lane}
-        found = mending.find_hanging_copies(
+        found = resolver.find_hanging_copies(
             looked, topics=topics, dead_letters=dead_letters, mine=mine, lanes=self._lanes, stop=stop
         )
         if not found:
             left = [one for source, one in looked.items() if source in self._partitions.positions]
-            mending.stop_torn_topics(left, lanes=self._lanes, again=self._state.read_positions, stop=stop)
-            mending.release()
+            resolver.stop_torn_topics(left, lanes=self._lanes, again=self._state.read_positions, stop=stop)
+            resolver.release()
         return found
 
     def _lanes(self) -> Mapping[int, int]:
@@ -512,7 +513,7 @@ class LaneRunner:
         log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
 
     def _new_stamp(self) -> TransactionStamp:
-        txn, timestamp = self._tally.transactions + 1, self._clock.wall_ms()
+        txn, timestamp = self._stats.transactions + 1, self._clock.wall_ms()
         return TransactionStamp.of(self._spec, self._identity, txn=txn, timestamp=timestamp)
 
     def _follow(self) -> None:
@@ -535,10 +536,10 @@ class LaneRunner:
 
     def _report(self, *, force: bool = False) -> None:
         now = self._clock.monotonic()
-        if not (force or self._tally.due(now)):
+        if not (force or self._stats.due(now)):
             return
         self._mailbox.report(
-            self._tally.progress(
+            self._stats.progress(
                 self.machine.state.value,
                 self._partitions.positions,
                 self._plane,
@@ -547,4 +548,4 @@ class LaneRunner:
                 wall_ms=self._clock.wall_ms(),
             )
         )
-        self._tally.took(self._clock.monotonic() - now)
+        self._stats.took(self._clock.monotonic() - now)

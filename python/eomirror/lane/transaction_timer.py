@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eomirror.lane.machine import CutRule, LaneState, OpenTransaction
+from eomirror.lane.commit_trigger import CommitTrigger, OpenTransaction
+from eomirror.lane.machine import LaneState
 from eomirror.plane.protocol import Pumped
 
 __all__ = ["TransactionTimer"]
@@ -22,15 +23,23 @@ class TransactionTimer:
     Tracks a lane's transactions, one after the other; every ``now`` is in monotonic seconds.
 
     Args:
-        cut: Decides when they end.
+        trigger: Decides when they end.
     """
 
     __slots__ = (
-        "_advance_since", "_bytes", "_committed", "_cut", "_opened", "_opened_before", "_pumped", "_records", "_rounds",
+        "_advance_since",
+        "_bytes",
+        "_committed",
+        "_opened",
+        "_opened_before",
+        "_pumped",
+        "_records",
+        "_rounds",
+        "_trigger",
     )  # fmt: skip
 
-    def __init__(self, cut: CutRule) -> None:
-        self._cut = cut
+    def __init__(self, trigger: CommitTrigger) -> None:
+        self._trigger = trigger
         self._opened = self._opened_before = self._committed = float("-inf")
         self._records = self._bytes = self._rounds = 0
         self._pumped = _NOTHING
@@ -59,7 +68,7 @@ class TransactionTimer:
 
     def facts(self, now: float, *, leaving: bool) -> OpenTransaction:
         """
-        Returns the facts that the cut depends on.
+        Returns the facts that the commit depends on.
 
         Args:
             leaving: The lane is to stop.
@@ -77,16 +86,16 @@ class TransactionTimer:
         )
 
     def max_wait(self, now: float) -> float:
-        """Returns the maximum wait for more records, seconds; see `CutRule.max_wait`."""
-        return self._cut.max_wait(self.facts(now, leaving=False))
+        """Returns the maximum wait for more records, seconds; see `CommitTrigger.max_wait`."""
+        return self._trigger.max_wait(self.facts(now, leaving=False))
 
-    def cut_due(self, now: float, *, leaving: bool) -> bool:
-        """Returns whether to end the transaction; see `CutRule.due`."""
-        return self._cut.due(self.facts(now, leaving=leaving))
+    def commit_due(self, now: float, *, leaving: bool) -> bool:
+        """Returns whether to end the transaction; see `CommitTrigger.due`."""
+        return self._trigger.due(self.facts(now, leaving=leaving))
 
     def takes_more(self, now: float) -> bool:
-        """Returns whether an acknowledged transaction accepts more records; see `CutRule.takes_more`."""
-        return self._cut.takes_more(self.facts(now, leaving=False))
+        """Returns whether an acknowledged transaction accepts more records; see `CommitTrigger.takes_more`."""
+        return self._trigger.takes_more(self.facts(now, leaving=False))
 
     def add_round(self) -> None:
         """Counts a round that adds records to an acknowledged transaction."""

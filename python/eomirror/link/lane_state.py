@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["LaneState", "LaneTopics"]
+__all__ = ["LaneStateReader", "LaneTopics"]
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ _PAUSE_SECONDS = 0.2
 _Visible = tuple[dict[str, "TopicFacts | None"], dict[str, AuthorizationError]]
 
 
-class LaneState:
+class LaneStateReader:
     """
     Reads control and positions of a link.
 

@@ -193,7 +193,7 @@ class LinkStatus:
         groups: Followed groups, according to their checkpoints; None if the link writes none.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
-        hanging: Hanging transactions on the target (`eomirror.link.hanging_transactions.Hanging`), also of the link's
+        hanging: Hanging transactions on the target (`eomirror.link.hanging_status.Hanging`), also of the link's
             own
             topics; the first of each copy is the problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.

@@ -16,7 +16,7 @@ from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
 from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.link.claim import is_dead
-from eomirror.link.hanging_transactions import with_hanging
+from eomirror.link.hanging_status import with_hanging
 from eomirror.link.liveness import Liveness, judge_liveness
 from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
 from eomirror.link.valid_positions import valid_positions
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Link
     from eomirror.kafka.cluster_metadata import TopicFacts
-    from eomirror.link.hanging_transactions import Hanging
+    from eomirror.link.hanging_status import Hanging
     from eomirror.records.control import ControlView
 
     _Sides = tuple[

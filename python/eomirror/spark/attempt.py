@@ -88,7 +88,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
     from eomirror.kafka.plain_producer import SourceSyncs
     from eomirror.kafka.session import link_sessions
     from eomirror.link.hanging_state_topics import target_hanging_client
-    from eomirror.link.lane_state import LaneState, LaneTopics
+    from eomirror.link.lane_state import LaneStateReader, LaneTopics
     from eomirror.link.offset_map_gc import OffsetMapSweep
     from eomirror.link.target_log_ends import TargetLogEnds
     from eomirror.plane.select import plane_selector
@@ -97,7 +97,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
     sessions = link_sessions(spec.link, spec.source, spec.target, f"lane-{spec.lane}", clock=clock)
     clients.callback(sessions.close)
     topics = LaneTopics(spec, sessions.source.admin, sessions.target.admin, clock)
-    state = LaneState(spec, sessions.target)
+    state = LaneStateReader(spec, sessions.target)
     clients.callback(state.close)
     sweep = OffsetMapSweep(spec.link, *sessions, clock=clock)
     clients.callback(sweep.close)

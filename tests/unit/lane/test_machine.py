@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
+from eomirror.lane.commit_trigger import CommitTrigger, OpenTransaction
 from eomirror.lane.machine import (
     TRANSITIONS,
     Command,
-    CutRule,
     Event,
     IllegalTransitionError,
     LaneMachine,
     LaneState,
-    OpenTransaction,
 )
 
 HOLDS_TRANSACTION = {LaneState.CLAIMING, LaneState.OPEN, LaneState.FLUSHING, LaneState.COMMITTING}
@@ -108,7 +107,7 @@ def test_fencing_ends_every_state() -> None:
         assert TRANSITIONS[state, Event.FENCED] == (LaneState.CLOSED, Command.END)
 
 
-RULE = CutRule(interval=0.1, interval_min=0.01, max_records=100, max_bytes=1000)
+RULE = CommitTrigger(interval=0.1, interval_min=0.01, max_records=100, max_bytes=1000)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_what_comes_while_a_transaction_is_acknowledged_goes_into_it() -> None:
 
 
 def test_a_lane_that_is_to_leave_takes_no_more() -> None:
-    """Nor does one that is behind, or whose transaction is open for long: `CutRule.takes_more`."""
+    """Nor does one that is behind, or whose transaction is open for long: `CommitTrigger.takes_more`."""
     rig = Rig(spec(ORDERS, seconds=0.015))
     rig.plane.fetches = [{ORDERS: 5}]
     rig.plane.late = [{ORDERS: 2}]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.lane.machine import CutRule, LaneState
+from eomirror.lane.commit_trigger import CommitTrigger
+from eomirror.lane.machine import LaneState
 from eomirror.lane.transaction_timer import TransactionTimer
 from eomirror.plane.protocol import Pumped
 
-CUT = CutRule(interval=0.1, interval_min=0.01)
+CUT = CommitTrigger(interval=0.1, interval_min=0.01)
 
 
 def test_what_was_pumped_adds_up_until_the_next_transaction() -> None:
@@ -37,7 +38,7 @@ def test_the_cut_is_asked_about_what_was_pumped() -> None:
     watch.add(Pumped(3, 30, drained=True))
 
     assert watch.max_wait(10.004) == pytest.approx(0.005)
-    assert [watch.cut_due(now, leaving=False) for now in (10.004, 10.010)] == [False, True]
+    assert [watch.commit_due(now, leaving=False) for now in (10.004, 10.010)] == [False, True]
 
 
 def test_a_transaction_behind_a_pause_takes_more_once() -> None:
@@ -53,7 +54,7 @@ def test_a_transaction_behind_a_pause_takes_more_once() -> None:
 
     assert takes == [True, False, True]
     assert not watch.takes_more(10.045)
-    assert watch.cut_due(10.041, leaving=False)
+    assert watch.commit_due(10.041, leaving=False)
 
 
 def test_an_advance_is_due_within_a_second_of_the_first_move() -> None:

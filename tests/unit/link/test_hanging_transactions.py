@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eomirror.link.hanging_transactions import Hanging, candidates, hanging, with_hanging
+from eomirror.link.hanging_status import Hanging, candidates, hanging, with_hanging
 from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.recovery.hanging import OpenRange
 from support.lane_fakes import ORDERS, position

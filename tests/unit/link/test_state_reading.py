@@ -14,7 +14,7 @@ from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.lane.spec import LaneSpec
-from eomirror.link.lane_state import LaneState
+from eomirror.link.lane_state import LaneStateReader
 
 NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 
@@ -134,7 +134,7 @@ def test_an_offset_map_that_is_not_there_is_not_guessed() -> None:
     )  # fmt: skip
     admin = Admin(".offset-map")
     target: Any = SimpleNamespace(cluster=NOWHERE, admin=admin, client_id="test", clock=SYSTEM_CLOCK)
-    state = LaneState(spec, target)
+    state = LaneStateReader(spec, target)
     try:
         with pytest.raises(UnreachableError, match="offset-map"):
             state.state_topics()

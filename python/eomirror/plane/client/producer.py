@@ -167,7 +167,7 @@ class TransactionalProducer:
                 "logger": ClientLog(transactional_id=transactional_id),
             }
         )
-        # the queue holds a whole transaction (lane.machine.CutRule)
+        # the queue holds a whole transaction (lane.commit_trigger.CommitTrigger)
         properties.setdefault("queue.buffering.max.messages", 500_000)
         properties.setdefault("linger.ms", _linger_ms(partitions))
         # librdkafka's default is below the brokers' 1048576 + overhead; the broker shall decide
