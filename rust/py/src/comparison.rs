@@ -90,7 +90,7 @@ impl PartitionComparison {
         let mut source = Half::new(source, forwarded, timestamps);
         source.content.skip_dead_letters(dead_letters);
         let mut target = Half::new(target, mirrored, timestamps);
-        target.content.skip_others(ranges_of(py, &others)?);
+        target.content.skip_others(ranges_of(py, others)?);
         Ok(Self {
             work: Mutex::new(Work {
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -182,7 +182,7 @@ impl PartitionComparison {
         starts: (i64, i64),
         others: Vec<Vec<u8>>,
     ) -> PyResult<()> {
-        let others = ranges_of(py, &others)?;
+        let others = ranges_of(py, others)?;
         let mut work = self.lock();
         work.begin_again();
         work.source.content.skip_dead_letters(dead_letters);
@@ -414,10 +414,10 @@ impl Work {
 }
 
 /// Returns the target offsets that chunks of other links name.
-fn ranges_of(py: Python<'_>, chunks: &[Vec<u8>]) -> PyResult<Vec<std::ops::Range<i64>>> {
+fn ranges_of(py: Python<'_>, chunks: Vec<Vec<u8>>) -> PyResult<Vec<std::ops::Range<i64>>> {
     let mut ranges = Vec::new();
     for bytes in chunks {
-        let chunk = decode(bytes).map_err(|error| raise(py, &error))?;
+        let chunk = decode(&bytes).map_err(|error| raise(py, &error))?;
         let named = chunk.map.ranges().iter();
         ranges.extend(named.map(|range| range.target..range.target + range.count));
     }
