@@ -12,7 +12,7 @@ from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.topics.diff import AddPartitions, AlterConfig, Refuse, Surplus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import TopicFacts
@@ -102,9 +102,10 @@ class TargetTopics:
                 self._tell_surplus(change)
             else:
                 raise TopicError(change.reason, fix=change.fix, topic=change.topic)
-        return self.settle(expected)
+        grown = {change.name for change in changes if isinstance(change, AddPartitions)}
+        return self.settle(expected, grown=grown)
 
-    def settle(self, expected: Mapping[str, int]) -> dict[str, TopicFacts]:
+    def settle(self, expected: Mapping[str, int], *, grown: Collection[str] = ()) -> dict[str, TopicFacts]:
         """
         Waits until topics have at least the expected partition count, each partition with a leader.
 
@@ -112,12 +113,16 @@ class TargetTopics:
         get the error that the topic does not exist.  A topic that another link of the same aggregate created at the
         same moment, with fewer partitions, is grown.
 
+        Args:
+            expected: Partition count by topic.
+            grown: Topics whose growth was requested already.
+
         Raises:
             ClusterError: No topic made progress for 30 s.
         """
         deadline = Deadline(_SETTLE_SECONDS, self._clock)
         ready: dict[str, TopicFacts] = {}
-        grown: set[str] = set()
+        asked = set(grown)
         while late := sorted(expected.keys() - ready.keys()):
             found = {
                 name: facts
@@ -125,9 +130,9 @@ class TargetTopics:
                 if facts is not None and not facts.leaderless
             }
             fresh = {name: facts for name, facts in found.items() if facts.partitions >= expected[name]}
-            for name in found.keys() - fresh.keys() - grown:
+            for name in found.keys() - fresh.keys() - asked:
                 self._grow(name, found[name].partitions, expected[name])
-                grown.add(name)
+                asked.add(name)
             ready.update(fresh)
             if len(fresh) == len(late):
                 break
