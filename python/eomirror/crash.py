@@ -29,14 +29,14 @@ CRASH_POINTS = (
     "lane.control_read",
     "lane.positions_read",
     "lane.topics_compared",
-    "lane.mended",
+    "lane.hanging_resolved",
     "lane.claim_written",
     "lane.claimed",
     "lane.begun",
     "lane.produced",
-    "lane.sealed",
+    "lane.flushed",
     "lane.state_written",
-    "lane.tidied",
+    "lane.map_compacted",
     "lane.committed",
 )
 

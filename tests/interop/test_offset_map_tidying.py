@@ -163,7 +163,7 @@ def test_many_transactions_leave_few_chunks_and_the_same_map(
     flow = Flow(east, west, topic_name)
 
     def die(point: str) -> None:
-        if point == "lane.tidied":
+        if point == "lane.map_compacted":
             raise Killed
 
     with monkeypatch.context() as patched:

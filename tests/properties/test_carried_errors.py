@@ -18,7 +18,7 @@ import eomirror
 from eomirror.errors import ConfigError, Fault, MirrorError
 from eomirror.lane.spec import Ending, LaneReport
 from eomirror.plane.client.rejected_record import TargetRefusedError
-from eomirror.plane.protocol import RangeRefusedError, Refusal, RefusalReason, RefusedRecord
+from eomirror.plane.protocol import RangeRefusedError, RefusedRecord, Rejection, RejectionReason
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def _range_refused(text: str, topic: str) -> MirrorError:
     record = RefusedRecord(offset=3, timestamp=-1, keyless=True, batch_bytes=9)
     source = SourcePartition(topic, 0)
     return RangeRefusedError(
-        Refusal(
+        Rejection(
             source=source,
             target_topic=topic,
-            reason=RefusalReason.SIZE,
+            reason=RejectionReason.SIZE,
             words=text,
             begin=3,
             end=4,

@@ -25,11 +25,11 @@ from eomirror.plane.protocol import (
     ProducerIdentity,
     Pumped,
     RangeRefusedError,
-    Refusal,
-    RefusalReason,
     RefusedRecord,
+    Rejection,
+    RejectionReason,
+    SendPlan,
     Serving,
-    Treatment,
 )
 from eomirror.records.dead_letter import DeadLetter
 from eomirror.records.names import LinkNames
@@ -80,8 +80,8 @@ class SimPlane:
         # of the open transaction: first offset that was fetched, and what is left out
         self._first: dict[SourcePartition, int] = {}
         self._letters: dict[SourcePartition, list[DeadLetter]] = {}
-        self._treatment = Treatment()
-        self._refusal: RangeRefusedError | None = None
+        self._send_plan = SendPlan()
+        self._rejection: RangeRefusedError | None = None
         self._begin: int | None = None
         self._queued = 0
         self._sent: list[tuple[Any, list[Any]]] = []
@@ -94,8 +94,8 @@ class SimPlane:
         self._producer = SimProducer(self._world, self._actor, f"lane-{self._spec.lane}")
         return self._producer.init()
 
-    def select(self, treatment: Treatment) -> SimPlane:
-        self._treatment = treatment
+    def select(self, send_plan: SendPlan) -> SimPlane:
+        self._send_plan = send_plan
         return self
 
     def restart(self) -> None:
@@ -169,8 +169,8 @@ class SimPlane:
     def flush(self, seconds: float) -> Flushed:
         del seconds
         self._world.trouble()
-        if self._refusal is not None:
-            raise self._refusal
+        if self._rejection is not None:
+            raise self._rejection
         self._tx.flush()
         fetched = sum(map(len, self._batch.values()))
         if fetched != self._queued and self._world.mutation != "account not checked":
@@ -193,8 +193,8 @@ class SimPlane:
     def write(self, records: Sequence[MetadataRecord]) -> None:
         self._world.trouble()
         letters = any(record.topic.endswith("dead-letter") for record in records)
-        if letters and self._treatment.whole_dead_letters and self._world.draw(3) == 2:
-            raise self._named(next(iter(self._letters)), RefusalReason.DEAD_LETTER)
+        if letters and self._send_plan.whole_dead_letters and self._world.draw(3) == 2:
+            raise self._named(next(iter(self._letters)), RejectionReason.DEAD_LETTER)
         for where, items in meta(records, self._spec.generation).items():
             self._produce(where, items)
 
@@ -248,7 +248,7 @@ class SimPlane:
 
     def _sift(self, source: SourcePartition, offsets: list[int]) -> list[int]:
         """Leave out what is to be left out; the target refuses what it does not take with all that is beside it."""
-        left_out = self._treatment.left_out.get(source, {})
+        left_out = self._send_plan.left_out.get(source, {})
         for offset in offsets:
             if offset in left_out:
                 letter = DeadLetter(
@@ -258,24 +258,24 @@ class SimPlane:
                 self._letters.setdefault(source, []).append(letter)
         sent = [offset for offset in offsets if offset not in left_out]
         if any(self._world.refuses(source, offset) for offset in sent):
-            only = sent[0] if len(sent) == 1 and source in self._treatment.ranges else None
-            refusal = self._named(source, RefusalReason.SIZE, only)
-            if source in self._treatment.ranges:
-                raise refusal
-            self._refusal = self._refusal or refusal
+            only = sent[0] if len(sent) == 1 and source in self._send_plan.ranges else None
+            rejection = self._named(source, RejectionReason.SIZE, only)
+            if source in self._send_plan.ranges:
+                raise rejection
+            self._rejection = self._rejection or rejection
         return sent
 
     def _range(self, source: SourcePartition, offsets: list[int]) -> list[int]:
         """What of it goes in one range, if the partition is suspected."""
         self._begin = None
-        if source not in self._treatment.ranges:
+        if source not in self._send_plan.ranges:
             return offsets
-        end, most = self._treatment.range_at(source, offsets[0])
+        end, most = self._send_plan.range_at(source, offsets[0])
         self._begin = offsets[0]
         return [offset for offset in offsets if offset < end][:most]
 
     def _named(
-        self, source: SourcePartition, reason: RefusalReason, only: int | None = None
+        self, source: SourcePartition, reason: RejectionReason, only: int | None = None
     ) -> RangeRefusedError:
         self._world.say(self._actor, "is refused", source, reason.value, only)
         record = None
@@ -283,7 +283,7 @@ class SimPlane:
             size = self._world.size(source, only)
             record = RefusedRecord(offset=only, timestamp=0, keyless=True, batch_bytes=size)
         return RangeRefusedError(
-            Refusal(
+            Rejection(
                 source=source, target_topic=f"east.{source.topic}", reason=reason, words="no",
                 begin=self._begin if self._begin is not None else self._committed[source],
                 end=self._cursor[source], record=record,
@@ -313,7 +313,7 @@ class SimPlane:
         self._batch.clear()
         self._first.clear()
         self._letters.clear()
-        self._refusal = None
+        self._rejection = None
         self._sent.clear()
         self._queued = 0
 

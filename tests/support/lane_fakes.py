@@ -17,9 +17,9 @@ from eomirror.plane.protocol import (
     MetadataRecord,
     ProducerIdentity,
     Pumped,
+    SendPlan,
     Serving,
     Start,
-    Treatment,
 )
 from eomirror.plane.select import PlaneSelector
 from eomirror.records.control import ControlView, Generation
@@ -137,11 +137,11 @@ class FakePlane:
     open_errors: list[Exception] = field(default_factory=list)
     # what `pump` raises before it fetches, one after the other
     pump_errors: list[Exception] = field(default_factory=list)
-    # refusals that `flush` raises, one after the other
-    refusals: list[Exception] = field(default_factory=list)
+    # rejections that `flush` raises, one after the other
+    rejections: list[Exception] = field(default_factory=list)
     # fetches that come while a transaction is acknowledged
     late: list[dict[SourcePartition, int]] = field(default_factory=list)
-    treatments: list[Treatment] = field(default_factory=list)
+    send_plans: list[SendPlan] = field(default_factory=list)
     dead_letters: dict[SourcePartition, tuple[DeadLetter, ...]] = field(default_factory=dict)
     # where the target puts the first record of a transaction
     firsts: dict[SourcePartition, int] = field(default_factory=dict)
@@ -162,8 +162,8 @@ class FakePlane:
         self.started.extend(starts)
         self.next.update({start.source: start.offset for start in starts})
 
-    def treat(self, treatment: Treatment) -> None:
-        self.treatments.append(treatment)
+    def set_send_plan(self, send_plan: SendPlan) -> None:
+        self.send_plans.append(send_plan)
 
     def restart(self) -> None:
         self.next.clear()
@@ -221,8 +221,8 @@ class FakePlane:
         self.calls.append("flush")
         if self.seal_error is not None:
             raise self.seal_error
-        if self.refusals:
-            raise self.refusals.pop(0)
+        if self.rejections:
+            raise self.rejections.pop(0)
         accounts = tuple(
             replace(
                 account(source, first, count),

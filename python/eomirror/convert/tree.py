@@ -30,7 +30,6 @@ class Tree:
     Attributes:
         text: Text of a single value; empty for others, and for null.
         entries: Values of a mapping.
-        items: Values of a list.
         kind: ``text``, ``null``, ``map`` or ``list``.
         line: Line in the file, from 1; 0 if unknown.
     """

@@ -111,7 +111,6 @@ class DriverOptions:
         owner: Creates a link's owner.
         heart: Creates the sender of a link's heartbeats; None if it has none.
         follower: Creates the follower of a link's groups; None if it follows none.
-        identify: Returns the id of a cluster.
     """
 
     version: str

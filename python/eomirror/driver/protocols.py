@@ -189,7 +189,6 @@ class LinkTools:
     Values and callbacks that all links of a run share.
 
     Attributes:
-        run: Id of the run.
         engine: Completes once Spark runs, or with the error of its start.
         on_event: Called with a short text for each step.
         wake: Called when a link's state has changed.

@@ -107,7 +107,6 @@ class TopicSnapshot:
 
     Attributes:
         topic: Name on the source.
-        target_topic: Name on the target.
         partitions: States of its partitions, by number.
         lag_records: Sum over partitions; None if one is unknown.
         lag_seconds: Maximum over partitions; None if one is unknown.
@@ -129,7 +128,6 @@ class LaneSnapshot:
 
     Attributes:
         state: State of its machine while a worker runs it; else ``starting``, ``waiting``, ``idle`` or ``ended``.
-        epoch: Number of its epoch.
         attempt: Number of the attempt within the epoch.
         retries: Attempts of this run that ended early.
         last_failure: Reason of the last early end.
@@ -161,7 +159,6 @@ class LinkSnapshot:
     State of a link.
 
     Attributes:
-        link: Name of the link.
         state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``stopping``, ``done`` or ``failed``.
         error: Reason of its failure.
         waiting: Error that it waits for before it can run, with alias and address of the cluster; it is retried.
@@ -171,7 +168,6 @@ class LinkSnapshot:
         commit_ms: Mean over lanes of the duration of the last commit.
         lag_records: Sum over topics that are not stopped; None if one is unknown.
         lag_seconds: Maximum over topics that are not stopped; None if one is unknown.
-        topics: Its topics, by name.
         goals: Number of partitions that ``until="caught-up"`` waits for.
         goals_reached: Number of these that have reached their goal.
         groups: State of the followed consumer groups; None if it follows none.
@@ -248,13 +244,11 @@ class LinkReport:
     Result of a link in a run.
 
     Attributes:
-        link: Name of the link.
         outcome: ``caught up``, ``time over``, ``stopped`` or ``failed``.
         generation: Generation of its lane layout; None if it did not get that far.
         counters: Its work.
         lag_records: Lag at the end, as last seen; None if unknown.
         retries: Attempts of lanes that ended early.
-        stopped_topics: Reason of each stopped topic.
         error: Reason of its failure, or the error that it still waited for before its start.
     """
 
@@ -275,11 +269,9 @@ class RunReport:
 
     Attributes:
         run: Id of the run, as in control and positions.
-        seconds: Duration of the run.
         exit_code: 0; or 4 or 1 if a run with ``until`` stopped topics, or ended before a link had started.
         aborted: True if a lane was cancelled because it did not finish its transaction in time; its open transaction
             is aborted, and no record is lost.
-        links: Results of the links.
     """
 
     run: str

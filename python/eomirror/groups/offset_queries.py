@@ -57,10 +57,8 @@ class GroupPartition:
 
     Attributes:
         topic: Topic on the side that the group moves from.
-        partition: Partition there.
         offset: Committed offset there.
         to_topic: Topic on the side that the group moves to.
-        to_partition: Partition there.
         to_offset: Resume offset there; None if it is unknown.
         kind: As in `Translation`; for ``earlier``, resuming there reads ``again`` records again.
         again: Upper bound of the records that are read again there; not 0 for ``earlier`` only.

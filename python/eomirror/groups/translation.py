@@ -36,10 +36,8 @@ class Translation:
     Attributes:
         group: The consumer group at this offset; empty for a plain offset.
         topic: Topic on the side of the question.
-        partition: Partition there.
         offset: Next offset to read there.
         to_topic: Topic on the other side.
-        to_partition: Partition there.
         to_offset: Next offset to read there; None if it is unknown.  Never guessed.
         kind: ``exact``: the record at ``to_offset`` is that record.  ``next``: no record of the link is at
             ``offset`` (a marker, aborted, compacted or dropped data, or the end), or retention removed it on the other

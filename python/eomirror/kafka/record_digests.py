@@ -24,7 +24,6 @@ class RecordDigest:
     A record of a log.
 
     Attributes:
-        offset: Its offset.
         digest: Of its key, value, headers and timestamp: equal records have equal digests.
     """
 

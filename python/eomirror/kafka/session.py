@@ -34,7 +34,6 @@ class ClusterSession:
         timeout: Seconds that one operation of the admin client may take, retries included.
 
     Attributes:
-        cluster: The cluster.
         client_id: Client id that brokers see.
         clock: Source of time.
     """

@@ -70,7 +70,6 @@ class TransactionStamp:
         run: Run of the mirror.
         epoch: Spark task of the lane.
         attempt: Attempt within the epoch.
-        identity: The producer of the transaction.
         txn: Number of the transaction in this attempt.
         timestamp: Wall clock, ms.
     """

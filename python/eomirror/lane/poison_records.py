@@ -1,5 +1,5 @@
 """
-Isolates records that the target refuses, and decides their treatment. Pure.
+Isolates records that the target refuses, and plans how they are sent. Pure.
 
 A broker refuses a whole batch because of one record, and for most reasons does not name the record.  So the transaction
 is aborted, and the partition's records are sent again in ranges, each acknowledged before the next.  After each abort
@@ -16,7 +16,7 @@ one: halving would take longer over a slow link, and single records much longer.
 acknowledged and need no small ranges next time.  Neither do records after it, except a few: refused records come in
 groups.
 
-Each refusal shrinks the ranges, names a new record, raises a limit up to a bound, or stops the topic, so the search
+Each rejection shrinks the ranges, names a new record, raises a limit up to a bound, or stops the topic, so the search
 always ends.
 """
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eomirror.errors import RecordRefusedError
-from eomirror.plane.protocol import Refusal, RefusalReason, RefusedRecord, SkippedRecord, Treatment
+from eomirror.plane.protocol import RefusedRecord, Rejection, RejectionReason, SendPlan, SkippedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Decision", "Limits", "Narrow", "Pointers", "Raise", "RefusalPolicy", "SkipRecord", "Stopped"]
+__all__ = ["Decision", "Limits", "Narrow", "Pointers", "Raise", "RejectionPolicy", "SkipRecord", "Stopped"]
 
 _SHRINK = 16
-# refusals of a partition whose position does not move: five ranges lead from the largest transaction to one record
+# rejections of a partition whose position does not move: five ranges lead from the largest transaction to one record
 _MOST_NARROWED = 8
 # a broker takes a new setting in within milliseconds of the controller's answer
 _MOST_RAISES = 5
@@ -98,14 +98,14 @@ Decision = Narrow | SkipRecord | Pointers | Raise | Stopped
 @dataclass(slots=True)
 class _Suspect:
     """
-    A partition with a refusal.
+    A partition with a rejection.
 
     Attributes:
         records: Default size of ranges.
         until: Ranges end at this position.
-        spans: As in `Treatment.ranges`.
-        committed: Position at the last refusal.
-        narrowed: Refusals since the position moved.
+        spans: As in `SendPlan.ranges`.
+        committed: Position at the last rejection.
+        narrowed: Rejections since the position moved.
     """
 
     records: int
@@ -130,9 +130,9 @@ class _Suspect:
         self.aim((offset, self.records), (near, 1), (far, _SHRINK))
 
 
-class RefusalPolicy:
+class RejectionPolicy:
     """
-    Decides about a lane's refusals, and tracks those in progress.
+    Decides about a lane's rejections, and tracks those in progress.
 
     Args:
         policy: ``stop``, ``dead-letter`` or ``raise-limit``.
@@ -151,50 +151,50 @@ class RefusalPolicy:
 
     @property
     def searching(self) -> bool:
-        """True while any partition has not passed its refusal yet."""
+        """True while any partition has not passed its rejection yet."""
         return bool(self._suspects)
 
     @property
-    def treatment(self) -> Treatment:
-        """Current treatment of refused records."""
-        return Treatment(
+    def send_plan(self) -> SendPlan:
+        """Current plan of how partitions with refused records are sent."""
+        return SendPlan(
             ranges={source: suspect.spans for source, suspect in self._suspects.items()},
             left_out={source: dict(offsets) for source, offsets in self._left_out.items()},
             batch_bytes=self._batch_bytes,
             whole_dead_letters=self._whole,
         )
 
-    def decide(self, refusal: Refusal, committed: int, limits: Limits) -> Decision:
+    def decide(self, rejection: Rejection, committed: int, limits: Limits) -> Decision:
         """
-        Decides about a refusal, and updates `treatment` to match.
+        Decides about a rejection, and updates `send_plan` to match.
 
         Args:
-            refusal: Its transaction is aborted in any case.
+            rejection: Its transaction is aborted in any case.
             committed: The partition's committed position.
             limits: Current settings of both topics.
         """
-        if refusal.reason is RefusalReason.DEAD_LETTER:
-            return self._letter(refusal)
-        if refusal.record is None:
-            return self._narrow(refusal, committed, limits)
-        record = refusal.record
+        if rejection.reason is RejectionReason.DEAD_LETTER:
+            return self._letter(rejection)
+        if rejection.record is None:
+            return self._narrow(rejection, committed, limits)
+        record = rejection.record
         self._suspects.setdefault(
-            refusal.source, _Suspect(1, record.offset + 1, ((record.offset + 1, 1),), committed)
+            rejection.source, _Suspect(1, record.offset + 1, ((record.offset + 1, 1),), committed)
         ).aim_at(record.offset)
         if self._policy == "dead-letter":
-            left_out = self._left_out.setdefault(refusal.source, {})
+            left_out = self._left_out.setdefault(rejection.source, {})
             if record.offset not in left_out:
                 left_out[record.offset] = SkippedRecord(
-                    refusal.reason.value, refusal.words, _limit(refusal.reason, limits)
+                    rejection.reason.value, rejection.words, _limit(rejection.reason, limits)
                 )
                 return SkipRecord(record)
-        if self._policy == "raise-limit" and refusal.reason is RefusalReason.SIZE:
-            return self._raise(refusal, record, limits)
-        return Stopped(_stopping(refusal, record, limits))
+        if self._policy == "raise-limit" and rejection.reason is RejectionReason.SIZE:
+            return self._raise(rejection, record, limits)
+        return Stopped(_stopping(rejection, record, limits))
 
     def passed(self, positions: Mapping[SourcePartition, Position]) -> bool:
         """
-        Records a commit; returns whether `treatment` has changed.
+        Records a commit; returns whether `send_plan` has changed.
 
         Args:
             positions: Committed positions of all partitions that the lane mirrors.
@@ -209,83 +209,84 @@ class RefusalPolicy:
             self._left_out.pop(source, None)
         return bool(over)
 
-    def _narrow(self, refusal: Refusal, committed: int, limits: Limits) -> Decision:
+    def _narrow(self, rejection: Rejection, committed: int, limits: Limits) -> Decision:
         if (
-            refusal.reason is RefusalReason.SIZE
+            rejection.reason is RejectionReason.SIZE
             and (most := limits.max_message_bytes(limits.target)) is not None
         ):
             # the batch may have been too large, and no record in it
             self._batch_bytes = min(most, self._batch_bytes or most)
-        known = self._suspects.get(refusal.source)
+        known = self._suspects.get(rejection.source)
         if known is None:
-            until = max(refusal.end, committed + 1)
+            until = max(rejection.end, committed + 1)
             records = max(1, (until - committed) // _SHRINK)
-            self._suspects[refusal.source] = _Suspect(records, until, ((until, records),), committed)
+            self._suspects[rejection.source] = _Suspect(records, until, ((until, records),), committed)
             return Narrow(records)
         if committed > known.committed:
             known.committed, known.narrowed = committed, 0
-        _, records = self.treatment.range_at(refusal.source, refusal.begin)
+        _, records = self.send_plan.range_at(rejection.source, rejection.begin)
         if records == 1 or known.narrowed >= _MOST_NARROWED:
             # single records were sent already, and none of them is at fault
             return Stopped(
                 RecordRefusedError(
-                    f"{refusal.source}: the target topic {refusal.target_topic} refuses a record of "
-                    f"[{refusal.begin}, {refusal.end}): {refusal.words}",
+                    f"{rejection.source}: the target topic {rejection.target_topic} refuses a record of "
+                    f"[{rejection.begin}, {rejection.end}): {rejection.words}",
                     fix="check the log of the target's brokers for the record and the reason",
-                    topic=refusal.source.topic,
+                    topic=rejection.source.topic,
                 )
             )
         smaller = max(1, records // _SHRINK)
         known.narrowed += 1
-        known.until = max(known.until, refusal.end)
-        known.aim((refusal.begin, known.records), (refusal.end, smaller))
+        known.until = max(known.until, rejection.end)
+        known.aim((rejection.begin, known.records), (rejection.end, smaller))
         return Narrow(smaller)
 
-    def _letter(self, refusal: Refusal) -> Decision:
+    def _letter(self, rejection: Rejection) -> Decision:
         if self._whole:
             self._whole = False
             return Pointers()
         return Stopped(
             RecordRefusedError(
-                f"{refusal.source}: the target refuses the dead letter of a record of this partition: {refusal.words}",
-                fix=f"check the settings of topic {refusal.target_topic} (max.message.bytes, "
+                f"{rejection.source}: the target refuses the dead letter of a record of this partition: "
+                f"{rejection.words}",
+                fix=f"check the settings of topic {rejection.target_topic} (max.message.bytes, "
                 "message.timestamp.*), then start again",
-                topic=refusal.source.topic,
+                topic=rejection.source.topic,
             )
         )
 
-    def _raise(self, refusal: Refusal, record: RefusedRecord, limits: Limits) -> Decision:
+    def _raise(self, rejection: Rejection, record: RefusedRecord, limits: Limits) -> Decision:
         wanted = record.batch_bytes
         bound = self._raise_to or limits.max_message_bytes(limits.source)
-        asked, times = self._raised.get(refusal.target_topic, (0, 0))
+        asked, times = self._raised.get(rejection.target_topic, (0, 0))
         times = times if asked >= wanted else 0
         if bound is None or wanted > bound or times >= _MOST_RAISES:
-            return Stopped(_stopping(refusal, record, limits, bound=bound))
-        self._raised[refusal.target_topic] = (max(wanted, asked), times + 1)
-        return Raise(refusal.target_topic, limits.max_message_bytes(limits.target), max(wanted, asked))
+            return Stopped(_stopping(rejection, record, limits, bound=bound))
+        self._raised[rejection.target_topic] = (max(wanted, asked), times + 1)
+        return Raise(rejection.target_topic, limits.max_message_bytes(limits.target), max(wanted, asked))
 
 
-def _limit(reason: RefusalReason, limits: Limits) -> str:
-    """Returns the settings behind a refusal of this kind, as ``name=value``."""
+def _limit(reason: RejectionReason, limits: Limits) -> str:
+    """Returns the settings behind a rejection of this kind, as ``name=value``."""
     names = {
-        RefusalReason.SIZE: (_SIZE,),
-        RefusalReason.SEGMENT: ("segment.bytes",),
-        RefusalReason.TIMESTAMP: ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
-        RefusalReason.INVALID: ("cleanup.policy",),
+        RejectionReason.SIZE: (_SIZE,),
+        RejectionReason.SEGMENT: ("segment.bytes",),
+        RejectionReason.TIMESTAMP: ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
+        RejectionReason.INVALID: ("cleanup.policy",),
     }.get(reason, ())
     return ", ".join(f"{name}={limits.target[name]}" for name in names if limits.target.get(name))
 
 
 def _stopping(
-    refusal: Refusal, record: RefusedRecord, limits: Limits, *, bound: int | None = None
+    rejection: Rejection, record: RefusedRecord, limits: Limits, *, bound: int | None = None
 ) -> RecordRefusedError:
-    where = f"{refusal.source}@{record.offset}"
-    topic = refusal.target_topic
-    limit = _limit(refusal.reason, limits)
+    where = f"{rejection.source}@{record.offset}"
+    topic = rejection.target_topic
+    limit = _limit(rejection.reason, limits)
     against = f" ({limit})" if limit else ""
     size = f"{record.batch_bytes} bytes"
     policy = "to go on without such records, set on_refused: dead-letter on the link"
-    if refusal.reason is RefusalReason.SIZE:
+    if rejection.reason is RejectionReason.SIZE:
         beyond = f"; on_refused: raise-limit may go up to {bound}" if bound is not None else ""
         message = f"a batch of it alone, at most {size}, is too large for topic {topic}{against}{beyond}"
         fix = (
@@ -293,13 +294,13 @@ def _stopping(
             "raise_limit_to); where the source's producers compress, so must we: compression.type under `producer` "
             f"of the target cluster; {policy}"
         )
-    elif refusal.reason is RefusalReason.CLIENT_SIZE:
+    elif rejection.reason is RejectionReason.CLIENT_SIZE:
         message = f"a batch of it alone, at most {size}, is larger than this client may send"
         fix = f"raise message.max.bytes under `producer` of the target cluster; {policy}"
-    elif refusal.reason is RefusalReason.TIMESTAMP:
+    elif rejection.reason is RejectionReason.TIMESTAMP:
         message = f"topic {topic} does not take its timestamp {record.timestamp}{against}"
         fix = f"widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of {topic}; {policy}"
-    elif refusal.reason is RefusalReason.SEGMENT:
+    elif rejection.reason is RejectionReason.SEGMENT:
         message = f"a batch of it alone, at most {size}, is larger than a segment of topic {topic}{against}"
         fix = f"raise segment.bytes of {topic}; {policy}"
     else:
@@ -307,7 +308,7 @@ def _stopping(
         message = f"topic {topic} does not take it{against}{key}"
         fix = f"see what {topic} asks of records (a compacted topic: a key); {policy}"
     return RecordRefusedError(
-        f"{where}: the target refuses this record: {message}: {refusal.words}",
+        f"{where}: the target refuses this record: {message}: {rejection.words}",
         fix=fix,
-        topic=refusal.source.topic,
+        topic=rejection.source.topic,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import LaneError, MirrorError, RecordRefusedError, UnreachableError
-from eomirror.lane.poison_records import Limits, Narrow, Pointers, Raise, RefusalPolicy, SkipRecord, Stopped
+from eomirror.lane.poison_records import Limits, Narrow, Pointers, Raise, RejectionPolicy, SkipRecord, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.lane.poison_records import Decision
     from eomirror.lane.ports import TopicComparer
-    from eomirror.plane.protocol import Refusal
+    from eomirror.plane.protocol import Rejection
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["RefusalHandler"]
+__all__ = ["RejectionHandler"]
 
 log = structlog.get_logger(__name__)
 
 
-class RefusalHandler:
+class RejectionHandler:
     """
     Handles refused records of a lane.
 
@@ -33,21 +33,21 @@ class RefusalHandler:
         topics: Reads and raises limits.
 
     Attributes:
-        policy: Decides, and tracks the refusals in progress.
+        policy: Decides, and tracks the rejections in progress.
     """
 
     def __init__(self, link: Link, topics: TopicComparer) -> None:
         self._topics = topics
-        self.policy = RefusalPolicy(link.on_refused, link.raise_limit_to)
+        self.policy = RejectionPolicy(link.on_refused, link.raise_limit_to)
 
     def handle(
-        self, refusal: Refusal, positions: Mapping[SourcePartition, Position]
+        self, rejection: Rejection, positions: Mapping[SourcePartition, Position]
     ) -> LaneError | MirrorError | None:
         """
-        Handles a refusal.
+        Handles a rejection.
 
         Args:
-            refusal: What was refused.
+            rejection: What was refused.
             positions: As committed.
 
         Returns:
@@ -55,44 +55,44 @@ class RefusalHandler:
             stop if only that is affected.
         """
         try:
-            limits = self._topics.limits(refusal.source.topic, refusal.target_topic)
+            limits = self._topics.limits(rejection.source.topic, rejection.target_topic)
         except (LaneError, MirrorError) as error:
             # nothing is lost: the next attempt meets the record again
             return error
-        position = positions.get(refusal.source)
+        position = positions.get(rejection.source)
         # no position: the topic was stopped, and is not sent again
-        decision = self.policy.decide(refusal, 0 if position is None else position.offset, limits)
-        return self._carry_out(decision, refusal, limits)
+        decision = self.policy.decide(rejection, 0 if position is None else position.offset, limits)
+        return self._carry_out(decision, rejection, limits)
 
     def _carry_out(
-        self, decision: Decision, refusal: Refusal, limits: Limits
+        self, decision: Decision, rejection: Rejection, limits: Limits
     ) -> LaneError | MirrorError | None:
-        where = {"source": str(refusal.source), "target": refusal.target_topic, "reason": refusal.words}
+        where = {"source": str(rejection.source), "target": rejection.target_topic, "reason": rejection.words}
         match decision:
             case Stopped(error):
                 return error
             case Narrow(records):
-                log.warning("refused_record_sought", **where, range=records, end=refusal.end)
+                log.warning("refused_record_sought", **where, range=records, end=rejection.end)
             case SkipRecord(record):
-                log.error("record_left_out", **where, offset=record.offset, ground=refusal.reason.value)
+                log.error("record_left_out", **where, offset=record.offset, ground=rejection.reason.value)
             case Pointers():
                 log.warning("dead_letters_without_records", **where)
             case Raise(topic, before, size):
                 bound = limits.max_message_bytes(limits.source)
                 log.warning("limit_raised", **where, before=before, after=size, limit_of_source=bound)
-                return self._raise(topic, size, refusal)
+                return self._raise(topic, size, rejection)
         return None
 
-    def _raise(self, topic: str, size: int, refusal: Refusal) -> LaneError | MirrorError | None:
+    def _raise(self, topic: str, size: int, rejection: Rejection) -> LaneError | MirrorError | None:
         try:
             self._topics.raise_limit(topic, size)
         except (LaneError, UnreachableError) as error:
             return error
         except MirrorError as error:
             return RecordRefusedError(
-                f"{refusal.source}: on_refused: raise-limit could not raise max.message.bytes of {topic} to {size}: "
+                f"{rejection.source}: on_refused: raise-limit could not raise max.message.bytes of {topic} to {size}: "
                 f"{error.message}",
                 fix=error.fix,
-                topic=refusal.source.topic,
+                topic=rejection.source.topic,
             )
         return None

@@ -37,7 +37,7 @@ from eomirror.lane.machine import WITH_TRANSACTION, Command, Event, LaneMachine,
 from eomirror.lane.mm2_records import Mm2Records
 from eomirror.lane.offset_map_compaction import OffsetMapCompaction
 from eomirror.lane.partitions import LanePartitions
-from eomirror.lane.poison_steps import RefusalHandler
+from eomirror.lane.poison_steps import RejectionHandler
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.lane.speculative_state import SpeculativeState
 from eomirror.lane.stats import AttemptStats
@@ -127,8 +127,8 @@ class LaneRunner:
             CommitTrigger(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
         )
         self._stats = AttemptStats(spec)
-        self._refusals = RefusalHandler(spec.link, topics)
-        self._plane = planes.select(self._refusals.policy.treatment)
+        self._rejections = RejectionHandler(spec.link, topics)
+        self._plane = planes.select(self._rejections.policy.send_plan)
         self._hanging_client = hanging_client
         self._copies = copies
         self._resolver = (
@@ -215,7 +215,7 @@ class LaneRunner:
         try:
             return self._methods[command]()
         except RangeRefusedError as error:
-            stopping = self._refusals.handle(error.refusal, self._partitions.positions)
+            stopping = self._rejections.handle(error.rejection, self._partitions.positions)
             return Event.RECORD_REFUSED if stopping is None else self._failed(stopping, command)
         except (LaneError, MirrorError) as error:
             return self._failed(error, command)
@@ -242,7 +242,7 @@ class LaneRunner:
     def _init_producer(self) -> Event:
         self._leave_id()
         self._plane.restart()
-        self._plane = self._planes.select(self._refusals.policy.treatment)
+        self._plane = self._planes.select(self._rejections.policy.send_plan)
         self._partitions.forget()
         self._permit = None
         self._mm2_records.forget()
@@ -289,7 +289,7 @@ class LaneRunner:
         self._leave_id()
         ended = self._resolver.end({self._spec.lane: self._identity})
         log.warning("left_open_ended", lane=self._spec.lane, committed=ended)
-        crash_point("lane.mended")
+        crash_point("lane.hanging_resolved")
         return Event.RESOLVED
 
     def _commit_claim(self) -> Event:
@@ -379,7 +379,7 @@ class LaneRunner:
             )
             self._plane.write(self._speculative_state.changed(speculative))
         flushed = self._plane.flush(self._spec.link.transaction_timeout)
-        crash_point("lane.sealed")
+        crash_point("lane.flushed")
         if self._timer.takes_more(self._clock.monotonic()) and self._plane.has_more() and not self._leaving():
             self._timer.add_round()
             return Event.MORE_CAME
@@ -407,7 +407,7 @@ class LaneRunner:
         if records := [*changed, *gaps, *accompanying.records, *tidying.records]:
             self._plane.write(records)
         if tidying.records:
-            crash_point("lane.tidied")
+            crash_point("lane.map_compacted")
         crash_point("lane.state_written")
         outcome = self._plane.commit()
         crash_point("lane.committed")
@@ -417,7 +417,7 @@ class LaneRunner:
         self._mm2_records.committed(accompanying)
         self._compaction.committed(tidying, permit.positions, permit.chunks)
         self._stats.add(permit.positions, seconds=self._timer.seconds(self._clock.monotonic()))
-        clean = self._pass_refusals() and outcome is CommitOutcome.CLEAN
+        clean = self._pass_rejections() and outcome is CommitOutcome.CLEAN
         self._timer.committed(self._clock.monotonic())
         self._report()
         self._follow()
@@ -430,11 +430,11 @@ class LaneRunner:
 
     # -- pieces ----------------------------------------------------------------------------------
 
-    def _pass_refusals(self) -> bool:
+    def _pass_rejections(self) -> bool:
         """Records the positions of a commit; returns False if another plane, and so a new producer, takes over."""
-        if not self._refusals.policy.passed(self._partitions.positions):
+        if not self._rejections.policy.passed(self._partitions.positions):
             return True
-        before, self._plane = self._plane, self._planes.select(self._refusals.policy.treatment)
+        before, self._plane = self._plane, self._planes.select(self._rejections.policy.send_plan)
         return self._plane is before
 
     def _watch_copies(self) -> None:
@@ -530,7 +530,7 @@ class LaneRunner:
         if reason is not None:
             return Outcome(Ending.STOPPED, reason.value)
         # the next epoch may run elsewhere, and would restart the search for a refused record
-        if self._epoch_end.passed and not self._refusals.policy.searching:
+        if self._epoch_end.passed and not self._rejections.policy.searching:
             return Outcome(Ending.EPOCH, "epoch over")
         return None
 

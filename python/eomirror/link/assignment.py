@@ -20,7 +20,6 @@ class Layout:
     Partitions of each lane of a generation.
 
     Attributes:
-        generation: Number of the generation.
         lanes: Lane number -> partitions; a lane without partitions has an empty tuple.
         provenance_header: True if lanes add the provenance header to copies.
         stopped: Topics that earlier runs stopped, as control says.

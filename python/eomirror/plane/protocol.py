@@ -37,14 +37,14 @@ __all__ = [
     "Pumped",
     "RangeRefusedError",
     "RecordMark",
-    "Refusal",
-    "RefusalReason",
     "RefusedRecord",
+    "Rejection",
+    "RejectionReason",
     "Seen",
+    "SendPlan",
     "Serving",
     "SkippedRecord",
     "Start",
-    "Treatment",
     "is_compacting",
     "is_near",
 ]
@@ -69,9 +69,9 @@ def is_near(record: int, following: int) -> bool:
     return following - record <= _NEAR_OFFSETS
 
 
-class RefusalReason(enum.StrEnum):
+class RejectionReason(enum.StrEnum):
     """
-    Reason of a refusal; the value is the reason in a dead letter.
+    Reason of a rejection; the value is the reason in a dead letter.
 
     SIZE: its batch is larger than the topic's max.message.bytes.
     CLIENT_SIZE: it is larger than this client may send.
@@ -108,9 +108,9 @@ class RefusedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Rejection:
     """
-    A refusal of the target.
+    A rejection of the target.
 
     Attributes:
         target_topic: Topic that refused.
@@ -122,7 +122,7 @@ class Refusal:
 
     source: SourcePartition
     target_topic: str
-    reason: RefusalReason
+    reason: RejectionReason
     words: str
     begin: int
     end: int
@@ -130,13 +130,14 @@ class Refusal:
 
 
 class RangeRefusedError(RecordRefusedError):
-    """The target refuses records of a partition; never shown to users: `RefusalPolicy` makes the final error."""
+    """The target refuses records of a partition; never shown to users: `RejectionPolicy` makes the final error."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, rejection: Rejection) -> None:
         super().__init__(
-            f"{refusal.source}: the target refuses a record: {refusal.words}", topic=refusal.source.topic
+            f"{rejection.source}: the target refuses a record: {rejection.words}",
+            topic=rejection.source.topic,
         )
-        self.refusal = refusal
+        self.rejection = rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class RecordMark(NamedTuple):
 
 class Holes(enum.StrEnum):
     """
-    Treatment of offsets that no batch of the source's log has (EO-6).
+    SendPlan of offsets that no batch of the source's log has (EO-6).
 
     COUNT: count them; the log is or was compacted, or may be.
     NAME: report the ranges and continue after them; the log was never compacted, and the user accepts gaps.
@@ -217,7 +218,7 @@ class History:
         batch: Batch before the position; compared with the log unless ``holes`` is COUNT, because the log cleaner may
             rewrite a batch.
         record: Last mirrored record, if there is no ``batch``; compared in the same way.
-        holes: Treatment of holes from the position on.
+        holes: SendPlan of holes from the position on.
         missing: Number of offsets without a batch so far.
     """
 
@@ -397,7 +398,7 @@ class SkippedRecord:
     Reason for skipping a record.
 
     Attributes:
-        reason: Kind of refusal (`eomirror.plane.protocol.RefusalReason`).
+        reason: Kind of rejection (`eomirror.plane.protocol.RejectionReason`).
         words: The broker's message.
         limit: The setting that it violates; empty if unknown.
     """
@@ -408,9 +409,9 @@ class SkippedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Treatment:
+class SendPlan:
     """
-    Treatment of partitions with refused records (`eomirror.lane.poison_records`).
+    Plan for partitions with refused records (`eomirror.lane.poison_records`).
 
     Attributes:
         ranges: These partitions are sent in ranges, each acknowledged before the next: ``(end, records)``, up to that
@@ -465,7 +466,7 @@ class Plane(Protocol):
     def restart(self) -> None:
         """Forgets everything fetched; `start` sets the new fetch offsets."""
 
-    def treat(self, treatment: Treatment) -> None:
+    def set_send_plan(self, send_plan: SendPlan) -> None:
         """Sets how to send records from the next transaction on; the caller aborts an open one."""
 
     def await_records(self, seconds: float) -> bool:

@@ -18,7 +18,7 @@ import structlog
 from eomirror.plane.client.plane import ClientPlane
 from eomirror.plane.native.batch_reader import BatchReader
 from eomirror.plane.native.plane import NativePlane
-from eomirror.plane.protocol import Treatment
+from eomirror.plane.protocol import SendPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,25 +53,25 @@ class PlaneSelector:
         self._plane: Plane | None = None
         # name of `_plane`, and what it knows of refused records
         self._serves = ""
-        self._treatment = Treatment()
+        self._send_plan = SendPlan()
 
-    def select(self, treatment: Treatment) -> Plane:
+    def select(self, send_plan: SendPlan) -> Plane:
         """
         Returns the plane of the next producer, and closes the one before if it is another.
 
         Args:
-            treatment: How to send records from the next transaction on.
+            send_plan: How to send records from the next transaction on.
         """
-        reason = self._reason or (_SEARCH if treatment.ranges else "")
+        reason = self._reason or (_SEARCH if send_plan.ranges else "")
         wanted = "client" if reason else "native"
         if self._plane is None or wanted != self._serves:
             self.close()
             self._plane = self._client(reason) if reason else self._native()
-            self._serves, self._treatment = wanted, Treatment()
+            self._serves, self._send_plan = wanted, SendPlan()
             log.info("plane_serves", lane=self._lane, plane=wanted)
-        if treatment != self._treatment:
-            self._plane.treat(treatment)
-            self._treatment = treatment
+        if send_plan != self._send_plan:
+            self._plane.set_send_plan(send_plan)
+            self._send_plan = send_plan
         return self._plane
 
     def fall_back(self, reason: str) -> None:

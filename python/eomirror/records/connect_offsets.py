@@ -80,7 +80,6 @@ class SourceOffset:
     Progress of a source connector in one partition.
 
     Attributes:
-        source: Source partition.
         offset: Offset of the last mirrored record; None after a reset.
     """
 

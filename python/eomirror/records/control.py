@@ -174,7 +174,6 @@ class Adopted:
         place: Topic in which that replicator stored its source offsets.
         committed: Last source offset that it had committed; None for none.
         evidence: Proof that ``offset`` is the next record.
-        run: Run that adopted it.
         timestamp: Milliseconds since the epoch.
     """
 
@@ -243,7 +242,6 @@ class Stopped:
         fix: Fix of the error; may be empty.
         exit_code: Exit code of the error (contract.md).
         lane: Lane that stopped the topic; None if the owner did, before a lane had it.
-        run: Run that stopped it.
         timestamp: Time of the stop, in milliseconds since the epoch.
     """
 

@@ -37,10 +37,9 @@ class DeadLetter:
     A refused record.
 
     Attributes:
-        source: Source partition.
         offset: Source offset.
         target_topic: Topic that refuses it; the partition has the same number.
-        reason: Kind of refusal, such as ``size`` or ``timestamp`` (`eomirror.plane.protocol.RefusalReason`).
+        reason: Kind of rejection, such as ``size`` or ``timestamp`` (`eomirror.plane.protocol.RejectionReason`).
         error: Error message of the target.
         limit: Setting that the record exceeds, such as ``max.message.bytes=1048588``; empty if unknown.
         timestamp: Timestamp of the record, ms; -1 for none.

@@ -82,7 +82,6 @@ class Checkpoint:
     Attributes:
         group: Name of the consumer group.
         topic: Name on the TARGET cluster.
-        partition: Partition there.
         upstream: Committed offset on the source.
         downstream: Translated offset on the target.
         metadata: Metadata that the group committed with its offset; empty for none.

@@ -41,18 +41,14 @@ class Position:
         partition: Source partition.
         offset: Next source offset to fetch, past markers, aborted ranges and dropped records (EO-4).
         prev: ``offset`` of the previous position, so that an audit can check the chain (O4); None on the first.
-        source_cluster_id: Id of the source cluster.
         topic_id: Id of the source topic; a recreated topic has another (EO-5).
         leader_epoch: Leader epoch of the record before ``offset``; None if unknown, then it is not compared.
         epoch_offset: Offset that ``leader_epoch`` belongs to, if only markers and aborted records are between it and
             ``offset``; None if it is ``offset`` itself.
         target_topic: Target topic of this partition.
-        target_partition: Partition there.
-        target_topic_id: Id of the target topic.
         target_offset: Offset of the last record written there; None before the first.
         target_producer_id: Id of the producer that wrote that record in an earlier transaction; None if this
             transaction wrote it, or if unknown.
-        target_producer_epoch: Epoch of that producer.
         generation: Generation of the lane layout that wrote this; the highest wins (EO-3).
         lane: Lane that wrote this.
         run: Run of the mirror.
@@ -164,13 +160,9 @@ class AttemptClaim:
     Running attempt of a lane; committed alone, before the attempt's first records.
 
     Attributes:
-        lane: Lane number.
-        generation: Generation of the attempt.
         run: Run of the mirror.
         epoch: Number of the lane's Spark task in this run.
         attempt: Attempt within the epoch.
-        producer_id: Producer id of the attempt.
-        producer_epoch: Producer epoch of the attempt.
         host: Host of the worker, for people.
         pid: Process id of the worker, for people.
         timestamp: Milliseconds since the epoch.

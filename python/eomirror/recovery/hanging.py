@@ -174,7 +174,6 @@ class OpenRange:
     A transaction that is open in a partition of the target, as its leader describes it.
 
     Attributes:
-        producer_id: Its producer.
         epoch: Newest producer epoch that has written there.
         start: Offset of its first record.
         end: High watermark of the partition.

@@ -107,7 +107,6 @@ class LaneTask:
         token: Secret of the run.
         version: Release of the driver; a worker with another release refuses the task.
         log_level: Level of the worker's log.
-        lane: Function that runs the lane.
     """
 
     packed: bytes = field(repr=False)

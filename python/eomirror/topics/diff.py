@@ -174,7 +174,6 @@ class TopicPair:
     A source topic and its copy, as their clusters describe them.
 
     Attributes:
-        source: The source topic.
         source_configs: Its effective settings.
         name: Name of the copy.
         target: The copy; None if it does not exist.

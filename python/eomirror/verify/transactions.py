@@ -67,7 +67,6 @@ class AuditFinding:
         fault: UncoveredData, TornTransaction, BrokenChain, WrongTargetOffset, PositionWithoutData,
             OpenTransaction, MapMismatch or Unreadable.
         topic: Topic on the target.
-        partition: Partition there.
         offset: Offset of the record that shows it.
         producer_id: Producer of the transaction; -1 if only the broker's watermarks show it.
         producer_epoch: Epoch of the producer; -1 without a producer id.
@@ -122,7 +121,6 @@ class TransactionAudit:
         since: Source partitions that are not audited from their beginning.
         unread: Partitions that positions name and that were not read.
         widest_spread_ms: Longest time between the markers of one transaction, by the brokers' clocks.
-        widest_spread_transaction: That transaction.
         bytes_read: Bytes of record batches.
     """
 

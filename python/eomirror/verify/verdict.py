@@ -107,8 +107,6 @@ class Scope:
     Comparable range of one partition.
 
     Attributes:
-        source: Range on the source.
-        target: Range on the target.
         lag: Source offsets behind the position, markers included: not mirrored yet.
         not_comparable: Offsets of source and target before the compared ranges, because of retention,
             ``start``, or a smaller request.

@@ -11,24 +11,30 @@ from eomirror.errors import AuthorizationError, PlaneChangedError
 from eomirror.lane.machine import Event, LaneState
 from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending
-from eomirror.plane.protocol import CommitOutcome, RangeRefusedError, Refusal, RefusalReason, RefusedRecord
+from eomirror.plane.protocol import (
+    CommitOutcome,
+    RangeRefusedError,
+    RefusedRecord,
+    Rejection,
+    RejectionReason,
+)
 from eomirror.plane.select import PlaneSelector
 from eomirror.records.dead_letter import DeadLetter
 from support.lane_fakes import ORDERS, PAYMENTS, FakePlane, spec
 from support.runner_rig import Rig
 
 
-def refusal(**changes: Any) -> RangeRefusedError:
+def rejection(**changes: Any) -> RangeRefusedError:
     """The target refuses something of ORDERS up to offset 15."""
     values = {
         "source": ORDERS,
         "target_topic": "east.orders",
-        "reason": RefusalReason.SIZE,
+        "reason": RejectionReason.SIZE,
         "words": "too large",
         "begin": 10,
         "end": 15,
     }
-    return RangeRefusedError(Refusal(**{**values, **changes}))
+    return RangeRefusedError(Rejection(**{**values, **changes}))
 
 
 def the_record(offset: int, size: int = 5_000) -> RefusedRecord:
@@ -52,18 +58,18 @@ def two_planes() -> tuple[Rig, list[FakePlane]]:
 
 
 def test_a_refused_record_is_sought_without_handing_back() -> None:
-    """The transaction is aborted, a new producer sends in ranges, and once past the refusal as usual again."""
+    """The transaction is aborted, a new producer sends in ranges, and once past the rejection as usual again."""
     rig = Rig(payments=3)
     rig.plane.fetches = [{ORDERS: 5, PAYMENTS: 1}]
-    rig.plane.refusals = [refusal()]
+    rig.plane.rejections = [rejection()]
 
     report = rig.run()
 
     assert report.ending is Ending.STOPPED
     assert report.records == 6
     assert not report.stopped_topics
-    assert [treatment.ranges for treatment in rig.plane.treatments] == [{ORDERS: ((15, 1),)}, {}]
-    assert rig.plane.treatments[0].batch_bytes == 1_000
+    assert [send_plan.ranges for send_plan in rig.plane.send_plans] == [{ORDERS: ((15, 1),)}, {}]
+    assert rig.plane.send_plans[0].batch_bytes == 1_000
     assert rig.plane.calls.count("abort") == 1
     assert rig.plane.calls.count("open") == 2
 
@@ -103,7 +109,7 @@ def test_the_native_plane_goes_on_behind_a_refused_record() -> None:
     """The client plane seeks it with a producer of its own, and the commit that passes it asks for another one."""
     rig, (before, behind) = two_planes()
     before.fetches = [{ORDERS: 5}]
-    before.refusals = [refusal()]
+    before.rejections = [rejection()]
     rig.plane.fetches = [{ORDERS: 5}]
 
     report = rig.run()
@@ -120,7 +126,7 @@ def test_an_epoch_does_not_end_in_the_middle_of_a_search() -> None:
     rig = Rig(spec(ORDERS, seconds=0.01))
     rig.mailbox.idle_looks = 99
     rig.plane.fetches = [{ORDERS: 5}]
-    rig.plane.refusals = [refusal()]
+    rig.plane.rejections = [rejection()]
 
     report = rig.run()
 
@@ -131,7 +137,7 @@ def test_a_record_that_is_found_stops_its_topic_with_a_name() -> None:
     """Topic, partition, offset, size and limit are in the text; the others go on."""
     rig = Rig(payments=3)
     rig.plane.fetches = [{ORDERS: 5}]
-    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+    rig.plane.rejections = [rejection(), rejection(record=the_record(12))]
 
     report = rig.run()
 
@@ -146,7 +152,7 @@ def test_a_dead_letter_is_in_the_transaction_that_moves_past_its_record() -> Non
     """Rule 7: the pointer and the position behind the record become true together."""
     rig = Rig(spec(ORDERS, on_refused="dead-letter"))
     rig.plane.fetches = [{ORDERS: 5}]
-    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+    rig.plane.rejections = [rejection(), rejection(record=the_record(12))]
     rig.plane.dead_letters = {
         ORDERS: (
             DeadLetter(
@@ -159,7 +165,7 @@ def test_a_dead_letter_is_in_the_transaction_that_moves_past_its_record() -> Non
     report = rig.run()
 
     assert report.ending is Ending.STOPPED
-    (left_out,) = rig.plane.treatments[1].left_out.values()
+    (left_out,) = rig.plane.send_plans[1].left_out.values()
     assert left_out[12].limit == "max.message.bytes=1000"
     last = rig.plane.committed[-1]
     (letter,) = [record for record in last if record.topic == "letters"]
@@ -174,7 +180,7 @@ def test_a_limit_is_raised_as_far_as_it_may_be(bound: int, raised: list[tuple[st
     rig = Rig(spec(ORDERS, on_refused="raise-limit"))
     rig.topics.size_limits = (bound, 1_000)
     rig.plane.fetches = [{ORDERS: 5}]
-    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+    rig.plane.rejections = [rejection(), rejection(record=the_record(12))]
 
     report = rig.run()
 
@@ -190,7 +196,7 @@ def test_a_limit_that_may_not_be_raised_stops_the_topic() -> None:
     rig.topics.size_limits = (9_000, 1_000)
     rig.topics.raise_error = AuthorizationError("lacks AlterConfigs", fix="grant it")
     rig.plane.fetches = [{ORDERS: 5}]
-    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+    rig.plane.rejections = [rejection(), rejection(record=the_record(12))]
 
     report = rig.run()
 
@@ -202,12 +208,12 @@ def test_a_dead_letter_that_is_refused_goes_without_the_record() -> None:
     """Written behind the seal, and sent again as a pointer; a pointer that is refused stops the topic."""
     rig = Rig(spec(ORDERS, on_refused="dead-letter"))
     rig.plane.fetches = [{ORDERS: 5}]
-    letter = {"reason": RefusalReason.DEAD_LETTER, "target_topic": "letters"}
-    rig.plane.outcomes = [CommitOutcome.CLEAN, refusal(**letter), CommitOutcome.CLEAN, refusal(**letter)]
+    letter = {"reason": RejectionReason.DEAD_LETTER, "target_topic": "letters"}
+    rig.plane.outcomes = [CommitOutcome.CLEAN, rejection(**letter), CommitOutcome.CLEAN, rejection(**letter)]
 
     report = rig.run()
 
-    assert [treatment.whole_dead_letters for treatment in rig.plane.treatments] == [False]
+    assert [send_plan.whole_dead_letters for send_plan in rig.plane.send_plans] == [False]
     assert "dead letter" in str(report.stopped_topics["orders"])
     assert rig.pump.machine.taken >= {
         (LaneState.COMMITTING, Event.RECORD_REFUSED), (LaneState.DISCARDING, Event.ABORTED),

@@ -19,7 +19,7 @@ from eomirror.lane.spec import LaneSpec
 from eomirror.link.owner import LinkOwner
 from eomirror.plane.client.plane import ClientPlane
 from eomirror.plane.client.producer import TransactionalProducer
-from eomirror.plane.protocol import History, Holes, RecordMark, Start, Treatment
+from eomirror.plane.protocol import History, Holes, RecordMark, SendPlan, Start
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def fetching(spec: LaneSpec, *messages: FakeMessage, ranges: int = 0) -> Any:
     plane: Any = ClientPlane(spec)
     plane._consumer, plane._producer = FakeConsumer(*messages), FakeProducer()
     if ranges:
-        plane.treat(Treatment(ranges={ORDERS: ((15, ranges),)}))
+        plane.set_send_plan(SendPlan(ranges={ORDERS: ((15, ranges),)}))
     plane.start([Start(source, 7, None, f"east.{source.topic}") for source in (ORDERS, PAYMENTS)])
     # a fetch of more than one record
     plane._transaction_size.fetched(1, 2)

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eomirror.errors import TransactionFailedError
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError
-from eomirror.plane.protocol import RefusalReason
+from eomirror.plane.protocol import RejectionReason
 
 _ROOM = 2
 
@@ -119,7 +119,7 @@ def test_the_record_that_is_the_cause_is_named_whatever_is_reported_before_it(
     with pytest.raises(TargetRefusedError) as raised:
         made.serve()
 
-    assert (raised.value.reason, raised.value.target_partition) == (RefusalReason.SIZE, 3)
+    assert (raised.value.reason, raised.value.target_partition) == (RejectionReason.SIZE, 3)
 
 
 def test_what_is_given_up_without_a_cause_ends_the_attempt() -> None:

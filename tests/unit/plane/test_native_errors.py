@@ -22,7 +22,7 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.plane.native.errors import KINDS, NativeFailureError, lane_error
-from eomirror.plane.protocol import RangeRefusedError, RefusalReason
+from eomirror.plane.protocol import RangeRefusedError, RejectionReason
 
 EXPECTED: dict[str, type[LaneError | MirrorError]] = {
     "unhonoured": ClusterError,
@@ -85,17 +85,17 @@ def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("MESSAGE_TOO_LARGE", RefusalReason.SIZE),
-        ("RECORD_LIST_TOO_LARGE", RefusalReason.SEGMENT),
-        ("INVALID_TIMESTAMP", RefusalReason.TIMESTAMP),
-        ("INVALID_RECORD", RefusalReason.INVALID),
+        ("MESSAGE_TOO_LARGE", RejectionReason.SIZE),
+        ("RECORD_LIST_TOO_LARGE", RejectionReason.SEGMENT),
+        ("INVALID_TIMESTAMP", RejectionReason.TIMESTAMP),
+        ("INVALID_RECORD", RejectionReason.INVALID),
     ],
 )
-def test_a_refused_batch_is_named_by_its_source_offsets(code: str, reason: RefusalReason) -> None:
+def test_a_refused_batch_is_named_by_its_source_offsets(code: str, reason: RejectionReason) -> None:
     """The search for the record begins in that range."""
     error = lane_error(failure("refused", code))
     assert isinstance(error, RangeRefusedError)
-    found = error.refusal
+    found = error.rejection
     assert (str(found.source), found.begin, found.end) == ("orders-2", 7, 10)
     assert (found.target_topic, found.reason, found.record) == ("east.orders", reason, None)
 

@@ -1,4 +1,4 @@
-"""The binding: a batch of messages in, ready arguments and named refusals out."""
+"""The binding: a batch of messages in, ready arguments and named rejections out."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from eomirror.errors import ClusterError, TransactionFailedError
 from eomirror.plane.client.bisect import RangeSender
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, at_most, named, refused_record_of
-from eomirror.plane.protocol import RangeRefusedError, RefusalReason, SkippedRecord, Treatment
+from eomirror.plane.protocol import RangeRefusedError, RejectionReason, SendPlan, SkippedRecord
 from eomirror.types import SourcePartition
 
 ORDERS = SourcePartition("orders", 0)
@@ -110,7 +110,7 @@ class FakeProducer:
 def sieve(spans: tuple[tuple[int, int], ...], left_out: tuple[int, ...] = ()) -> RangeSender:
     made = RangeSender()
     dead_letters = {ORDERS: {offset: SkippedRecord("size", "too large", "") for offset in left_out}}
-    made.treat(Treatment(ranges={ORDERS: spans}, left_out=dead_letters))
+    made.set_send_plan(SendPlan(ranges={ORDERS: spans}, left_out=dead_letters))
     return made
 
 
@@ -169,15 +169,20 @@ def test_a_refused_range_is_named_and_one_record_by_itself() -> None:
     made.hold_back([FakeMessage(offset) for offset in (10, 11, 12)])
     with pytest.raises(RangeRefusedError) as raised:
         send(made, FakePlanner(), FakeProducer(11))
-    refusal = raised.value.refusal
-    assert (refusal.begin, refusal.end, refusal.record, refusal.reason) == (10, 13, None, RefusalReason.SIZE)
+    rejection = raised.value.rejection
+    assert (rejection.begin, rejection.end, rejection.record, rejection.reason) == (
+        10,
+        13,
+        None,
+        RejectionReason.SIZE,
+    )
 
     made = sieve(((100, 1),))
     made.hold_back([FakeMessage(11)])
     with pytest.raises(RangeRefusedError) as raised:
         send(made, FakePlanner(), FakeProducer(11))
-    assert raised.value.refusal.record is not None
-    assert raised.value.refusal.record.offset == 11
+    assert raised.value.rejection.record is not None
+    assert raised.value.rejection.record.offset == 11
 
 
 def test_a_refusal_of_another_partition_is_not_taken_for_this_one_s() -> None:
@@ -196,7 +201,7 @@ def test_what_is_suspected_no_longer_is_given_back_in_order() -> None:
     messages = [FakeMessage(11), FakeMessage(12)]
     made.hold_back(messages)
 
-    assert made.treat(Treatment()) == messages
+    assert made.set_send_plan(SendPlan()) == messages
     assert not made.active
 
 
@@ -223,18 +228,18 @@ def test_batches_fit_the_limit_and_the_user_s_setting(limit: int, configured: st
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("MSG_SIZE_TOO_LARGE", RefusalReason.SIZE),
-        ("RECORD_LIST_TOO_LARGE", RefusalReason.SEGMENT),
-        ("INVALID_TIMESTAMP", RefusalReason.TIMESTAMP),
-        ("INVALID_RECORD", RefusalReason.INVALID),
-        ("_INVALID_DIFFERENT_RECORD", RefusalReason.INVALID),
+        ("MSG_SIZE_TOO_LARGE", RejectionReason.SIZE),
+        ("RECORD_LIST_TOO_LARGE", RejectionReason.SEGMENT),
+        ("INVALID_TIMESTAMP", RejectionReason.TIMESTAMP),
+        ("INVALID_RECORD", RejectionReason.INVALID),
+        ("_INVALID_DIFFERENT_RECORD", RejectionReason.INVALID),
     ],
 )
-def test_the_ground_follows_from_the_code(code: str, reason: RefusalReason) -> None:
+def test_the_ground_follows_from_the_code(code: str, reason: RejectionReason) -> None:
     """What the lane decides by."""
     error = TargetRefusedError("a record", KafkaError(getattr(KafkaError, code)), "east.orders", 0)
 
-    assert named(error, ORDERS, begin=1, end=2).refusal.reason is reason
+    assert named(error, ORDERS, begin=1, end=2).rejection.reason is reason
 
 
 def failed(code: str) -> TransactionalProducer:

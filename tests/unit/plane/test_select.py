@@ -14,14 +14,14 @@ from eomirror.errors import ClusterError, PlaneChangedError
 from eomirror.lane.spec import LaneSpec
 from eomirror.plane.client.plane import ClientPlane
 from eomirror.plane.native.plane import NativePlane, unsupported_properties
-from eomirror.plane.protocol import Serving, Treatment
+from eomirror.plane.protocol import SendPlan, Serving
 from eomirror.plane.select import PlaneSelector, plane_selector
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEARCH = Treatment(ranges={SourcePartition("orders", 0): ((100, 10),)})
+SEARCH = SendPlan(ranges={SourcePartition("orders", 0): ((100, 10),)})
 
 
 class Recorder:
@@ -33,8 +33,8 @@ class Recorder:
     def serving(self) -> Serving:
         return Serving(self.name, self.reason)
 
-    def treat(self, treatment: Treatment) -> None:
-        self.calls.append(f"{self.name} treat {len(treatment.ranges)}")
+    def set_send_plan(self, send_plan: SendPlan) -> None:
+        self.calls.append(f"{self.name} treat {len(send_plan.ranges)}")
 
     def close(self) -> None:
         self.calls.append(f"{self.name} close")
@@ -52,9 +52,9 @@ def test_the_native_plane_serves_and_keeps_serving() -> None:
     """A new producer of the same plane keeps its connections."""
     calls: list[str] = []
     planes = selecting(calls)
-    first = planes.select(Treatment())
+    first = planes.select(SendPlan())
     assert first.serving() == Serving("native")
-    assert planes.select(Treatment()) is first
+    assert planes.select(SendPlan()) is first
     assert calls == []
     planes.close()
     assert calls == ["native close"]
@@ -64,12 +64,12 @@ def test_a_refused_record_is_sought_by_the_client_plane() -> None:
     """What is known of the search is told before it opens; over, the search gives the lane back."""
     calls: list[str] = []
     planes = selecting(calls)
-    planes.select(Treatment())
+    planes.select(SendPlan())
     plane = planes.select(SEARCH)
     assert plane.serving() == Serving("client", "a record that the target refuses is being isolated")
     assert planes.select(SEARCH) is plane
     assert calls == ["native close", "client treat 1"]
-    assert planes.select(Treatment()).serving() == Serving("native")
+    assert planes.select(SendPlan()).serving() == Serving("native")
     assert calls[2:] == ["client close"]
 
 
@@ -77,11 +77,11 @@ def test_a_target_that_only_the_client_plane_serves_keeps_it() -> None:
     """For as long as the lane lives, also after a search; what is over is told."""
     calls: list[str] = []
     planes = selecting(calls)
-    planes.select(Treatment())
+    planes.select(SendPlan())
     planes.fall_back("transaction.version is 1")
-    plane = planes.select(Treatment())
+    plane = planes.select(SendPlan())
     assert plane.serving() == Serving("client", "transaction.version is 1")
-    assert planes.select(SEARCH) is planes.select(Treatment()) is plane
+    assert planes.select(SEARCH) is planes.select(SendPlan()) is plane
     assert calls == ["native close", "client treat 1", "client treat 0"]
 
 
@@ -104,7 +104,7 @@ def chosen(spec: LaneSpec, plane: str = "native") -> Any:
     """What would move the bytes of this lane."""
     topics: Any = SimpleNamespace(source_policies=lambda _: {}, target_settings=lambda _: {})
     spec = replace(spec, link=replace(spec.link, plane=plane))
-    return plane_selector(spec, topics, SYSTEM_CLOCK).select(Treatment())
+    return plane_selector(spec, topics, SYSTEM_CLOCK).select(SendPlan())
 
 
 def test_the_link_chooses_the_plane(spec: LaneSpec) -> None:

@@ -1,7 +1,7 @@
 """
 Sends records of suspected partitions in ranges that the target acknowledges one by one.
 
-`eomirror.lane.poison_records` plans the ranges and decides about refusals; this module holds records back, sends them
+`eomirror.lane.poison_records` plans the ranges and decides about rejections; this module holds records back, sends them
 and waits.  A partition with held records is paused, so that at most one fetch of it is held.  Its position does not
 move meanwhile, except with accounted records.
 """
@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 
 from eomirror.plane.client.fetch_errors import fetch_failure
 from eomirror.plane.client.rejected_record import TargetRefusedError, dead_letter_of, named
-from eomirror.plane.protocol import Treatment
+from eomirror.plane.protocol import SendPlan
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class RangeSender:
 
     def __init__(self) -> None:
         self.dead_letters: dict[SourcePartition, list[DeadLetter]] = {}
-        self._treatment = Treatment()
+        self._send_plan = SendPlan()
         self._held: dict[SourcePartition, deque[Any]] = {}
         self._paused: set[SourcePartition] = set()
 
     @property
     def active(self) -> bool:
         """Returns whether any partition is suspected."""
-        return bool(self._treatment.ranges)
+        return bool(self._send_plan.ranges)
 
     @property
     def holding(self) -> Collection[SourcePartition]:
@@ -58,13 +58,13 @@ class RangeSender:
     @property
     def batch_bytes(self) -> int | None:
         """Maximum batch size; None for the client's own."""
-        return self._treatment.batch_bytes
+        return self._send_plan.batch_bytes
 
-    def treat(self, treatment: Treatment) -> list[Any]:
-        """Sets a new treatment; returns held records of partitions that are no longer suspected, in order."""
-        self._treatment = treatment
+    def set_send_plan(self, send_plan: SendPlan) -> list[Any]:
+        """Sets a new send plan; returns held records of partitions that are no longer suspected, in order."""
+        self._send_plan = send_plan
         freed: list[Any] = []
-        for source in [source for source in self._held if source not in treatment.ranges]:
+        for source in [source for source in self._held if source not in send_plan.ranges]:
             freed.extend(self._held.pop(source))
         return freed
 
@@ -84,7 +84,7 @@ class RangeSender:
                 others.extend(messages[at:])
                 break
             source = SourcePartition(message.topic(), message.partition())
-            if message.error() is None and source in self._treatment.ranges:
+            if message.error() is None and source in self._send_plan.ranges:
                 self._held.setdefault(source, deque()).append(message)
             else:
                 others.append(message)
@@ -139,7 +139,7 @@ class RangeSender:
 
     def _next_range(self, source: SourcePartition) -> list[Any]:
         held = self._held[source]
-        end, most = self._treatment.range_at(source, held[0].offset())
+        end, most = self._send_plan.range_at(source, held[0].offset())
         chosen: list[Any] = []
         while held and len(chosen) < most and held[0].offset() < end:
             chosen.append(held.popleft())
@@ -155,17 +155,17 @@ class RangeSender:
                 continue
             for message in run:
                 (digest,) = planner.leave_out([message])
-                reason = self._treatment.left_out[source][message.offset()]
+                reason = self._send_plan.left_out[source][message.offset()]
                 letter = dead_letter_of(
                     message,
                     reason,
                     source=source,
                     target_topic=target_topic,
                     digest=digest,
-                    whole=self._treatment.whole_dead_letters,
+                    whole=self._send_plan.whole_dead_letters,
                 )
                 self.dead_letters.setdefault(source, []).append(letter)
         return plans
 
     def _is_left_out(self, source: SourcePartition, message: Any) -> bool:
-        return message.offset() in self._treatment.left_out.get(source, {})
+        return message.offset() in self._send_plan.left_out.get(source, {})

@@ -46,9 +46,9 @@ from eomirror.plane.protocol import (
     Pumped,
     RecordMark,
     Seen,
+    SendPlan,
     Serving,
     Start,
-    Treatment,
     is_compacting,
 )
 from eomirror.plane.transaction_size import TransactionSize
@@ -316,10 +316,10 @@ class ClientPlane:
             consumer.incremental_assign(positions)
             validate_epochs(consumer, positions, self._clock)
 
-    def treat(self, treatment: Treatment) -> None:
+    def set_send_plan(self, send_plan: SendPlan) -> None:
         """Sets how to send records from the next transaction on; the caller aborts an open one."""
         # held records of a partition are older than all others of it
-        self._pending = [*self._range_sender.treat(treatment), *self._pending]
+        self._pending = [*self._range_sender.set_send_plan(send_plan), *self._pending]
         self._reached.consumed()
         if self._consumer is not None:
             self._range_sender.update_pauses(self._consumer)

@@ -8,7 +8,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from eomirror.errors import RecordRefusedError
 from eomirror.kafka.error_text import said
-from eomirror.plane.protocol import RangeRefusedError, Refusal, RefusalReason, RefusedRecord
+from eomirror.plane.protocol import RangeRefusedError, RefusedRecord, Rejection, RejectionReason
 from eomirror.records.dead_letter import DeadLetter
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ __all__ = ["TargetRefusedError", "at_most", "dead_letter_of", "named", "refused_
 
 _E = KafkaError
 _GROUNDS: Final = {
-    _E.MSG_SIZE_TOO_LARGE: RefusalReason.SIZE,
-    _E.INVALID_MSG_SIZE: RefusalReason.SIZE,
-    _E.RECORD_LIST_TOO_LARGE: RefusalReason.SEGMENT,
-    _E.INVALID_TIMESTAMP: RefusalReason.TIMESTAMP,
+    _E.MSG_SIZE_TOO_LARGE: RejectionReason.SIZE,
+    _E.INVALID_MSG_SIZE: RejectionReason.SIZE,
+    _E.RECORD_LIST_TOO_LARGE: RejectionReason.SEGMENT,
+    _E.INVALID_TIMESTAMP: RejectionReason.TIMESTAMP,
 }
 
 # librdkafka's default of batch.size
@@ -63,7 +63,7 @@ class TargetRefusedError(RecordRefusedError):
         self.target_partition = target_partition
         self.words = said(cause)
         self.reason = (
-            RefusalReason.CLIENT_SIZE if by_client else _GROUNDS.get(cause.code(), RefusalReason.INVALID)
+            RejectionReason.CLIENT_SIZE if by_client else _GROUNDS.get(cause.code(), RejectionReason.INVALID)
         )
 
 
@@ -77,7 +77,7 @@ def named(
     letter: bool = False,
 ) -> RangeRefusedError:
     """
-    Returns the refusal with the source partition.
+    Returns the rejection with the source partition.
 
     Args:
         begin: Offset of the first record in question.
@@ -86,10 +86,10 @@ def named(
         letter: A dead letter was refused, not the record.
     """
     return RangeRefusedError(
-        Refusal(
+        Rejection(
             source=source,
             target_topic=error.target_topic,
-            reason=RefusalReason.DEAD_LETTER if letter else error.reason,
+            reason=RejectionReason.DEAD_LETTER if letter else error.reason,
             words=error.words,
             begin=begin,
             end=end,
@@ -99,7 +99,7 @@ def named(
 
 
 def refused_record_of(message: Any) -> RefusedRecord:
-    """Returns the description of a confluent-kafka message for a refusal."""
+    """Returns the description of a confluent-kafka message for a rejection."""
     headers = message.headers() or ()
     size = _BATCH_HEADER + _RECORD_NUMBERS + len(message.key() or b"") + len(message.value() or b"")
     size += sum(_HEADER_NUMBERS + len(name.encode()) + len(value or b"") for name, value in headers)

@@ -61,9 +61,9 @@ class BatchReader:
         names = LinkNames(self._spec.link.state_name)
         client_id = names.client_id(f"lane-{self._spec.lane}")
         properties, tokens = with_tokens(as_text(consumer_properties(self._spec.source, client_id=client_id)))
-        if refusals := PlaneReader.unsupported_properties(properties, tokens):
+        if rejections := PlaneReader.unsupported_properties(properties, tokens):
             self._refused = True
-            reason = "; ".join(f"{name}: {why}" for name, why in refusals)
+            reason = "; ".join(f"{name}: {why}" for name, why in rejections)
             log.warning("holes_not_looked_for", lane=self._spec.lane, reason=reason)
             return None
         return PlaneReader(properties, _CONNECT_SECONDS, tokens)

@@ -28,7 +28,7 @@ from eomirror.errors import (
     hole_error,
     truncated_error,
 )
-from eomirror.plane.protocol import RangeRefusedError, Refusal, RefusalReason
+from eomirror.plane.protocol import RangeRefusedError, Rejection, RejectionReason
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ class NativeFailureError(Exception):
 
 # by Kafka's error codes; INVALID_RECORD and others are against a topic's rules
 _GROUNDS: Final = {
-    "INVALID_FETCH_SIZE": RefusalReason.SIZE,
-    "MESSAGE_TOO_LARGE": RefusalReason.SIZE,
-    "RECORD_LIST_TOO_LARGE": RefusalReason.SEGMENT,
-    "INVALID_TIMESTAMP": RefusalReason.TIMESTAMP,
+    "INVALID_FETCH_SIZE": RejectionReason.SIZE,
+    "MESSAGE_TOO_LARGE": RejectionReason.SIZE,
+    "RECORD_LIST_TOO_LARGE": RejectionReason.SEGMENT,
+    "INVALID_TIMESTAMP": RejectionReason.TIMESTAMP,
 }
 
 
@@ -172,10 +172,10 @@ def _refused(failure: NativeFailureError) -> MirrorError:
             fix="check the settings of the link's own topics (max.message.bytes, message.timestamp.*)",
         )
     return RangeRefusedError(
-        Refusal(
+        Rejection(
             source=SourcePartition(*refused.source),
             target_topic=refused.target_topic,
-            reason=_GROUNDS.get(refused.code, RefusalReason.INVALID),
+            reason=_GROUNDS.get(refused.code, RejectionReason.INVALID),
             words=failure.message,
             begin=refused.first,
             end=refused.last + 1,

@@ -33,9 +33,9 @@ from eomirror.plane.protocol import (
     ProducerIdentity,
     Pumped,
     Seen,
+    SendPlan,
     Serving,
     Start,
-    Treatment,
     is_compacting,
 )
 from eomirror.plane.transaction_size import TransactionSize
@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 _INIT_SECONDS = 60.0
 # an abort only speeds up readers: the successor's InitProducerId aborts in any case
 _ABORT_SECONDS = 5.0
-# used if a topic's settings may not be read: Kafka's own default; a smaller limit shows as a refusal
+# used if a topic's settings may not be read: Kafka's own default; a smaller limit shows as a rejection
 _MAX_MESSAGE_BYTES = 1_048_588
 # shorter delays, such as a leader election, are not reported
 _WORTH_SAYING_SECONDS = 10.0
@@ -246,9 +246,9 @@ class NativePlane:
             with self._errors_translated():
                 self._lane.restart()
 
-    def treat(self, treatment: Treatment) -> None:
+    def set_send_plan(self, send_plan: SendPlan) -> None:
         """Accepts no ranges: only the client plane sends records in ranges; see `eomirror.plane.select`."""
-        if treatment.ranges:
+        if send_plan.ranges:
             raise AssertionError("only the client plane isolates refused records")
 
     def await_records(self, seconds: float) -> bool:
@@ -358,7 +358,7 @@ class NativePlane:
             return
         found = self._settings(sorted({start.target_topic for start in fresh.values()}))
         for topic, start in fresh.items():
-            # a limit that has changed since shows as a refusal; no other setting is used
+            # a limit that has changed since shows as a rejection; no other setting is used
             size = found.get(start.target_topic, {}).get("max.message.bytes") or ""
             with self._errors_translated():
                 self._open_lane.route(
