@@ -22,6 +22,7 @@ __all__ = ["cli", "main"]
 #: name -> (module:attribute, one line for the overview)
 _COMMANDS = {
     "run": ("eomirror.cli.run:run", "Mirror until stopped, until caught up, or for a given time."),
+    "init": ("eomirror.cli.init:init", "Write a commented configuration."),
     "check": ("eomirror.cli.check:check", "Report every fault of a configuration, without connecting."),
     "plan": ("eomirror.cli.plan:plan", "Show the topics and settings that `run` would create or change."),
     "status": (
@@ -38,6 +39,7 @@ _COMMANDS = {
     "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),
     "demo": ("eomirror.cli.demo:demo", "Mirror between two local clusters, kill -9 the mirror, compare."),
     "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),
+    "completion": ("eomirror.cli.completion:completion", "Print the completion script of a shell."),
 }
 
 

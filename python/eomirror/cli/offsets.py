@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eomirror.cli import options
+from eomirror.cli.completion import complete_groups, complete_topics
 from eomirror.cli.render import (
     escape,
     human_count,
@@ -39,8 +40,12 @@ def offsets() -> None:
     epilog="Example: eomirror offsets translate mirror.yaml --topic orders --partition 0 --offset 1000",
 )
 @options.config
-@click.option("--group", help="Translate all committed offsets of this consumer group.")
-@click.option("--topic", help="One offset: its topic.")
+@click.option(
+    "--group",
+    shell_complete=complete_groups,
+    help="Translate all committed offsets of this consumer group.",
+)
+@click.option("--topic", shell_complete=complete_topics, help="One offset: its topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="One offset: its partition.")
 @click.option("--offset", type=click.IntRange(min=0), help="One offset: the next offset to read.")
 @options.reverse

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eomirror.cli.completion import complete_groups, complete_links
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,7 +28,9 @@ __all__ = [
 ]
 
 config = click.argument("config", type=click.Path(dir_okay=False))
-links = click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+links = click.option(
+    "--link", "links", multiple=True, shell_complete=complete_links, help="Only this link; may be repeated."
+)
 overrides = click.option(
     "-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting."
 )
@@ -43,7 +47,7 @@ spark_conf = click.option(
 
 def link(text: str) -> Decorator:
     """Returns the option that names one link."""
-    return click.option("--link", help=text)
+    return click.option("--link", shell_complete=complete_links, help=text)
 
 
 def output(text: str = "Output format; by default table on a terminal, else json.") -> Decorator:
@@ -76,7 +80,7 @@ def groups(link_text: str) -> Decorator:
     return lambda command: _each(
         command,
         config,
-        click.option("--group", help="Only this consumer group."),
+        click.option("--group", shell_complete=complete_groups, help="Only this consumer group."),
         click.option("--groups", metavar="RE", help="Only groups whose whole name matches this pattern."),
         reverse,
         source_gone,
