@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eomirror.topology.copies_of_copies import copies_of_copies
 from eomirror.topology.endless_names import growing_names
 from eomirror.topology.flow import Flow, GraphFault, LinkShape, LoopRules, flow, overlap
 from eomirror.topology.forwarding import forwarding
@@ -65,7 +66,7 @@ def topology(links: Sequence[LinkShape]) -> Topology:
     meet = {equal[position] for position in duplicates}
     guarded = possible | meet
     faults = list(growing_names(links))
-    warnings: list[GraphFault] = []
+    warnings = list(copies_of_copies(links))
     for index in sorted(guarded):
         link = links[index]
         if link.provenance != "off":
