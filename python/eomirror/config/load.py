@@ -16,8 +16,9 @@ from typing import Any
 
 from eomirror.config.document import parse_python, parse_yaml
 from eomirror.config.exposure import warn_of_exposed_secrets
+from eomirror.config.foreign import foreign_form, foreign_properties
 from eomirror.config.frozen import FrozenMapping
-from eomirror.config.java_properties import decode_properties
+from eomirror.config.java_properties import decode_properties, parse_properties
 from eomirror.config.links import check_links
 from eomirror.config.mm2_properties import import_mm2
 from eomirror.config.model import LINK_SETTINGS, Cluster, Config, Link
@@ -114,8 +115,11 @@ def inspect_config(
     """
     faults = Faults()
     root, origin = _tree(source, faults)
-    if not isinstance(root, Map):
-        if not faults.faults:
+    foreign = foreign_form(root)
+    if foreign is not None or not isinstance(root, Map):
+        if foreign is not None:
+            faults.add("file", *foreign, root.line)
+        elif not faults.faults:
             fix = "write `clusters:` and `links:`; see docs/configuration.md"
             if isinstance(root, Scalar) and "=" in root.text:
                 fix = (
@@ -166,7 +170,11 @@ def _tree(source: str | Path | Mapping[str, object], faults: Faults) -> tuple[No
 
 def _of_mm2(data: bytes, faults: Faults) -> Node:
     """Returns the tree of a MirrorMaker 2 property file; a key without a counterpart adds a warning or a fault."""
-    imported = import_mm2(decode_properties(data), keep_secrets=True)
+    text = decode_properties(data)
+    if foreign := foreign_properties(parse_properties(text)):
+        faults.add("file", *foreign)
+        return Scalar("", plain=True)
+    imported = import_mm2(text, keep_secrets=True)
     for item in imported.not_honoured:
         add = faults.add if item.grave else faults.warn
         add(
