@@ -329,3 +329,35 @@ def test_drifted_state_is_named_and_a_deleting_policy_refused(
     target.alter_configs(positions, {"cleanup.policy": "compact,delete"})
     with pytest.raises(StateError, match=positions):
         discover().prepare()
+
+
+def test_settings_that_belong_to_the_target_are_not_changed(
+    discover: Make, target: ClusterAdmin, east: Any, topic_name: str, clock: StandingClock
+) -> None:
+    """With excluded settings the others follow the source; without synchronization none does."""
+    copy = f"east.{topic_name}"
+    create_topic(
+        east.client_properties, topic_name, **{"retention.ms": "86400000", "max.message.bytes": "2000000"}
+    )
+    chosen = discover(exclude_configs=(r"retention\..*",))
+    chosen.prepare()
+    created = own_configs(target, copy)
+    assert "retention.ms" not in created
+    assert created["max.message.bytes"] == "2000000"
+
+    target.alter_configs(copy, {"retention.ms": "172800000"})
+    alter_topic(east.client_properties, topic_name, retention_ms="3600000", cleanup_policy="compact")
+    clock.now += 61
+    wait_for(lambda: chosen.refresh() and own_configs(target, copy).get("cleanup.policy") == "compact")
+    assert own_configs(target, copy)["retention.ms"] == "172800000"
+
+    kept = discover(sync_topic_configs=False)
+    alter_topic(east.client_properties, topic_name, max_message_bytes="3000000")
+    before = own_configs(target, copy)
+    with capture_logs() as logs:
+        kept.prepare()
+        clock.now += 61
+        kept.refresh()
+    assert own_configs(target, copy) == before
+    told = [entry for entry in logs if entry["event"] == "topic_settings_left"]
+    assert [entry["settings"]["retention.ms"] for entry in told] == ["172800000"]

@@ -118,7 +118,7 @@ def _all_changes(plan_: Plan) -> Iterator[tuple[str | None, Change]]:
 def _row(source: str | None, change: Change) -> tuple[dict[str, Any], str]:
     """Returns a change as plain values, and its description."""
     from eomirror.kafka.cluster_metadata import CreateTopic
-    from eomirror.topics.diff import AddPartitions, AlterConfig, Surplus
+    from eomirror.topics.diff import AddPartitions, AlterConfig, Differs, Surplus
 
     if isinstance(change, CreateTopic):
         copies = "replica" if change.replication_factor == 1 else "replicas"
@@ -138,6 +138,10 @@ def _row(source: str | None, change: Change) -> tuple[dict[str, Any], str]:
     elif isinstance(change, AlterConfig):
         what = "; ".join(f"{key}: {change.before[key]} -> {value}" for key, value in change.values.items())
         action, more = "configure", {"before": dict(change.before), "configs": dict(change.values)}
+    elif isinstance(change, Differs):
+        texts = (f"{key}: {change.found[key]}, not {value}" for key, value in change.wanted.items())
+        what = f"left to the target: {'; '.join(texts)}"
+        action, more = "leave", {"found": dict(change.found), "wanted": dict(change.wanted)}
     elif isinstance(change, Surplus):
         what = f"{_partitions(change.partitions)}, the source has {change.source_partitions}; the others stay empty"
         action, more = (

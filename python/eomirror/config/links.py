@@ -134,12 +134,18 @@ class _Checker:
             )
 
     def refusals(self, link: Link) -> None:
-        """Checks that ``raise_limit_to`` is set only with ``on_refused: raise-limit``."""
+        """Checks that what happens to refused records agrees with the other settings."""
         if link.raise_limit_to is not None and link.on_refused != "raise-limit":
             self._refuse(
                 "raise_limit_to",
                 f"on_refused is {link.on_refused}, which raises no limit",
                 "set on_refused: raise-limit, or leave raise_limit_to out",
+            )
+        if link.on_refused == "raise-limit" and link.leaves_config("max.message.bytes"):
+            self._refuse(
+                "on_refused",
+                "raise-limit changes max.message.bytes, which exclude_configs leaves to the target",
+                "choose another on_refused, or take max.message.bytes out of exclude_configs",
             )
 
     def deletions(self, link: Link) -> None:

@@ -79,6 +79,7 @@ _SHARED = re.compile(r"(bootstrap\.servers|security\.protocol|(ssl|sasl)\..*)")
 _WORDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("emit.heartbeats.enabled", "heartbeats", {"true": None, "false": "off"}),
     ("sync.group.offsets.enabled", "sync_group_offsets", {"true": True, "false": None}),
+    ("sync.topic.configs.enabled", "sync_topic_configs", {"true": None, "false": False}),
     ("offset-syncs.topic.location", "offset_syncs", {"source": "source", "target": None}),
     ("emit.offset-syncs.enabled", "offset_syncs", {"false": "off"}),
 )
@@ -389,6 +390,9 @@ class _Import:
             link[ours] = list(default) if given is None else _list(given[1])
             if given is not None:
                 self._honour(given[0], f"{path}.{ours}")
+        self._left_settings(
+            link, path, found("config.properties.exclude") or found("config.properties.blacklist")
+        )
         self._naming(link, path, found("replication.policy.class"), found("replication.policy.separator"))
         self._replicas(link, path, found("replication.factor"))
         for name, ours, meaning in _WORDS:
@@ -398,6 +402,7 @@ class _Import:
                     {ours: meaning[given[1].lower()]} if meaning[given[1].lower()] is not None else {}
                 )
                 self._honour(given[0], f"{path}.{ours}")
+        self._interval(link, path, found("sync.topic.configs.interval.seconds"))
         self._checkpoints(link, path, found("emit.checkpoints.enabled"))
         # MirrorConnectorConfig.sourceConsumerConfig: source.consumer.* wins over consumer.*, a flow over a cluster
         scopes = (f"{flow}.source", source, flow)
@@ -407,6 +412,17 @@ class _Import:
             if f"{flow}.{key}" in self._honoured:
                 self._honour(key, f"hidden by {flow}.{key}")
         return link
+
+    def _left_settings(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
+        if given is not None:
+            link["exclude_configs"] = _list(given[1])
+            self._honour(given[0], f"{path}.exclude_configs")
+
+    def _interval(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
+        # Scheduler.java: a negative interval switches the task off
+        if given is not None and given[1].startswith("-"):
+            link["sync_topic_configs"] = False
+            self._honour(given[0], f"{path}.sync_topic_configs")
 
     def _start(self, link: dict[str, Any], path: str, *keys: str) -> None:
         for key in keys:

@@ -77,10 +77,6 @@ _SWITCHES: Mapping[str, tuple[str, str]] = {
         "new topics and partitions are always mirrored; name the topics in `topics`",
     ),
     "refresh.groups.enabled": ("true", "new groups are always followed; name the groups in `groups`"),
-    "sync.topic.configs.enabled": (
-        "true",
-        "the settings of topics are always kept in step with the source's",
-    ),
     "sync.topic.acls.enabled": (
         "false",
         "ACLs are not copied; set it to false, and copy them once with kafka-acls.sh",
@@ -106,10 +102,6 @@ _REFUSED = (
     (
         r"config\.providers.*",
         "only EnvVarConfigProvider and DirectoryConfigProvider have a counterpart, ${env:NAME} and ${file:/PATH}",
-    ),
-    (
-        r"config\.properties\.(exclude|blacklist)",
-        "the settings that a copy takes over cannot be chosen; remove it to accept the mirror's choice",
     ),
     (r"(source|target)\.cluster\..*", "all flows use the same properties of a cluster, under its alias"),
 )

@@ -14,6 +14,7 @@ from eomirror.config.frozen import FrozenMapping
 from eomirror.config.values import (
     ALIAS,
     FLAG,
+    FLAG_ON,
     FORWARD,
     LINK_NAME,
     NAMING,
@@ -193,6 +194,16 @@ class Link:
         integer(None, 1, 100),
         "Replication factor of topics that the mirror creates; unset: three, or the number of brokers if smaller.",
     )
+    sync_topic_configs: bool = setting(
+        FLAG_ON,
+        "Applies changes of the source topics' settings to existing copies, and restores what was changed there. "
+        "`false`: settings are set when a copy is created, and never changed.",
+    )
+    exclude_configs: tuple[str, ...] = setting(
+        patterns([]),
+        "Full-match regular expressions of topic settings that belong to the target: not set on a new copy, and not "
+        "changed. Throttles, tiering, `min.insync.replicas` and `unclean.leader.election.enable` always do.",
+    )
     provenance: str = setting(
         choice("auto", "on", "off"),
         "Adds a header with their origin to mirrored records; `auto`: only if the links of this file let a record "
@@ -259,6 +270,10 @@ class Link:
     def follows(self, group: str) -> bool:
         """Returns True if a consumer group of the source is followed."""
         return topic_filter(self.groups, self.exclude_groups).accepts(group)
+
+    def leaves_config(self, name: str) -> bool:
+        """Returns True if a setting of copies belongs to the target."""
+        return topic_filter(self.exclude_configs).accepts(name)
 
     @property
     def target_naming(self) -> TargetNaming:

@@ -22,6 +22,7 @@ from eomirror.topology.naming import Naming, naming_fault
 __all__ = [
     "ALIAS",
     "FLAG",
+    "FLAG_ON",
     "FORWARD",
     "LINK_NAME",
     "NAMING",
@@ -355,6 +356,8 @@ LINK_NAME = Setting(
     shown="source->target",
 )
 FLAG = Setting(_flag, {"type": "boolean"}, default=False, shown="false")
+#: A boolean that is true by default.
+FLAG_ON = dataclasses.replace(FLAG, default=True, shown="true")
 FORWARD = Setting(
     _forward,
     {"oneOf": [{"enum": ["auto", "local"]}, {"type": "array", "items": ALIAS.schema, "minItems": 1}]},

@@ -9,7 +9,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import ClusterError, TopicError
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.topics.diff import AddPartitions, AlterConfig, Refuse, Surplus
+from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Refuse, Surplus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class TargetTopics:
         self._admin = admin
         self._log = log.bind(link=link)
         self._clock = clock
-        self._logged: set[Surplus] = set()
+        self._logged: set[Surplus | Differs] = set()
 
     def validate(self, changes: Iterable[Change]) -> None:
         """
@@ -100,6 +100,8 @@ class TargetTopics:
                 self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
             elif isinstance(change, Surplus):
                 self._tell_surplus(change)
+            elif isinstance(change, Differs):
+                self._tell_differs(change)
             else:
                 raise TopicError(change.reason, fix=change.fix, topic=change.topic)
         grown = {change.name for change in changes if isinstance(change, AddPartitions)}
@@ -163,3 +165,18 @@ class TargetTopics:
                 source_partitions=change.source_partitions,
                 meaning="records keep their partition; the others stay empty",
             )
+
+    def _tell_differs(self, change: Differs) -> None:
+        if change in self._logged:
+            return
+        self._logged.add(change)
+        alters = change.wanted.keys() & TIMESTAMPS.keys()
+        tell = self._log.warning if alters else self._log.info
+        tell(
+            "topic_settings_left",
+            topic=change.name,
+            settings=dict(change.found),
+            wanted=dict(change.wanted),
+            meaning="the configuration leaves them to the target"
+            + ("; the copy's brokers change or refuse timestamps of the source" if alters else ""),
+        )

@@ -14,6 +14,10 @@ time of the copy.
 
 All other settings belong to the target: minimum in-sync replicas, throttles, unclean elections, tiering.  The list
 begins with that of MirrorMaker 2 (config.properties.exclude, KIP-1074).
+
+A link may leave more to the target: `exclude_configs` names settings that it neither sets on a new copy nor changes,
+and with `sync_topic_configs: false` it changes no setting of an existing copy.  What the target has in their place is
+reported if it shortens what a copy holds or alters its timestamps (`Differs`).
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.topology.filters import internal_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
 
@@ -34,6 +38,7 @@ __all__ = [
     "AddPartitions",
     "AlterConfig",
     "Change",
+    "Differs",
     "Refuse",
     "Surplus",
     "TopicPair",
@@ -157,6 +162,25 @@ class Surplus:
 
 
 @dataclass(frozen=True, slots=True)
+class Differs:
+    """
+    Settings of a copy that differ from the desired ones and that the link leaves to the target: not changed.
+
+    Attributes:
+        name: The copy.
+        wanted: Values that the link would set.
+        found: Values of the copy.
+    """
+
+    name: str
+    wanted: Mapping[str, str]
+    found: Mapping[str, str | None]
+
+    def __hash__(self) -> int:
+        return hash((self.name, *sorted(self.wanted.items())))
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """A source topic that cannot be mirrored, with the recommended action."""
 
@@ -165,7 +189,7 @@ class Refuse:
     fix: str
 
 
-Change = CreateTopic | AddPartitions | AlterConfig | Surplus | Refuse
+Change = CreateTopic | AddPartitions | AlterConfig | Surplus | Differs | Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +265,10 @@ def _stored_differently(
     return known != entry.value
 
 
+def _nothing(_: str) -> bool:
+    return False
+
+
 def topic_changes(
     pair: TopicPair,
     *,
@@ -250,6 +278,8 @@ def topic_changes(
     provenance_header: bool = False,
     guard: bool = False,
     aggregate: bool = False,
+    sync: bool = True,
+    excluded: Callable[[str], bool] = _nothing,
 ) -> tuple[Change, ...]:
     """
     Returns the changes on the target that must precede mirroring of the topic, in order.
@@ -262,6 +292,8 @@ def topic_changes(
         provenance_header: True if the mirror's header makes records larger.
         guard: True if other links may bring back the link's records.
         aggregate: True if other links write into the copy, whose settings are then only extended.
+        sync: False if settings of an existing copy are not changed.
+        excluded: Returns True for settings that belong to the target: not set on a new copy either.
     """
     if reason := internal_reason(pair.name):
         return (
@@ -273,6 +305,7 @@ def topic_changes(
         )
     if pair.target is None:
         wanted = desired_configs(pair.source_configs, target_defaults, provenance_header=provenance_header)
+        wanted = {name: value for name, value in wanted.items() if not excluded(name)}
         factor = default_replication_factor(brokers, replication_factor)
         return (CreateTopic(pair.name, pair.source.partitions, factor, wanted),)
     changes: list[Change] = []
@@ -289,8 +322,12 @@ def topic_changes(
         and not _serves(name, found[name], value, guard=guard)
         and not (aggregate and _extends(name, found[name], value))
     }
+    left = {name: value for name, value in alter.items() if not sync or excluded(name)}
+    alter = {name: value for name, value in alter.items() if name not in left}
     if alter:
         changes.append(AlterConfig(pair.name, alter, {name: found[name] for name in alter}))
+    if left:
+        changes.append(Differs(pair.name, left, {name: found[name] for name in left}))
     return tuple(changes)
 
 

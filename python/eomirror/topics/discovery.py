@@ -429,6 +429,8 @@ class Discovery:
             provenance_header=self._link.provenance_header,
             guard=self._link.guard,
             aggregate=self._link.aggregate,
+            sync=self._link.sync_topic_configs,
+            excluded=self._link.leaves_config,
         )
         return self._both_ways.carried(pair, changes)
 

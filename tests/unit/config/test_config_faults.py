@@ -66,6 +66,7 @@ LINK_CASES = [
         "on_refused is dead-letter",
     ),
     ("topics: [a], on_refused: raise-limit, raise_limit_to: 0", "raise_limit_to", "from 1 to"),
+    ("topics: [a], on_refused: raise-limit, exclude_configs: [max.*]", "on_refused", "leaves to the target"),
     ("topics: [a], group_deletions: follow", "group_deletions", "keep, delete"),
     ("topics: [a], group_deletions: delete", "group_deletions", "sync_group_offsets is false"),
     ("topics: [a], provenance: yes", "provenance", "auto, on, off"),

@@ -66,6 +66,23 @@ def link_of(lines: str) -> tuple[dict[str, Any], dict[str, bool]]:
     return found.settings["links"][0], {item.key: item.grave for item in found.not_honoured if item.line}
 
 
+def test_settings_that_belong_to_the_target_stay_there() -> None:
+    """The switch, the list with its old name, and the interval that switches it off are carried over."""
+    off, refused = link_of("sync.topic.configs.enabled=false")
+    listed, _ = link_of(
+        "sync.topic.configs.enabled=true\na->b.config.properties.exclude=retention\\\\.ms, flush.*"
+    )
+    old, _ = link_of("config.properties.blacklist=retention.ms")
+    never, no_interval = link_of("sync.topic.configs.interval.seconds=-1")
+
+    assert off["sync_topic_configs"] is False
+    assert "sync_topic_configs" not in listed
+    assert listed["exclude_configs"] == [r"retention\.ms", "flush.*"]
+    assert old["exclude_configs"] == ["retention.ms"]
+    assert never["sync_topic_configs"] is False
+    assert refused == no_interval == {}
+
+
 def test_a_usual_file_becomes_a_configuration() -> None:
     """Clusters, flows and filters arrive; the YAML that is written is accepted as it is."""
     found = imported(FILE)

@@ -10,6 +10,7 @@ from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
 from eomirror.topics.diff import (
     AddPartitions,
     AlterConfig,
+    Differs,
     Refuse,
     Surplus,
     TopicPair,
@@ -326,3 +327,29 @@ def test_settings_of_an_aggregate_are_only_extended(
         if isinstance(change, AlterConfig) and setting in change.values
     ]
     assert bool(alters) is altered
+
+
+def test_settings_of_an_existing_copy_are_left_alone_if_they_are_not_followed() -> None:
+    """Nothing on the copy is changed; what differs is told."""
+    source, target = configs("topic", retention__ms="1000"), configs("topic", retention__ms="2000")
+
+    found = changes(source, target, sync=False)
+
+    assert [type(change) for change in found] == [Differs]
+    assert found[0].wanted["retention.ms"] == "1000"
+    assert found[0].found["retention.ms"] == "2000"
+
+
+def test_excluded_settings_are_neither_set_nor_changed() -> None:
+    """The others follow the source; a new copy has the target's own value."""
+    source = configs("topic", retention__ms="1000", cleanup__policy="compact")
+    target = configs("topic", retention__ms="2000")
+
+    altered, left = changes(source, target, excluded=lambda name: name == "retention.ms")
+    (created,) = changes(source, excluded=lambda name: name == "retention.ms")
+
+    assert altered.values["cleanup.policy"] == "compact"
+    assert "retention.ms" not in altered.values
+    assert left == Differs("east.orders", {"retention.ms": "1000"}, {"retention.ms": "2000"})
+    assert "retention.ms" not in created.configs
+    assert created.configs["cleanup.policy"] == "compact"
