@@ -16,6 +16,7 @@ from eomirror.config import Cluster, Link
 from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
 from eomirror.spark.context import engine_settings
+from eomirror.topics.source_contact import SourceContact
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class FakeLink:
     check_error: Exception | None = None
     prepare_error: Exception | None = None
     acquire_seconds: float = 0.0
+    contact: SourceContact = field(default_factory=SourceContact)
     _lanes: int = 0
 
     def prepare(self, **_: bool) -> tuple[AssignedPartition, ...]:

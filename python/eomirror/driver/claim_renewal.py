@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
+    from eomirror.clock import Clock
     from eomirror.driver.background import Background
     from eomirror.driver.protocols import Heart, Owner
     from eomirror.driver.stopped_topics import StopRecords
@@ -34,6 +35,10 @@ class ClaimRenewal:
         stops: Stopped topics to write to control.
         make_heart: Creates the sender of the link's heartbeats; None if it has none.
         quit_: Set when the lanes have finished.
+        clock: Measures the age of the claim.
+
+    Attributes:
+        renewed: Monotonic seconds of the last renewal; None before the link is owned.
     """
 
     def __init__(
@@ -43,7 +48,10 @@ class ClaimRenewal:
         make_heart: Callable[[], Heart | None],
         *,
         quit_: threading.Event,
+        clock: Clock,
     ) -> None:
+        self.renewed: float | None = None
+        self._clock = clock
         self._background = background
         self._stops = stops
         self._make_heart = make_heart
@@ -51,12 +59,17 @@ class ClaimRenewal:
 
     def begin(self, owner: Owner) -> None:
         """Starts both threads; the link is owned."""
+        self.renewed = self._clock.monotonic()
         self._background.start(lambda: self._keep_claim(owner), "keeper")
         self._background.start(lambda: self._background.guard("heartbeats_ended", self._beat), "heart")
 
     def _keep_claim(self, owner: Owner) -> None:
         while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
-            self._background.guard("claim_not_renewed", lambda: self._stops.write(owner.renew))
+            self._background.guard("claim_not_renewed", lambda: self._renew(owner))
+
+    def _renew(self, owner: Owner) -> None:
+        self._stops.write(owner.renew)
+        self.renewed = self._clock.monotonic()
 
     def _beat(self) -> None:
         heart = self._background.obtained("heartbeats_wait", self._make_heart, until=self._quit)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
+    from eomirror.topics.source_contact import SourceContact
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkThread"]
@@ -112,12 +113,15 @@ class LinkThread:
         self._deadline: Deadline | None = None
         self._owner: Owner | None = None
         self._engine: Engine | None = None
+        self._contact: SourceContact | None = None
         self._lanes: dict[int, LaneThread] = {}
         self._known: set[SourcePartition] = set()
         self._background = Background(self, self._over)
         self._cluster_retry = ClusterRetry(self.name, self._over, clock=tools.clock, on_wait=self._wait_for)
         self._stops = StopRecords(spec, tools.clock)
-        self._claim_renewal = ClaimRenewal(self._background, self._stops, heart, quit_=self._quit)
+        self._claim_renewal = ClaimRenewal(
+            self._background, self._stops, heart, quit_=self._quit, clock=tools.clock
+        )
         self._group_thread = GroupThread(
             self._background,
             lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
@@ -171,10 +175,19 @@ class LinkThread:
 
     def snapshot(self) -> LinkSnapshot:
         """Returns the state of the link."""
+        now = self._tools.clock.monotonic()
         with self._lock:
-            shown = self._progress.snapshot(self._tools.clock.monotonic())
-        groups = self._group_thread.snapshot()
-        return shown if groups is None else replace(shown, groups=groups)
+            shown = self._progress.snapshot(now)
+        contact, renewed = self._contact, self._claim_renewal.renewed
+        return replace(
+            shown,
+            groups=self._group_thread.snapshot(),
+            generation=self.generation,
+            run=self._spec.run,
+            source_age_seconds=None if contact is None else contact.age(now),
+            source_failing_seconds=0.0 if contact is None else contact.failing(now),
+            claim_age_seconds=None if renewed is None else max(0.0, now - renewed),
+        )
 
     # -- the channel's callbacks -----------------------------------------------------------------
 
@@ -320,6 +333,7 @@ class LinkThread:
         # a claim of an earlier try belongs to this run, so it needs no release
         self._close()
         discovery = self._make_discovery()
+        self._contact = discovery.contact
         # a run with until="caught-up" must not end successfully without some of the topics
         partitions = discovery.prepare(strict=self._tools.wants_goals)
         self._refuse_duplicates(partitions)

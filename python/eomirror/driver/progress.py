@@ -15,7 +15,7 @@ failed link does not, while other links run.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from eomirror.driver.snapshot import (
     max_known,
     sum_known,
 )
+from eomirror.driver.work import LaneWork, TopicWork, WorkLedger
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Progress:
         self._state_before = ""
         self.stopped: dict[str, StoppedTopic] = {}
         self._lanes: dict[int, _Lane] = {}
+        self._work = WorkLedger()
         self._lane_of: dict[SourcePartition, int] = {}
         self._target_of: dict[str, str] = {}
         self._positions: dict[SourcePartition, _LastProgress] = {}
@@ -116,6 +118,7 @@ class Progress:
             now: Monotonic seconds.
         """
         lane = self._lane(progress.lane)
+        self._work.update(progress, attempt=attempt)
         present = lane.mirrors(progress.epoch, attempt)
         for item in progress.partitions:
             source = SourcePartition(item.topic, item.partition)
@@ -175,6 +178,7 @@ class Progress:
             self.stopped[topic] = replace(stop, exit_code=max(stop.exit_code, known.exit_code))
         if failure:
             self.fail_attempt(report.lane, failure)
+            lane.endings[str(report.ending)] += 1
         self._remember(now)
 
     def resume(self, topics: Collection[str]) -> None:
@@ -240,7 +244,10 @@ class Progress:
             commit_ms=sum(commits) / len(commits) if commits else 0.0,
             lag_records=sum_known([topic.lag_records for topic in live]) if discovered else None,
             lag_seconds=max_known([topic.lag_seconds for topic in live]) if discovered else None,
-            lanes=tuple(lane.snapshot(number) for number, lane in sorted(self._lanes.items())),
+            lanes=tuple(
+                lane.snapshot(number, self._work.lanes.get(number, LaneWork()))
+                for number, lane in sorted(self._lanes.items())
+            ),
             topics=topics,
             goals=len(self._goals),
             goals_reached=sum(self._reached(source, goal) for source, goal in self._goals.items()),
@@ -265,13 +272,17 @@ class Progress:
             self._history.popleft()
 
     def _topic(self, topic: str, partitions: tuple[PartitionSnapshot, ...]) -> TopicSnapshot:
+        stop = self.stopped.get(topic)
         return TopicSnapshot(
             topic=topic,
             target_topic=self._target_of[topic],
             partitions=partitions,
             lag_records=sum_known([item.lag_records for item in partitions]),
             lag_seconds=max_known([item.lag_seconds for item in partitions]),
-            stopped=str(self.stopped.get(topic, "")),
+            stopped="" if stop is None else str(stop),
+            fix="" if stop is None else stop.fix,
+            exit_code=0 if stop is None else stop.exit_code,
+            work=self._work.topics.get(topic, TopicWork()),
         )
 
     def _partition(self, source: SourcePartition, number: int, now: float) -> PartitionSnapshot:
@@ -327,7 +338,8 @@ class _Lane:
     """Tracks a lane: the work of earlier attempts of this run, and the state of the current one."""
 
     __slots__ = (
-        "attempt_id", "before", "commit_ms", "current", "delayed", "failed", "heard", "last_failure", "last_id",
+        "attempt_id", "before", "commit_ms", "current", "delayed", "endings", "failed", "heard", "last_failure",
+        "last_id",
         "plane", "plane_reason", "recent", "reported", "resting", "retries", "state", "throttled",
     )  # fmt: skip
 
@@ -343,6 +355,7 @@ class _Lane:
         self.throttled: float | None = None
         self.retries = 0
         self.last_failure = ""
+        self.endings: Counter[str] = Counter()
         # the current attempt has ended early
         self.failed = False
         # the lane needs no worker; not the same as the state "idle" of its machine
@@ -387,7 +400,7 @@ class _Lane:
     def total(self) -> Counters:
         return Counters.sum((self.before, *self.recent.values(), self.current))
 
-    def snapshot(self, number: int) -> LaneSnapshot:
+    def snapshot(self, number: int, work: LaneWork) -> LaneSnapshot:
         return LaneSnapshot(
             lane=number,
             state=self.state,
@@ -401,4 +414,6 @@ class _Lane:
             plane_reason=self.plane_reason,
             throttled_seconds=self.throttled,
             delayed="" if self.failed or self.resting else self.delayed,
+            endings=dict(self.endings),
+            work=work,
         )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.control import Stopped
     from eomirror.spark.jobs import LaneJobs
+    from eomirror.topics.source_contact import SourceContact
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -97,7 +98,14 @@ class Owner(Protocol):
 
 
 class Discoverer(Protocol):
-    """The parts of `eomirror.topics.discovery.Discovery` that the driver uses."""
+    """
+    The parts of `eomirror.topics.discovery.Discovery` that the driver uses.
+
+    Attributes:
+        contact: Time of the source's last answer.
+    """
+
+    contact: SourceContact
 
     def prepare(self, *, strict: bool = True) -> tuple[AssignedPartition, ...]:
         """Checks and creates topics; returns the partitions to mirror, if not strict without unusable topics."""

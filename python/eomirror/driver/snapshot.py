@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eomirror.driver.work import LaneWork, TopicWork
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -111,6 +113,9 @@ class TopicSnapshot:
         lag_records: Sum over partitions; None if one is unknown.
         lag_seconds: Maximum over partitions; None if one is unknown.
         stopped: Reason why the topic is stopped; empty while it is mirrored.
+        fix: Recommended action for a stopped topic; may be empty.
+        exit_code: Exit code of the error that stopped it; 0 while it is mirrored.
+        work: Work on it in this run.
     """
 
     topic: str
@@ -119,6 +124,9 @@ class TopicSnapshot:
     lag_records: int | None
     lag_seconds: float | None
     stopped: str = ""
+    fix: str = ""
+    exit_code: int = 0
+    work: TopicWork = field(default_factory=TopicWork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +145,8 @@ class LaneSnapshot:
         plane_reason: Reason why the lane does not use the native plane.
         throttled_seconds: Time that broker quotas have throttled it since it opened its plane; None if unknown.
         delayed: Source partitions that it has not been able to read for some time, with the reason; else empty.
+        endings: Attempts that ended early, by kind of ending.
+        work: Its transactions in this run, with histograms.
     """
 
     lane: int
@@ -151,6 +161,8 @@ class LaneSnapshot:
     plane_reason: str = ""
     throttled_seconds: float | None = None
     delayed: str = ""
+    endings: Mapping[str, int] = field(default_factory=dict)
+    work: LaneWork = field(default_factory=LaneWork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +183,11 @@ class LinkSnapshot:
         goals: Number of partitions that ``until="caught-up"`` waits for.
         goals_reached: Number of these that have reached their goal.
         groups: State of the followed consumer groups; None if it follows none.
+        generation: Generation of its lane layout; None before it is published.
+        run: Id of the run, as in control and positions.
+        source_age_seconds: Time since the source last answered the driver; None before the first answer.
+        source_failing_seconds: Time since the source stopped answering; 0 while it answers.
+        claim_age_seconds: Time since the driver last renewed its claim; None before the first renewal.
     """
 
     link: str
@@ -188,6 +205,11 @@ class LinkSnapshot:
     goals: int = 0
     goals_reached: int = 0
     groups: GroupsSnapshot | None = None
+    generation: int | None = None
+    run: str = ""
+    source_age_seconds: float | None = None
+    source_failing_seconds: float = 0.0
+    claim_age_seconds: float | None = None
 
     @property
     def stopped_topics(self) -> dict[str, str]:

@@ -164,6 +164,8 @@ class LaneRunner:
             if event in {Event.FAILED, Event.FENCED}:
                 timeout = self._spec.link.transaction_timeout
                 self._overdue = self._timer.overdue(self._clock.monotonic(), self.machine.state, timeout)
+            if event is Event.FENCED and self.machine.state in WITH_TRANSACTION:
+                self._stats.fence()
             command = self.machine.step(event)
         self._report(force=True)
         return self._stats.report(self.outcome, self.stopped, overdue=self._overdue, damaged=self._damaged)
@@ -416,7 +418,8 @@ class LaneRunner:
             log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
         self._mm2_records.committed(accompanying)
         self._compaction.committed(tidying, permit.positions, permit.chunks)
-        self._stats.add(permit.positions, seconds=self._timer.seconds(self._clock.monotonic()))
+        took = self._timer.seconds(self._clock.monotonic())
+        self._stats.add(permit.positions, seconds=took, wall_ms=self._clock.wall_ms())
         clean = self._pass_rejections() and outcome is CommitOutcome.CLEAN
         self._timer.committed(self._clock.monotonic())
         self._report()
@@ -426,6 +429,7 @@ class LaneRunner:
     def _abort(self) -> Event:
         self._mm2_records.aborted()
         self._plane.abort()
+        self._stats.abort()
         return Event.ABORTED
 
     # -- pieces ----------------------------------------------------------------------------------

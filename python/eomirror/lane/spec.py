@@ -12,7 +12,11 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from eomirror.lane.measures import LaneMeasures
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.config import Cluster, Link
     from eomirror.errors import MirrorError
     from eomirror.recovery.corrupt_batches import Damage
@@ -193,6 +197,9 @@ class PartitionProgress:
         position: Next offset to fetch, committed.
         lso: Source's last stable offset in the lane's last fetch; None before the first.
         lag_seconds: Age of the oldest record not mirrored yet, by its timestamp; 0 when caught up; None if unknown.
+        records: Records that this attempt mirrored, committed.
+        bytes: Their keys, values and headers.
+        dropped: Records that this attempt dropped by configuration, committed, by reason.
     """
 
     topic: str
@@ -200,6 +207,9 @@ class PartitionProgress:
     position: int
     lso: int | None = None
     lag_seconds: float | None = None
+    records: int = 0
+    bytes: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +231,7 @@ class LaneProgress:
         plane_reason: Why it is not the native one.
         throttled: Seconds of throttling by quotas; None if unknown.
         delayed: Source partitions that the plane cannot read at present, and why.
+        measures: Histograms and failed transactions of this attempt.
     """
 
     lane: int
@@ -238,6 +249,7 @@ class LaneProgress:
     plane_reason: str = ""
     throttled: float | None = None
     delayed: str = ""
+    measures: LaneMeasures = field(default_factory=LaneMeasures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eomirror.lane.measures import (
+    DURATION_BOUNDS,
+    LATENCY_BOUNDS,
+    RECORDS_BOUNDS,
+    LaneMeasures,
+    Tally,
+)
 from eomirror.lane.spec import LaneProgress, PartitionProgress
 
 if TYPE_CHECKING:
@@ -44,16 +51,48 @@ class AttemptStats:
         self._dropped = 0
         self._copied_headers = 0
         self._commit_ms = 0.0
+        self._work: dict[SourcePartition, _PartitionWork] = {}
+        self._aborted = self._fenced = 0
+        self._durations = Tally(DURATION_BOUNDS)
+        self._sizes = Tally(RECORDS_BOUNDS)
+        self._latency = Tally(LATENCY_BOUNDS)
 
-    def add(self, positions: Iterable[Position], *, seconds: float) -> None:
-        """Records a committed transaction, ``seconds`` after its begin."""
+    def add(self, positions: Iterable[Position], *, seconds: float, wall_ms: int) -> None:
+        """
+        Records a committed transaction.
+
+        Args:
+            positions: Positions that it committed.
+            seconds: Time since its begin.
+            wall_ms: Wall clock at its commit.
+        """
         self.transactions += 1
         self._commit_ms = seconds * 1000
+        records = 0
         for position in positions:
-            self._records += position.records
+            records += position.records
             self._bytes += position.bytes
             self._dropped += sum(position.dropped.values())
             self._copied_headers += position.copied_headers
+            if not position.records and not position.dropped:
+                continue
+            work = self._work.get(position.source)
+            if work is None:
+                work = self._work[position.source] = _PartitionWork()
+            work.add(position)
+            if position.records and position.source_timestamp is not None:
+                self._latency.observe(max(0.0, (wall_ms - position.source_timestamp) / 1000))
+        self._records += records
+        self._durations.observe(seconds)
+        self._sizes.observe(records)
+
+    def abort(self) -> None:
+        """Records an aborted transaction."""
+        self._aborted += 1
+
+    def fence(self) -> None:
+        """Records a transaction that another producer fenced."""
+        self._fenced += 1
 
     def due(self, now: float) -> bool:
         """Returns whether a progress report is due; ``now`` in monotonic seconds."""
@@ -101,7 +140,7 @@ class AttemptStats:
             copied_headers=self._copied_headers,
             commit_ms=self._commit_ms,
             partitions=tuple(
-                _partition_progress(positions[source], ends.get(source), wall_ms)
+                _partition_progress(positions[source], ends.get(source), wall_ms, self._work.get(source))
                 for source in sorted(changed)
             ),
             stopped_topics=dict(stopped),
@@ -109,6 +148,13 @@ class AttemptStats:
             plane_reason=serving.reason,
             throttled=serving.throttled,
             delayed=serving.delayed,
+            measures=LaneMeasures(
+                self._aborted,
+                self._fenced,
+                self._durations.histogram(),
+                self._sizes.histogram(),
+                self._latency.histogram(),
+            ),
         )
 
     def report(
@@ -133,7 +179,25 @@ class AttemptStats:
         )
 
 
-def _partition_progress(position: Position, end: int | None, wall_ms: int) -> PartitionProgress:
+class _PartitionWork:
+    """Work of one partition in this attempt."""
+
+    __slots__ = ("bytes", "dropped", "records")
+
+    def __init__(self) -> None:
+        self.records = self.bytes = 0
+        self.dropped: dict[str, int] = {}
+
+    def add(self, position: Position) -> None:
+        self.records += position.records
+        self.bytes += position.bytes
+        for reason, count in position.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+
+def _partition_progress(
+    position: Position, end: int | None, wall_ms: int, work: _PartitionWork | None
+) -> PartitionProgress:
     """Estimates the lag in seconds from the last mirrored record: the next one is hardly older (see `Progress`)."""
     age: float | None = None
     if end is not None and end <= position.offset:
@@ -141,5 +205,12 @@ def _partition_progress(position: Position, end: int | None, wall_ms: int) -> Pa
     elif position.source_timestamp is not None:
         age = max(0.0, (wall_ms - position.source_timestamp) / 1000)
     return PartitionProgress(
-        topic=position.topic, partition=position.partition, position=position.offset, lso=end, lag_seconds=age
+        topic=position.topic,
+        partition=position.partition,
+        position=position.offset,
+        lso=end,
+        lag_seconds=age,
+        records=0 if work is None else work.records,
+        bytes=0 if work is None else work.bytes,
+        dropped={} if work is None else dict(work.dropped),
     )

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from eomirror.lane.measures import Histogram, LaneMeasures
 from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, PartitionProgress, StoppedTopic
 from eomirror.types import SourcePartition
 
@@ -166,13 +167,12 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
         "type": "progress",
         **{name: getattr(progress, name) for name in LaneProgress.__slots__},
         "stopped_topics": {topic: astuple(stop) for topic, stop in progress.stopped_topics.items()},
+        "measures": astuple(progress.measures),
     }
     return [
         {
             **fields,
-            "partitions": [
-                [item.topic, item.partition, item.position, item.lso, item.lag_seconds] for item in chunk
-            ],
+            "partitions": [[getattr(item, name) for name in PartitionProgress.__slots__] for item in chunk],
         }
         for chunk in _chunks(progress.partitions) or [()]
     ]
@@ -194,16 +194,30 @@ def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
                 position=int(position),
                 lso=None if lso is None else int(lso),
                 lag_seconds=None if lag is None else float(lag),
+                records=int(records),
+                bytes=int(size),
+                dropped={str(reason): int(count) for reason, count in dropped.items()},
             )
-            for topic, partition, position, lso, lag in fields.pop("partitions")
+            for topic, partition, position, lso, lag, records, size, dropped in fields.pop("partitions")
         )
         stopped = {
             str(topic): StoppedTopic(str(reason), str(fix), int(code), bool(retried))
             for topic, (reason, fix, code, retried) in fields.pop("stopped_topics").items()
         }
-        return replace(LaneProgress(**fields), partitions=partitions, stopped_topics=stopped)
+        measures = _decode_measures(fields.pop("measures"))
+        return replace(
+            LaneProgress(**fields), partitions=partitions, stopped_topics=stopped, measures=measures
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not a progress message: {error}") from error
+
+
+def _decode_measures(values: Sequence[Any]) -> LaneMeasures:
+    aborted, fenced, *histograms = values
+    durations, records, latency = (
+        Histogram(tuple(int(count) for count in counts), float(total)) for counts, total in histograms
+    )
+    return LaneMeasures(int(aborted), int(fenced), durations, records, latency)
 
 
 def encode_added(partitions: Sequence[AssignedPartition]) -> list[dict[str, Any]]:

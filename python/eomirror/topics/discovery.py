@@ -35,6 +35,7 @@ from eomirror.topics.heartbeats import log_heartbeat_copies, refuse_heartbeat_co
 from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
+from eomirror.topics.source_contact import SourceContact
 from eomirror.topics.state_topics_check import StateTopicsCheck
 from eomirror.topology.naming import collisions, illegal_name
 from eomirror.types import SourcePartition
@@ -60,6 +61,9 @@ class Discovery:
     """
     Finds and prepares the topics of one link.  Not thread-safe.
 
+    Attributes:
+        contact: Time of the source's last answer; other threads may read it.
+
     Raises:
         ClusterError: librdkafka refuses a cluster's properties.
     """
@@ -67,6 +71,7 @@ class Discovery:
     def __init__(
         self, link: Link, source: ClusterSession, target: ClusterSession, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
+        self.contact = SourceContact()
         self._link = link
         self._target_cluster = target.cluster
         self._clock = clock
@@ -190,7 +195,7 @@ class Discovery:
             ClusterError: A cluster cannot be reached; the result is unknown.
         """
         self._own.check()
-        names = self._source.topic_names()
+        names = self._source_names()
         log_heartbeat_copies(self._link, names, self._skipped)
         targets = self._tolerant_names(self._matched(names))
         described = self._source.describe_topics(list(targets))
@@ -246,7 +251,7 @@ class Discovery:
         source, target = self._source.describe_cluster(), self._target.describe_cluster()
         self._ids = (source.cluster_id, target.cluster_id)
         self._brokers = target.brokers
-        names = self._source.topic_names()
+        names = self._source_names()
         matched = self._matched(names)
         self._skipped.log_copies(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
@@ -272,6 +277,17 @@ class Discovery:
         plan = Plan(self._ids, targets, state, readers, on_source, drifts, changes, first_run)
         self._configs_compared = self._clock.monotonic()
         return plan, pairs
+
+    def _source_names(self) -> list[str]:
+        """Returns the names of the source's topics, and records whether it answered."""
+        asked = self._clock.monotonic()
+        try:
+            names = self._source.topic_names()
+        except ClusterError:
+            self.contact.failed(asked)
+            raise
+        self.contact.answered(self._clock.monotonic())
+        return names
 
     def _matched(self, names: Iterable[str]) -> list[str]:
         matched = [topic for topic in names if self._link.mirrors(topic)]

@@ -14,6 +14,7 @@ from eomirror.driver import driver as driver_module
 from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.errors import MirrorError, StoppedError, UnreachableError
 from eomirror.kafka.session import LinkSessions
+from eomirror.topics.source_contact import SourceContact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ class Side:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.contact = SourceContact()
 
     def prepare(self, **_: bool) -> tuple[()]:
         return ()
