@@ -6,6 +6,7 @@ Writes the parts of the documentation that are generated from code.
 
 - docs/reference/commands.md comes from the click command tree, so it says what ``--help`` says.
 - docs/reference/exit-codes.md comes from ``eomirror.errors.EXIT_CODES``.
+- docs/reference/metrics.md comes from ``eomirror.metrics.families.FAMILIES``.
 - Outputs of offline commands on the other pages: a comment ``<!-- output of: COMMAND -->`` stands before each.  The
   command runs in docs/examples.
 
@@ -27,6 +28,8 @@ import click
 
 from eomirror.cli.app import cli
 from eomirror.errors import EXIT_CODES
+from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS
+from eomirror.metrics.families import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +63,17 @@ class of the error, for scripts and for supervisors such as systemd or Kubernete
 
 | code | meaning |
 |---:|---|
+"""
+
+METRICS_HEAD = f"""\
+# Metrics
+
+{MARK}
+`run --listen` and `serve` export these metrics at `/metrics`, in Prometheus' text format or as OpenMetrics.
+[Monitor](../monitor.md) says how to scrape them. `NaN` means unknown, never 0.
+
+| metric | type | labels | exported by | meaning |
+|---|---|---|---|---|
 """
 
 EXIT_COMMANDS = """
@@ -159,6 +173,26 @@ def exit_codes_page() -> str:
     return EXIT_HEAD + "\n".join(rows) + "\n" + EXIT_COMMANDS + "\n".join(by_command) + "\n"
 
 
+def metrics_page() -> str:
+    """Returns the page of all metrics."""
+    rows = [
+        f"| `{family.name}` | {family.kind} | {', '.join(f'`{label}`' for label in family.labels)} "
+        f"| {', '.join(f'`{place}`' for place in family.places)} | {cell(family.text)} |"
+        for family in FAMILIES
+    ]
+    buckets = {
+        "transaction_duration_seconds": DURATION_BOUNDS,
+        "transaction_records": RECORDS_BOUNDS,
+        "replication_latency_seconds": LATENCY_BOUNDS,
+    }
+    bounds = [
+        f"| `eomirror_{name}` | {', '.join(f'{bound:g}' for bound in values)} |"
+        for name, values in buckets.items()
+    ]
+    head = "\n## Buckets\n\n| histogram | upper bounds |\n|---|---|\n"
+    return METRICS_HEAD + "\n".join(rows) + "\n" + head + "\n".join(bounds) + "\n"
+
+
 def output_of(arguments: list[str]) -> str:
     """Returns the output of an offline command that runs in docs/examples; stderr if it prints nothing to stdout."""
     done = subprocess.run(
@@ -189,6 +223,7 @@ def main(arguments: list[str]) -> int:
     pages = {
         DOCS / "reference" / "commands.md": commands_page(),
         DOCS / "reference" / "exit-codes.md": exit_codes_page(),
+        DOCS / "reference" / "metrics.md": metrics_page(),
     }
     pages |= {path: with_outputs(path.read_text()) for path in sorted(DOCS.glob("*.md"))}
     changed = [path for path, text in pages.items() if not path.is_file() or path.read_text() != text]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from eomirror.driver.snapshot import Snapshot
+
 __all__ = [
     "CommandMirror",
     "MemoryWatch",
@@ -111,13 +113,13 @@ class ThreadMirror:
 
 
 @contextlib.contextmanager
-def running(mirror: Mirror) -> Iterator[None]:
+def running(mirror: Mirror, on_progress: Callable[[Snapshot], None] | None = None) -> Iterator[None]:
     """Run in a thread; what ends the run early is the test's failure."""
     ended: list[BaseException] = []
 
     def run() -> None:
         try:
-            mirror.run()
+            mirror.run(on_progress=on_progress)
         except BaseException as error:  # noqa: BLE001  raised again below
             ended.append(error)
 

@@ -12,6 +12,7 @@ import click
 from eomirror.cli import options
 from eomirror.cli.render import print_result
 from eomirror.errors import MirrorError, UsageError
+from eomirror.serve.address import parse_listen
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from eomirror.driver.snapshot import Snapshot
     from eomirror.mirror import Mirror
+    from eomirror.serve.address import Address
+    from eomirror.serve.running import RunningEndpoints
 
 __all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
 
@@ -108,6 +111,12 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     help="Start even if target partitions hold records but the link has no position for them; the records are kept, "
     "and mirrored records are appended.",
 )
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Serve /metrics (Prometheus), /livez and /readyz on this address, without authentication.",
+)
+@click.option("--metrics-per-partition", is_flag=True, help="Also export lag and position of each partition.")
 @options.output()
 def run(
     config: str,
@@ -119,6 +128,8 @@ def run(
     take_over: bool,
     adopt: tuple[str, ...],
     into_filled: bool,
+    listen: str | None,
+    metrics_per_partition: bool,
     output: str | None,
 ) -> int:
     """
@@ -128,6 +139,8 @@ def run(
     also with --until caught-up; other links keep running.  Refused credentials and missing ACLs fail a link at its
     start.
 
+    --listen serves metrics and health; a port that is in use ends the command with code 1 before anything starts.
+
     Exit codes: 0 done, 1 failed, or a link did not start before --until DURATION passed, 4 data loss, 5 another mirror
     owns the link, 78 the configuration is refused.
     """
@@ -136,29 +149,42 @@ def run(
         limit = parse_until(until)
         adopted = parse_offsets("--adopt", adopt)
         confs = parse_conf(spark_conf)
+        address = None if listen is None else parse_listen(listen)
 
+        from eomirror import __version__
         from eomirror.cli.progress import ProgressDisplay
         from eomirror.config import load_config
         from eomirror.mirror import Mirror
+        from eomirror.serve.running import RunningEndpoints
 
         loaded = load_config(config, overrides=overrides)
         display = ProgressDisplay()
 
+        endpoints = RunningEndpoints(
+            [loaded.link(name) for name in links] or loaded.links,
+            version=__version__,
+            per_partition=metrics_per_partition,
+        )
+
         def show(snapshot: Snapshot) -> None:
+            endpoints.update(snapshot)
             if signals.take_hang_up():
                 display.event("SIGHUP: the configuration is not reloaded; restart to apply changes")
             display.update(snapshot)
 
-        with Mirror(
-            loaded,
-            links=links,
-            master=master,
-            spark_conf=confs,
-            take_over=take_over,
-            adopt=adopted,
-            into_filled=into_filled,
-            on_event=display.event,
-        ) as mirror:
+        with (
+            _listening(address, endpoints),
+            Mirror(
+                loaded,
+                links=links,
+                master=master,
+                spark_conf=confs,
+                take_over=take_over,
+                adopt=adopted,
+                into_filled=into_filled,
+                on_event=display.event,
+            ) as mirror,
+        ):
             signals.attach(mirror)
             with display:
                 report: Any = mirror.run(until=limit, on_progress=show)
@@ -167,6 +193,24 @@ def run(
             # a lane did not finish in time and its transaction was aborted: exit like a process killed by the signal
             return 128 + signals.stopped_by[0]
         return int(report.exit_code)
+
+
+@contextmanager
+def _listening(address: Address | None, endpoints: RunningEndpoints) -> Iterator[None]:
+    """Serves the endpoints; does nothing without an address."""
+    if address is None:
+        yield
+        return
+    import structlog
+
+    from eomirror.serve.http import HttpServer
+
+    server = HttpServer(address, endpoints.answer)
+    structlog.get_logger(__name__).info("listening", url=server.url)
+    try:
+        yield
+    finally:
+        server.close()
 
 
 @contextmanager

@@ -1,0 +1,200 @@
+"""Turns views of links into samples of metrics. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
+from eomirror.lane.spec import Ending
+from eomirror.metrics.exposition import Exposition
+from eomirror.metrics.families import PREFIX, by_name
+from eomirror.metrics.view import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eomirror.driver.snapshot import LinkSnapshot
+    from eomirror.link.status import LinkStatus, PartitionStatus
+    from eomirror.metrics.families import Family
+    from eomirror.metrics.view import LinkView
+
+__all__ = ["ProcessFacts", "exposition", "stop_reason"]
+
+_EARLY_ENDINGS = tuple(
+    str(ending) for ending in Ending if ending not in {Ending.EPOCH, Ending.STOPPED, Ending.SUPERSEDED}
+)
+_DATA_LOSS, _SUPERSEDED, _CONFIGURATION = 4, 5, 78
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """
+    Figures of a process.
+
+    Attributes:
+        version: Release of eomirror.
+        cpu_seconds: User and system CPU time.
+        memory_bytes: Resident memory.
+        started: Start, seconds since the epoch.
+        open_files: Open file descriptors; None if unknown.
+    """
+
+    version: str
+    cpu_seconds: float
+    memory_bytes: int
+    started: float
+    open_files: int | None
+
+
+def stop_reason(exit_code: int) -> str:
+    """Returns the class of the error that stopped a topic, by its exit code."""
+    named = {_DATA_LOSS: "data_loss", _SUPERSEDED: "superseded", _CONFIGURATION: "configuration"}
+    return named.get(exit_code, "failed")
+
+
+def exposition(
+    views: Iterable[LinkView],
+    process: ProcessFacts,
+    *,
+    now_ms: int,
+    per_partition: bool = False,
+    openmetrics: bool = False,
+) -> Exposition:
+    """
+    Returns the metrics of links and of this process.
+
+    Args:
+        views: The links.
+        process: This process.
+        now_ms: Wall clock, for the age of checkpoints.
+        per_partition: Also export the lag and the position of each partition.
+        openmetrics: Write OpenMetrics instead of format 0.0.4.
+    """
+    out = Exposition(openmetrics)
+    out.add(_family("build_info"), 1, process.version)
+    for view in views:
+        _Link(out, view).collect(now_ms, per_partition=per_partition)
+    out.add(by_name["process_cpu_seconds_total"], process.cpu_seconds)
+    out.add(by_name["process_resident_memory_bytes"], process.memory_bytes)
+    out.add(by_name["process_start_time_seconds"], process.started)
+    if process.open_files is not None:
+        out.add(by_name["process_open_fds"], process.open_files)
+    return out
+
+
+def _family(name: str) -> Family:
+    return by_name[PREFIX + name]
+
+
+class _Link:
+    """Adds the samples of one link."""
+
+    def __init__(self, out: Exposition, view: LinkView) -> None:
+        self._out = out
+        self._view = view
+        self._name = view.facts.name
+
+    def collect(self, now_ms: int, *, per_partition: bool) -> None:
+        facts, status = self._view.facts, self._view.status
+        self._add("link_info", 1, facts.source, facts.target, facts.naming, facts.plane)
+        for state in STATES:
+            self._add("link_state", int(state == status.state), state)
+        if self._view.read_seconds is not None:
+            self._add("link_read_seconds", self._view.read_seconds)
+        if status.state == "unknown":
+            # its topics could not be read: nothing else is known, and an old value would look like a new one
+            return
+        if status.generation is not None:
+            self._add("owner_generation", status.generation)
+        self._add("owner_claim_age_seconds", (status.owner or {}).get("claim_age_seconds"))
+        planes = Counter(str(lane["plane"]) for lane in status.lanes.values() if lane["plane"])
+        for plane in ("native", "client"):
+            self._add("lanes", planes[plane], plane)
+        self._topics(status, per_partition=per_partition)
+        if self._view.live is None:
+            self._from_topics(status, now_ms)
+        else:
+            self._from_driver(self._view.live)
+
+    def _topics(self, status: LinkStatus, *, per_partition: bool) -> None:
+        by_topic: dict[str, list[PartitionStatus]] = {}
+        for item in status.partitions:
+            if not item.parked or item.problem:
+                by_topic.setdefault(item.topic, []).append(item)
+        for topic, items in by_topic.items():
+            records = [item.lag_records for item in items]
+            seconds = [item.lag_seconds for item in items]
+            self._add("lag_records", None if None in records else sum(filter(None, records)), topic)
+            self._add(
+                "lag_seconds", None if None in seconds else max(filter(None, seconds), default=0), topic
+            )
+            if self._view.live is None:
+                self._add("records_total", sum(item.records for item in items), topic)
+                self._add("missing_offsets_total", sum(item.missing for item in items), topic)
+            for item in items if per_partition else ():
+                where = (topic, str(item.partition))
+                self._add("partition_lag_records", item.lag_records, *where)
+                self._add("partition_lag_seconds", item.lag_seconds, *where)
+                self._add("partition_position", item.position, *where)
+        reasons = Counter(stop_reason(stop["exit_code"]) for stop in status.stopped)
+        for reason in ("data_loss", "configuration", "superseded", "failed"):
+            self._add("stopped_topics", reasons[reason], reason)
+        for stop in status.stopped:
+            self._add("topic_stopped", 1, stop["topic"])
+
+    def _from_topics(self, status: LinkStatus, now_ms: int) -> None:
+        self._add("source_unreachable_seconds", None if status.problem else 0)
+        self._add("problem_partitions", sum(bool(item.problem) for item in status.partitions))
+        gaps: Counter[str] = Counter()
+        for gap in status.gaps:
+            gaps[gap["topic"]] += gap["to"] - gap["from"]
+        for topic, count in gaps.items():
+            self._add("gap_records_total", count, topic)
+        self._add("hanging_transactions", len(status.hanging))
+        groups = status.groups
+        if groups is not None:
+            self._add("groups", groups.followed, "followed")
+            last = groups.last_checkpoint
+            since = None if last is None else (now_ms - last) / 1000 + status.clock_offset_seconds
+            self._add("group_offset_age_seconds", None if since is None else max(0.0, since))
+
+    def _from_driver(self, live: LinkSnapshot) -> None:
+        self._add("source_last_seen_age_seconds", live.source_age_seconds)
+        self._add("source_unreachable_seconds", live.source_failing_seconds)
+        for topic in live.topics:
+            self._add("records_total", topic.work.records, topic.topic)
+            self._add("bytes_total", topic.work.bytes, topic.topic)
+            for reason, count in sorted(topic.work.dropped.items()):
+                self._add("dropped_records_total", count, topic.topic, reason)
+        self._add("copied_headers_total", live.counters.copied_headers)
+        latency = Histogram()
+        endings: Counter[str] = Counter()
+        for lane in live.lanes:
+            number, work = str(lane.lane), lane.work
+            self._add("transactions_total", work.committed, number, "committed")
+            self._add("transactions_total", work.measures.aborted, number, "aborted")
+            self._add("transactions_total", work.measures.fenced, number, "fenced")
+            self._histogram("transaction_duration_seconds", work.measures.durations, DURATION_BOUNDS, number)
+            self._histogram("transaction_records", work.measures.records, RECORDS_BOUNDS, number)
+            latency = latency.plus(work.measures.latency)
+            endings.update(lane.endings)
+        self._histogram("replication_latency_seconds", latency, LATENCY_BOUNDS)
+        # from 0 on, so that the first one is an increase
+        for reason in _EARLY_ENDINGS:
+            self._add("lane_restarts_total", endings[reason], reason)
+        self._add("superseded_total", endings[Ending.SUPERSEDED])
+        self._add("delayed_lanes", sum(bool(lane.delayed) for lane in live.lanes))
+        self._add("throttled_seconds", sum(lane.throttled_seconds or 0.0 for lane in live.lanes))
+        if (groups := live.groups) is not None:
+            self._add("groups", groups.followed, "followed")
+            self._add("groups", sum(groups.pending.values()), "pending")
+            self._add("groups", sum(groups.skipped.values()), "skipped")
+            self._add("group_offset_age_seconds", groups.age_seconds)
+
+    def _add(self, name: str, value: float | None, *labels: str) -> None:
+        self._out.add(_family(name), value, self._name, *labels)
+
+    def _histogram(self, name: str, histogram: Histogram, bounds: tuple[float, ...], *labels: str) -> None:
+        self._out.add_histogram(_family(name), histogram, bounds, self._name, *labels)

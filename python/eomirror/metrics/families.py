@@ -1,0 +1,112 @@
+"""
+Names, types and meanings of all metrics. Pure.
+
+docs/reference/metrics.md is generated from `FAMILIES`.  Users rely on the names, the labels and the bounds of buckets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FAMILIES", "PREFIX", "Family", "by_name"]
+
+#: Prefix of all metrics but those of the process, whose names are Prometheus' own.
+PREFIX = "eomirror_"
+
+#: Places that export a metric: the running mirror (``run --listen``), and ``eomirror serve``.
+_RUN, _SERVE, _BOTH = ("run",), ("serve",), ("run", "serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """
+    A metric.
+
+    Attributes:
+        name: Full name.
+        kind: ``counter``, ``gauge`` or ``histogram``.
+        text: Meaning, one line.
+        labels: Names of its labels.
+        places: Commands that export it: ``run`` (with ``--listen``), ``serve``.
+    """
+
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...]
+    places: tuple[str, ...]
+
+
+def _link(name: str, kind: str, text: str, *labels: str, places: tuple[str, ...] = _BOTH) -> Family:
+    return Family(PREFIX + name, kind, text, ("link", *labels), places)
+
+
+FAMILIES = (
+    Family(PREFIX + "build_info", "gauge", "Release of eomirror; always 1.", ("version",), _BOTH),
+    _link("link_info", "gauge", "Ends and naming of a link; always 1.", "source", "target", "naming", "plane"),
+    _link("link_state", "gauge", "1 for the state of the link, 0 for all others.", "state"),
+    _link("link_read_seconds", "gauge", "Time that the last read of the link's topics took.", places=_SERVE),
+    _link("records_total", "counter",
+          "Mirrored records, committed. In `run`: by this run; in `serve`: since the link first ran.", "topic"),
+    _link("bytes_total", "counter", "Keys, values and headers of mirrored records, committed.", "topic",
+          places=_RUN),
+    _link("dropped_records_total", "counter", "Records dropped by configuration, committed.", "topic", "reason",
+          places=_RUN),
+    _link("copied_headers_total", "counter",
+          "Mirrored records with the provenance header of another record, which an application had copied.",
+          places=_RUN),
+    _link("transactions_total", "counter",
+          "Transactions by outcome: `committed`, `aborted` or `fenced`.", "lane", "outcome", places=_RUN),
+    _link("transaction_duration_seconds", "histogram",
+          "Time from the begin of a committed transaction to its commit.", "lane", places=_RUN),
+    _link("transaction_records", "histogram", "Mirrored records of a committed transaction.", "lane", places=_RUN),
+    _link("replication_latency_seconds", "histogram",
+          "Time from a record's timestamp to its commit on the target; one value for each transaction and partition, "
+          "that of the last record. With CreateTime it includes the producer's own delay.", places=_RUN),
+    _link("lag_records", "gauge",
+          "Offsets between the position and the source's last stable offset; NaN if unknown.", "topic"),
+    _link("lag_seconds", "gauge",
+          "Age of the oldest record that is not mirrored; 0 if there is none and the source was asked; NaN if unknown.",
+          "topic"),
+    _link("partition_lag_records", "gauge", "As lag_records, of one partition.", "topic", "partition"),
+    _link("partition_lag_seconds", "gauge", "As lag_seconds, of one partition.", "topic", "partition"),
+    _link("partition_position", "gauge", "Next source offset to fetch, as committed.", "topic", "partition"),
+    _link("source_last_seen_age_seconds", "gauge", "Time since the source last answered; NaN before.",
+          places=_RUN),
+    _link("source_unreachable_seconds", "gauge",
+          "Time since the source stopped answering; 0 while it answers. In `serve`: 0 or NaN."),
+    _link("owner_generation", "gauge", "Generation of the lane layout."),
+    _link("owner_claim_age_seconds", "gauge", "Time since the owner renewed its claim; NaN before."),
+    _link("lanes", "gauge", "Lanes by data plane.", "plane"),
+    _link("delayed_lanes", "gauge", "Lanes that have not been able to read some partition for some time.",
+          places=_RUN),
+    _link("lane_restarts_total", "counter", "Attempts of lanes that ended early, by kind of ending.", "reason",
+          places=_RUN),
+    _link("superseded_total", "counter", "Attempts of lanes that another mirror or generation fenced.", places=_RUN),
+    _link("throttled_seconds", "gauge", "Time that broker quotas have throttled the lanes' open planes.",
+          places=_RUN),
+    _link("stopped_topics", "gauge",
+          "Stopped topics, by reason: `data_loss`, `configuration`, `superseded` or `failed`.", "reason"),
+    _link("topic_stopped", "gauge", "1 for a topic that is stopped; absent for the others.", "topic"),
+    _link("problem_partitions", "gauge", "Partitions with a problem, those of stopped topics included.",
+          places=_SERVE),
+    _link("gap_records_total", "counter", "Source offsets that were lost, and that the user accepted.", "topic",
+          places=_SERVE),
+    _link("missing_offsets_total", "counter",
+          "Skipped source offsets that were in no batch, such as those that compaction removed.", "topic",
+          places=_SERVE),
+    _link("hanging_transactions", "gauge", "Transactions on the target that no coordinator will end.",
+          places=_SERVE),
+    _link("groups", "gauge",
+          "Followed consumer groups, `followed`; offsets without a checkpoint, `pending`; groups that are not moved, "
+          "`skipped`.", "state"),
+    _link("group_offset_age_seconds", "gauge",
+          "In `run`: time since the last look at the source's groups. In `serve`: age of the newest checkpoint. "
+          "NaN if there is none."),
+    Family("process_cpu_seconds_total", "counter", "User and system CPU time of this process.", (), _BOTH),
+    Family("process_resident_memory_bytes", "gauge", "Resident memory of this process.", (), _BOTH),
+    Family("process_start_time_seconds", "gauge", "Start of this process, seconds since the epoch.", (), _BOTH),
+    Family("process_open_fds", "gauge", "Open file descriptors of this process.", (), _BOTH),
+)  # fmt: skip
+
+by_name = {family.name: family for family in FAMILIES}

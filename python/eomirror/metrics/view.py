@@ -1,0 +1,146 @@
+"""
+The state of a link as metrics, page and terminal show it. Pure.
+
+It is the model of `eomirror status`, with the counters of the driver if this process mirrors the link.  A `LinkStatus`
+is read from the target's topics.  A running mirror makes one of its own snapshot, so that metrics cost it no request.
+It then lacks what only the topics hold, such as accepted gaps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
+
+if TYPE_CHECKING:
+    from eomirror.config import Link
+    from eomirror.driver.snapshot import LinkSnapshot, TopicSnapshot
+
+__all__ = ["STATES", "LinkFacts", "LinkView", "running_status", "running_view"]
+
+#: States of a link: those of a running driver, then those that only its topics show.
+STATES = (
+    "preparing", "waiting", "acquiring", "running", "stopping", "done", "failed",
+    "silent", "stopped", "never ran", "handed back", "unknown",
+)  # fmt: skip
+
+#: The source was asked if it answered within this time; the driver asks every 5 s.
+ASKED_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """
+    Configured facts of a link.
+
+    Attributes:
+        name: Name of the link.
+        source: Alias of the source.
+        target: Alias of the target.
+        naming: Naming policy, as text.
+        plane: ``auto``, ``native`` or ``client``.
+    """
+
+    name: str
+    source: str
+    target: str
+    naming: str
+    plane: str
+
+    @classmethod
+    def of(cls, link: Link) -> LinkFacts:
+        """Returns the facts of a configured link."""
+        return cls(link.name, link.source, link.target, str(link.naming), link.plane)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkView:
+    """
+    A link at one moment.
+
+    Attributes:
+        facts: Its configuration.
+        status: Its status.
+        live: Snapshot of the running driver; None if the status is read from topics.
+        read_seconds: Time that reading the topics took; None with ``live``.
+    """
+
+    facts: LinkFacts
+    status: LinkStatus
+    live: LinkSnapshot | None = None
+    read_seconds: float | None = None
+
+
+def running_view(facts: LinkFacts, snapshot: LinkSnapshot) -> LinkView:
+    """Returns the view of a link that this process mirrors."""
+    return LinkView(facts=facts, status=running_status(snapshot), live=snapshot)
+
+
+def running_status(snapshot: LinkSnapshot) -> LinkStatus:
+    """
+    Returns the status of a link from the snapshot of its driver.
+
+    A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it for
+    ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.
+    """
+    asked = snapshot.source_age_seconds is not None and snapshot.source_age_seconds <= ASKED_SECONDS
+    partitions = tuple(
+        partition for topic in snapshot.topics for partition in _partitions(topic, asked=asked)
+    )
+    going = [item for item in partitions if not item.stopped]
+    known = snapshot.lag_records is not None and not any(item.lag_records is None for item in going)
+    in_time = snapshot.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
+    groups = snapshot.groups
+    return LinkStatus(
+        link=snapshot.link,
+        state=snapshot.state,
+        generation=snapshot.generation,
+        owner={"run": snapshot.run, "claim_age_seconds": snapshot.claim_age_seconds},
+        lanes={
+            lane.lane: {
+                "state": lane.state,
+                "epoch": lane.epoch,
+                "attempt": lane.attempt,
+                "plane": lane.plane,
+                "plane_reason": lane.plane_reason,
+                "delayed": lane.delayed,
+            }
+            for lane in snapshot.lanes
+        },
+        lag_records=sum(item.lag_records or 0 for item in going) if known else None,
+        lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
+        rate=snapshot.records_per_second,
+        partitions=partitions,
+        stopped=tuple(
+            {"topic": topic.topic, "reason": topic.stopped, "fix": topic.fix, "exit_code": topic.exit_code}
+            for topic in snapshot.topics
+            if topic.stopped
+        ),
+        groups=None
+        if groups is None
+        else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
+        problem=snapshot.error or snapshot.waiting,
+    )
+
+
+def _partitions(topic: TopicSnapshot, *, asked: bool) -> list[PartitionStatus]:
+    return [
+        PartitionStatus(
+            topic=topic.topic,
+            partition=item.partition,
+            target_topic=topic.target_topic,
+            lane=item.lane,
+            position=item.position or 0,
+            source_lso=item.lso,
+            lag_records=item.lag_records if item.lag_records or asked else None,
+            lag_seconds=item.lag_seconds if item.lag_records or asked else None,
+            records=0,
+            rate=0.0,
+            last_commit=0,
+            stopped=bool(topic.stopped),
+            problem=topic.stopped,
+            fix=topic.fix,
+        )
+        for item in topic.partitions
+    ]

@@ -1,0 +1,81 @@
+"""Health of a running mirror: alive while the driver's loop moves, ready while all links run."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from eomirror.config import Link
+from eomirror.driver.snapshot import LinkSnapshot, Snapshot
+from eomirror.serve.http import Request
+from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    """A clock that stands still."""
+    return _Clock()
+
+
+@pytest.fixture
+def endpoints(clock: _Clock) -> RunningEndpoints:
+    """Endpoints of two links."""
+    links = [Link(name=name, source="a", target=name, topics=(".*",)) for name in ("b", "c")]
+    return RunningEndpoints(links, version="1", clock=clock)
+
+
+def states(**links: str) -> Snapshot:
+    """A snapshot with the links in these states."""
+    return Snapshot(seconds=1, links=tuple(LinkSnapshot(link=name, state=links[name]) for name in links))
+
+
+def ask(endpoints: RunningEndpoints, *path: str) -> tuple[int, dict[str, object]]:
+    """Status and JSON of an answer."""
+    answer = endpoints.answer(Request(path))
+    return answer.status, orjson.loads(answer.body)
+
+
+def test_it_is_ready_when_all_links_run(endpoints: RunningEndpoints) -> None:
+    """Not before the first snapshot, and not while one link waits."""
+    assert ask(endpoints, "readyz") == (503, {"ready": False, "links": {"b": "preparing", "c": "preparing"}})
+    endpoints.update(states(b="running", c="waiting"))
+    assert ask(endpoints, "readyz")[0] == 503
+    endpoints.update(states(b="running", c="running"))
+    assert ask(endpoints, "ready") == (200, {"ready": True, "links": {"b": "running", "c": "running"}})
+
+
+def test_it_is_alive_while_the_loop_moves(endpoints: RunningEndpoints, clock: _Clock) -> None:
+    """A loop that stands still is worth a restart."""
+    assert ask(endpoints, "livez")[0] == 200
+    clock.now += STUCK_SECONDS + 1
+    assert ask(endpoints, "livez") == (503, {"alive": False, "loop_age_seconds": STUCK_SECONDS + 1})
+    endpoints.update(states(b="waiting", c="failed"))
+    assert ask(endpoints, "health")[0] == 200
+
+
+def test_metrics_before_the_first_snapshot_name_the_process(endpoints: RunningEndpoints) -> None:
+    """A scrape during the start is an answer."""
+    answer = endpoints.answer(Request(("metrics",)))
+    assert answer.status == 200
+    assert b"process_resident_memory_bytes" in answer.body
+    assert b"eomirror_link_state" not in answer.body
+
+
+def test_another_path_is_not_found(endpoints: RunningEndpoints) -> None:
+    """The answer repeats nothing of the request."""
+    answer = endpoints.answer(Request(("<script>",)))
+    assert (answer.status, answer.body) == (404, b"not found\n")
