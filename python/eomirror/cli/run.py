@@ -153,12 +153,14 @@ def run(
 
         from eomirror import __version__
         from eomirror.cli.progress import ProgressDisplay
+        from eomirror.cli.service_manager import ServiceManager
         from eomirror.config import load_config
         from eomirror.mirror import Mirror
         from eomirror.serve.running import RunningEndpoints
 
         loaded = load_config(config, overrides=overrides)
         display = ProgressDisplay()
+        service = ServiceManager()
 
         endpoints = RunningEndpoints(
             [loaded.link(name) for name in links] or loaded.links,
@@ -171,6 +173,7 @@ def run(
             if signals.take_hang_up():
                 display.event("SIGHUP: the configuration is not reloaded; restart to apply changes")
             display.update(snapshot)
+            service.alive(snapshot, stopping=bool(signals.stopped_by))
 
         with (
             _listening(address, endpoints),
