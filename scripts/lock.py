@@ -1,6 +1,8 @@
 """
 Writes requirements.txt: every package that pyproject.toml asks for, with pins and hashes.
 
+From the same pins it writes deploy/container/requirements.txt: what the package needs to run.
+
     python scripts/lock.py [--upgrade]   write the file (needs uv)
     python scripts/lock.py --check       exit 1 when it was made from other requirements; needs nothing
 
@@ -22,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.txt"
+#: the packages of an image that runs the mirror; no tools
+RUN_LOCK = ROOT / "deploy" / "container" / "requirements.txt"
 HEAD = "# made by `just lock` from requirements with digest "
 
 
@@ -38,37 +42,34 @@ def requirements_digest() -> str:
 
 
 def is_current() -> bool:
-    """Whether requirements.txt was made from the requirements that stand in pyproject.toml now."""
-    return LOCK.is_file() and LOCK.read_text().startswith(HEAD + requirements_digest() + "\n")
+    """Whether both files were made from the requirements that stand in pyproject.toml now."""
+    head = HEAD + requirements_digest() + "\n"
+    return all(file.is_file() and file.read_text().startswith(head) for file in (LOCK, RUN_LOCK))
 
 
 def write(arguments: list[str]) -> int:
-    """Resolve, and replace requirements.txt when that worked."""
+    """Resolve, and replace the files when that worked."""
     uv = shutil.which("uv")
     if uv is None:
         print("lock: uv is not installed\n  fix: pip install uv", file=sys.stderr)
         return 1
+    return compiled(uv, LOCK, ["--group", "dev", *arguments]) or compiled(uv, RUN_LOCK, ["-c", LOCK.name])
+
+
+def compiled(uv: str, file: Path, arguments: list[str]) -> int:
+    """Resolve into one file; returns the exit code of uv."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder) / "requirements.txt"
-        if LOCK.is_file():
-            shutil.copy(LOCK, fresh)  # uv keeps the pins of the file it writes to
-        command = [
-            uv,
-            "pip",
-            "compile",
-            "pyproject.toml",
-            "--group",
-            "dev",
-            "--universal",
-            "--generate-hashes",
-        ]
+        if file.is_file():
+            shutil.copy(file, fresh)  # uv keeps the pins of the file it writes to
+        command = [uv, "pip", "compile", "pyproject.toml", "--universal", "--generate-hashes"]
         command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
         done = subprocess.run([*command, "-o", str(fresh), *arguments], cwd=ROOT, check=False)
         if done.returncode != 0:
             return done.returncode
         lines = [line for line in fresh.read_text().splitlines() if not line.startswith(("#", "--"))]
-    LOCK.write_text("\n".join([HEAD + requirements_digest(), *lines, ""]))
-    print(f"lock: {sum('==' in line for line in lines)} packages in {LOCK.name}")
+    file.write_text("\n".join([HEAD + requirements_digest(), *lines, ""]))
+    print(f"lock: {sum('==' in line for line in lines)} packages in {file.relative_to(ROOT)}")
     return 0
 
 
