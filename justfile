@@ -168,6 +168,10 @@ docs:
     python scripts/docs_reference.py
     python -m pytest -q tests/unit/test_docs.py
 
+# write outputs that need clusters into the pages of the topologies: all, or those named
+docs-examples *NAMES:
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.example_outputs "$@"
+
 # build the documentation site into target/site; a dead link or an asset of another host is an error
 docs-site:
     NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet

@@ -9,6 +9,7 @@ Writes the parts of the documentation that are generated from code.
 - docs/reference/metrics.md comes from ``eomirror.metrics.families.FAMILIES``.
 - Outputs of offline commands on the other pages: a comment ``<!-- output of: COMMAND -->`` stands before each.  The
   command runs in docs/examples.
+- Files on the pages of the topologies: a block whose title begins with ``docs/examples`` is that file.
 
 The page of the settings is written by ``python -m eomirror.config.schema docs``.
 """
@@ -41,6 +42,11 @@ COMMON = ("--help", "--log-level", "--log-format")
 
 _OUTPUT = re.compile(
     r"(?P<head><!-- output of: eomirror (?P<arguments>[^\n]+) -->\n+```\w+\n).*?(?P<end>^```$)",
+    flags=re.MULTILINE | re.DOTALL,
+)
+
+_FILE = re.compile(
+    r"(?P<head>^```\w+ title=\"docs/(?P<name>examples/[^\"]+)\"\n).*?(?P<end>^```$)",
     flags=re.MULTILINE | re.DOTALL,
 )
 
@@ -218,6 +224,11 @@ def with_outputs(page: str) -> str:
     return _OUTPUT.sub(replace, page)
 
 
+def with_files(page: str) -> str:
+    """Returns a page with the present content of the files that it shows."""
+    return _FILE.sub(lambda found: found["head"] + (DOCS / found["name"]).read_text() + found["end"], page)
+
+
 def main(arguments: list[str]) -> int:
     """Writes or checks."""
     pages = {
@@ -225,7 +236,8 @@ def main(arguments: list[str]) -> int:
         DOCS / "reference" / "exit-codes.md": exit_codes_page(),
         DOCS / "reference" / "metrics.md": metrics_page(),
     }
-    pages |= {path: with_outputs(path.read_text()) for path in sorted(DOCS.glob("*.md"))}
+    written = sorted([*DOCS.glob("*.md"), *DOCS.glob("topologies/*.md")])
+    pages |= {path: with_outputs(with_files(path.read_text())) for path in written}
     changed = [path for path, text in pages.items() if not path.is_file() or path.read_text() != text]
     for path in changed:
         name = path.relative_to(DOCS.parent)

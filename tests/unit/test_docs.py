@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from mkdocs.exceptions import PluginError
 
 from eomirror import errors, load_config
+from eomirror.cli.app import cli
+from support.example_scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -147,7 +150,7 @@ def test_every_exit_code_of_an_error_has_a_meaning() -> None:
 
 
 _BLOCK = re.MULTILINE | re.DOTALL
-PAGES_WITH_CONFIGURATIONS = ("configure.md", "quick-start.md", "topologies.md")
+PAGES_WITH_CONFIGURATIONS = ("configure.md", "quick-start.md")
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_CONFIGURATIONS)
@@ -177,14 +180,33 @@ def test_other_examples_are_on_their_pages(page: str, example: str) -> None:
     assert f"\n{text}```\n" in (ROOT / "docs" / page).read_text()
 
 
-@pytest.mark.parametrize(
-    "example", sorted((ROOT / "docs" / "examples").glob("*.yaml")), ids=lambda path: path.stem
-)
-def test_examples_of_topologies_are_valid_and_on_their_page(example: Path) -> None:
-    """A file in docs/examples loads, and the page about topologies shows it as it is."""
-    assert load_config(example).links
-    shown = f'```yaml title="docs/examples/{example.name}"\n{example.read_text()}```\n'
-    assert shown in (ROOT / "docs" / "topologies.md").read_text()
+_EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("example", _EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_of_a_topology_has_no_fault_and_a_whole_page(example: Path) -> None:
+    """`check` finds nothing, and the page has the file, outputs of three commands, and what every page tells."""
+    assert CliRunner().invoke(cli, ["check", str(example), "-o", "json"]).exit_code == 0
+    config = load_config(example)
+    assert config.links
+    assert config.warnings == ()
+    page = (ROOT / "docs" / "topologies" / f"{example.stem}.md").read_text()
+    assert f'```yaml title="docs/examples/{example.name}"\n{example.read_text()}```\n' in page
+    assert re.findall(r"^## (.+)$", page, flags=re.MULTILINE) == [
+        "Run it",
+        "Consume",
+        "Verify",
+        "What goes wrong",
+    ]
+    commands = re.findall(r"^ *eomirror (\w+)", page, flags=re.MULTILINE)
+    assert {"check", "run", "verify"} <= set(commands)
+    assert f"<!-- output of: eomirror check {example.name} -->" in page
+    assert f"topologies/{example.stem}.md" in (ROOT / "docs" / "topologies.md").read_text()
+
+
+def test_every_example_of_a_topology_has_a_scenario_on_real_clusters() -> None:
+    """tests/topologies/test_examples.py runs each file."""
+    assert {path.stem for path in _EXAMPLES} == set(SCENARIOS)
 
 
 def test_log_events_of_the_troubleshooting_page_exist() -> None:
