@@ -30,7 +30,7 @@ from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.bidirectional_configs import BidirectionalConfigs
-from eomirror.topics.diff import TopicPair, topic_changes
+from eomirror.topics.diff import TopicPair, default_replication_factor, topic_changes
 from eomirror.topics.heartbeats import log_heartbeat_copies, refuse_heartbeat_copies
 from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.topics.plan import Plan
@@ -247,10 +247,26 @@ class Discovery:
 
     # -- checks, in the order in which a person would want to hear of them ------------------------
 
+    def _log_fewer_brokers(self, source: int) -> None:
+        """Logs that copies get fewer than three replicas because the target has fewer brokers than the source."""
+        if self._link.replication_factor is not None:
+            return
+        replicas = default_replication_factor(self._brokers)
+        if replicas < default_replication_factor(source):
+            log.warning(
+                "target_has_fewer_brokers",
+                link=self._link.name,
+                source=source,
+                target=self._brokers,
+                replicas=replicas,
+                fix="add brokers to the target, or set `replication_factor` to say that fewer replicas are meant",
+            )
+
     def _look(self) -> tuple[Plan, dict[str, TopicPair]]:
         source, target = self._source.describe_cluster(), self._target.describe_cluster()
         self._ids = (source.cluster_id, target.cluster_id)
         self._brokers = target.brokers
+        self._log_fewer_brokers(source.brokers)
         names = self._source_names()
         matched = self._matched(names)
         self._skipped.log_copies(self._link.filter, names)

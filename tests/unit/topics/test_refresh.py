@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,15 @@ class Admin:
     """A cluster on which every topic exists; some may not be looked at closely."""
 
     def __init__(
-        self, names: Iterable[str] = (), *, hidden: str = "", leaderless: int | None = None, said: int = 9
+        self,
+        names: Iterable[str] = (),
+        *,
+        hidden: str = "",
+        leaderless: int | None = None,
+        said: int = 9,
+        brokers: int = 1,
     ) -> None:
+        self.brokers = brokers
         self.names = list(names)
         self.said = said
         self.hidden = hidden
@@ -44,7 +52,7 @@ class Admin:
 
     def describe_cluster(self) -> ClusterFacts:
         self.asked += 1
-        return ClusterFacts(self.cluster_id, 1)
+        return ClusterFacts(self.cluster_id, self.brokers)
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
         self.asked += 1
@@ -78,9 +86,9 @@ class Admin:
         pass
 
 
-def discovery(source: Admin, target: Admin) -> Discovery:
+def discovery(source: Admin, target: Admin, link: Link = LINK) -> Discovery:
     sides: Any = [SimpleNamespace(cluster=NOWHERE, admin=admin) for admin in (source, target)]
-    made = Discovery(LINK, *sides)
+    made = Discovery(link, *sides)
     source.cluster_id, target.cluster_id = made._ids = ("a", "b")
     return made
 
@@ -216,3 +224,32 @@ def test_a_copy_that_may_not_be_seen_keeps_nothing_else_waiting() -> None:
 
     found = discovery(Admin(["a.b", "a_b", "c"]), Target()).refresh()
     assert {item.source.topic for item in found} == {"a.b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "configured", "replicas"),
+    [
+        (3, 1, None, 1),
+        (3, 2, None, 2),
+        (5, 3, None, None),
+        (1, 1, None, None),
+        (2, 3, None, None),
+        (3, 1, 1, None),
+    ],
+)
+def test_fewer_replicas_for_want_of_brokers_are_told_of(
+    source: int, target: int, configured: int | None, replicas: int | None
+) -> None:
+    """Redpanda warns of a smaller target as well; a factor that the file sets is meant."""
+    made = discovery(
+        Admin(["orders"], brokers=source),
+        Admin(brokers=target),
+        replace(LINK, replication_factor=configured),
+    )
+    with capture_logs() as logged:
+        made.plan()
+
+    told = [line for line in logged if line["event"] == "target_has_fewer_brokers"]
+    assert [(line["source"], line["target"], line["replicas"]) for line in told] == (
+        [] if replicas is None else [(source, target, replicas)]
+    )
