@@ -107,7 +107,7 @@ class StatusReader:
         topics = [self._names.control_topic, self._names.positions_topic]
         own = self._target.describe_topics(topics)
         if any(facts is None for facts in own.values()):
-            return LinkStatus(link=self._link.name, state="never ran")
+            return self._never_ran()
         # Lags and ages refer to this moment: the following reads take seconds.
         now_ms = self._clock.wall_ms()
         first = self._control()
@@ -182,6 +182,14 @@ class StatusReader:
             for topic, policy in policies.items()
             if policy != "compact"
         )
+
+    def _never_ran(self) -> LinkStatus:
+        """Returns the status of a link without state topics: a running mirror may wait for its source."""
+        try:
+            self._source.describe_cluster()
+        except ClusterError as error:
+            return LinkStatus(link=self._link.name, state="never ran", problem=error.message, fix=error.fix)
+        return LinkStatus(link=self._link.name, state="never ran")
 
     def _both_sides(self, mirrored: list[Position], parked: Collection[SourcePartition]) -> _Sides:
         """
