@@ -61,6 +61,10 @@ lint-layers:
 lint-stub:
     python -m mypy.stubtest eomirror._core --mypy-config-file pyproject.toml
 
+# the wheel, installed into an empty environment and run there
+wheel *ARGS:
+    python scripts/wheel.py "$@"
+
 # rustfmt and clippy, warnings are errors
 lint-rust:
     cargo fmt --all --check

@@ -97,7 +97,7 @@ STAGES = (
         "unit",
         8,
         ("unit",),
-        beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "docs-site"),
+        beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "docs-site", "wheel"),
     ),
     # halves of one suite, and together all of it; whatever waits more than it works shares the machine
     Stage(
