@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli import options
+from eomirror.cli.link_readers import UNKNOWN, LinkReaders
 from eomirror.cli.render import (
     escape,
     human_count,
@@ -25,13 +26,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
-    from eomirror.link.status_reader import StatusReader
 
 __all__ = ["status"]
 
 _WATCH_SECONDS = 2.0
-_MOST_AT_ONCE = 32
-_UNKNOWN = "unknown"
 
 
 @click.command(epilog="Example: eomirror status mirror.yaml --watch")
@@ -54,7 +52,7 @@ def status(
     has ended.  An owner with an old claim is watched for 7 s before it is called silent, because either clock may be
     wrong.
 
-    Links are read concurrently; an unreachable cluster is retried for 7 s.  With several links, or with --watch, a link
+    Links are read concurrently; an unreachable cluster is retried for 4 s.  With several links, or with --watch, a link
     whose target does not answer is shown as unknown.
 
     Exit codes: 0 done, also if a topic has a problem; 1 a link is unknown.
@@ -63,73 +61,31 @@ def status(
 
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
-    from eomirror.link.hanging_scan import HangingTransactions
-    from eomirror.link.status_reader import StatusReader
     from eomirror.screen import LiveFrame
 
     loaded = load_config(config, overrides=overrides)
-    chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
-    readers = [
-        (
-            link.name,
-            StatusReader(
-                link,
-                loaded.clusters[link.source],
-                loaded.clusters[link.target],
-                hanging=HangingTransactions,
-            ),
-        )
-        for link in chosen
-    ]
     # --watch redraws the table in place and leaves the last one on the screen
     frame = LiveFrame(sys.stdout, stays=True)
-    try:
-        if watch and wants_table(output):
-            frame.__enter__()
-        alone = len(readers) == 1
-        while True:
-            found = _read_all(readers, alone=alone)
-            # a watched link that becomes unreachable is shown as unknown until it answers again
-            alone = False
-            if frame.live:
-                frame.draw(Text.from_ansi(_drawn(found, columns=frame.size[0])))
-            elif wants_table(output):
-                _draw(found, stdout_console())
-            else:
-                print_structured({"links": [item.as_dict() for item in found]}, output)
-            if not watch:
-                return int(any(item.state == _UNKNOWN for item in found))
-            SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
-    finally:
-        frame.__exit__()
-        for _, reader in readers:
-            reader.close()
-
-
-def _read_all(readers: list[tuple[str, StatusReader]], *, alone: bool) -> list[LinkStatus]:
-    """Returns the status of each link; reads them concurrently, so that an unreachable one delays no other."""
-    from eomirror.kafka.parallel import run_all
-
-    found: dict[int, LinkStatus] = {}
-
-    def read(place: int) -> None:
-        found[place] = _read(*readers[place], alone=alone)
-
-    run_all(read, range(len(readers)), threads=_MOST_AT_ONCE, name="status")
-    return [found[place] for place in range(len(readers))]
-
-
-def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
-    """Returns the status of a link; unknown if it fails and is not ``alone``, so that the others are shown."""
-    from eomirror.errors import MirrorError
-    from eomirror.link.status import LinkStatus
-
-    try:
-        return reader.read()
-    except MirrorError as error:
-        if alone:
-            raise
-        return LinkStatus(link=link, state=_UNKNOWN, problem=error.message, fix=error.fix)
+    with LinkReaders(loaded, links) as readers:
+        try:
+            if watch and wants_table(output):
+                frame.__enter__()
+            strict = True
+            while True:
+                found = readers.read(strict=strict)
+                # a watched link that becomes unreachable is shown as unknown until it answers again
+                strict = False
+                if frame.live:
+                    frame.draw(Text.from_ansi(_drawn(found, columns=frame.size[0])))
+                elif wants_table(output):
+                    _draw(found, stdout_console())
+                else:
+                    print_structured({"links": [item.as_dict() for item in found]}, output)
+                if not watch:
+                    return int(any(item.state == UNKNOWN for item in found))
+                SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
+        finally:
+            frame.__exit__()
 
 
 def _drawn(found: list[LinkStatus], *, columns: int) -> str:
@@ -181,7 +137,7 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             "so lag in seconds is unknown"
         )
     if item.problem:
-        what = "cannot be read" if item.state == _UNKNOWN else "source cannot be read"
+        what = "cannot be read" if item.state == UNKNOWN else "source cannot be read"
         console.print(f"[red]{what}[/red]: {escape(item.problem)}")
         if item.fix:
             console.print(f"  fix: {escape(item.fix)}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.errors import MirrorError
+    from eomirror.link.events import Event
     from eomirror.link.liveness import Liveness
     from eomirror.records.control import ControlView, Stopped
     from eomirror.records.mm2 import Checkpoint
@@ -197,6 +198,7 @@ class LinkStatus:
             own
             topics; the first of each copy is the problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
+        events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
     """
 
     link: str
@@ -216,10 +218,12 @@ class LinkStatus:
     fix: str = ""
     drifted: tuple[str, ...] = ()
     hanging: tuple[dict[str, Any], ...] = ()
+    events: tuple[Event, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the status for ``-o json``: topics hold their partitions."""
-        body = asdict(self)
+        """Returns the status for ``-o json``, without events: topics hold their partitions."""
+        body = asdict(replace(self, events=()))
+        del body["events"]
         topics: dict[str, list[dict[str, Any]]] = {}
         for partition in body.pop("partitions"):
             topics.setdefault(partition.pop("topic"), []).append(partition)

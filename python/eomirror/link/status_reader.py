@@ -16,6 +16,7 @@ from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
 from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.link.claim import is_dead
+from eomirror.link.events import link_events
 from eomirror.link.hanging_status import with_hanging
 from eomirror.link.liveness import Liveness, judge_liveness
 from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
@@ -47,8 +48,8 @@ __all__ = ["HangingLook", "StatusReader"]
 log = structlog.get_logger(__name__)
 
 _PEEK_SECONDS = 2.0
-# Status is used when a cluster is down: it then ends within 10 s, its own start included.
-_AWAY_SECONDS = 7.0
+# Status is used when a cluster is down: it then ends within 5 s, its own start included.
+_AWAY_SECONDS = 4.0
 # Between two looks at a claim that is watched.
 _LOOK_SECONDS = 0.5
 
@@ -89,6 +90,7 @@ class StatusReader:
         self._clock = clock
         # How far the owner's clock is ahead of ours, as far as known.
         self._offset_ms = 0
+        self._control_records: list[LogRecord] = []
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("status")
         self._source = ClusterAdmin(source, client_id=role, timeout=_AWAY_SECONDS)
@@ -114,12 +116,14 @@ class StatusReader:
         records = self._read(self._names.positions_topic)
         history: list[Position] = []
         attempts: dict[int, AttemptClaim] = {}
+        starts: list[AttemptClaim] = []
         for record in records:
             name = decode_key(record.key, where=record.where)
             if record.value is None:
                 continue
             if isinstance(name, int):
                 attempts[name] = decode_attempt(name, record.value, where=record.where)
+                starts.append(attempts[name])
             else:
                 history.append(decode_position(name, record.value, where=record.where))
         positions = valid_positions(records)
@@ -146,7 +150,8 @@ class StatusReader:
             problem="" if problem is None else problem.message,
             fix="" if problem is None else problem.fix,
         )
-        found = replace(found, drifted=self._drifted())
+        logged = ((record.key, record.value, record.timestamp) for record in self._control_records)
+        found = replace(found, drifted=self._drifted(), events=link_events(logged, starts))
         if self._hanging is not None and control.generation is not None:
             # With an unreachable source nothing is observed; the scan of its copies is needed most then.
             copies = [SourcePartition(item.target_topic, item.target_partition) for item in mirrored]
@@ -230,7 +235,8 @@ class StatusReader:
             control = self._control()
 
     def _control(self) -> ControlView:
-        return control_view(self._read(self._names.control_topic))
+        self._control_records = self._read(self._names.control_topic)
+        return control_view(self._control_records)
 
     def _read(self, topic: str) -> list[LogRecord]:
         return self._reader.read(topic, seconds=_AWAY_SECONDS, wait_for_open=False, renewed=True)[1]

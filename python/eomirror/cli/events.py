@@ -1,0 +1,90 @@
+"""``eomirror events``: shows the timeline of links from their topics."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from eomirror.cli import options
+from eomirror.cli.link_readers import UNKNOWN, LinkReaders
+from eomirror.cli.render import print_message, print_result, print_table, stdout_console
+from eomirror.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["events"]
+
+
+@click.command(epilog="Example: eomirror events mirror.yaml --since 1h")
+@options.config
+@options.links
+@click.option("--since", metavar="DURATION", help="Only events of the last 10m, 24h or the like.")
+@options.overrides
+@options.output()
+def events(
+    config: str, links: tuple[str, ...], since: str | None, overrides: tuple[str, ...], output: str | None
+) -> int:
+    """
+    Show what happened to each link: owners, generations, starts of lanes, stopped topics, gaps, adoptions.
+
+    Reads the link's control and positions topics on the target; needs no running mirror. Both topics are compacted, so
+    the newest events are complete and of older ones only the last of each kind and topic is left.
+
+    Exit codes: 0 done; 1 a link is unknown.
+    """
+    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.config import load_config
+
+    begin = 0 if since is None else SYSTEM_CLOCK.wall_ms() - _milliseconds(since)
+    with LinkReaders(load_config(config, overrides=overrides), links) as readers:
+        found = readers.read(strict=True)
+    rows = [
+        {"link": item.link, "time": _iso(event.at), **asdict(event)}
+        for item in found
+        for event in item.events
+        if event.at >= begin
+    ]
+    rows.sort(key=lambda row: row["at"])
+    print_result(output, {"events": rows}, lambda: _draw(rows))
+    for item in found:
+        if item.state == UNKNOWN:
+            print_message(f"{item.link}: {item.problem}")
+    return int(any(item.state == UNKNOWN for item in found))
+
+
+def _milliseconds(text: str) -> int:
+    from eomirror.config.values import seconds_of
+
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise UsageError(f"--since {text}: not a duration", fix="use a duration such as 30s, 5m, 1h")
+    return round(seconds * 1000)
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _draw(rows: list[dict[str, Any]]) -> None:
+    from eomirror.log import printable
+
+    console = stdout_console()
+    if not rows:
+        console.print("no events", style="dim")
+    print_table(
+        console,
+        [
+            {
+                "TIME": datetime.fromtimestamp(row["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+                "LINK": row["link"],
+                "EVENT": row["kind"],
+                "TEXT": printable(row["text"]).replace("\n", " "),
+            }
+            for row in rows
+        ],
+        words=("TEXT",),
+    )

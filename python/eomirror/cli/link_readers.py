@@ -1,0 +1,87 @@
+"""Readers of the status of several links, which commands read concurrently."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from eomirror.config import Config
+    from eomirror.link.status import LinkStatus
+    from eomirror.link.status_reader import StatusReader
+
+__all__ = ["UNKNOWN", "LinkReaders"]
+
+#: State of a link whose topics cannot be read.
+UNKNOWN = "unknown"
+
+_MOST_AT_ONCE = 32
+
+
+class LinkReaders:
+    """
+    Reads the status of links; keeps the connections until it is closed.
+
+    Args:
+        config: The configuration.
+        links: Names of the links; empty for all.
+    """
+
+    def __init__(self, config: Config, links: tuple[str, ...]) -> None:
+        from eomirror.link.hanging_scan import HangingTransactions
+        from eomirror.link.status_reader import StatusReader
+
+        chosen = [config.link(name) for name in links] if links else list(config.links)
+        self._readers = [
+            (
+                link.name,
+                StatusReader(
+                    link,
+                    config.clusters[link.source],
+                    config.clusters[link.target],
+                    hanging=HangingTransactions,
+                ),
+            )
+            for link in chosen
+        ]
+
+    def read(self, *, strict: bool = False) -> list[LinkStatus]:
+        """
+        Returns the status of each link; reads them concurrently, so that an unreachable one delays no other.
+
+        Args:
+            strict: Raise the error of a single link that cannot be read; otherwise, and with several links, it is
+                shown as unknown.
+
+        Raises:
+            MirrorError: The only link cannot be read.
+        """
+        from eomirror.kafka.parallel import run_all
+
+        found: dict[int, LinkStatus] = {}
+        alone = strict and len(self._readers) == 1
+
+        def read(place: int) -> None:
+            found[place] = _read(*self._readers[place], alone=alone)
+
+        run_all(read, range(len(self._readers)), threads=_MOST_AT_ONCE, name="status")
+        return [found[place] for place in range(len(self._readers))]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for _, reader in self._readers:
+            reader.close()
+
+
+def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
+    """Returns the status of a link; unknown if it fails and is not ``alone``, so that the others are shown."""
+    from eomirror.errors import MirrorError
+    from eomirror.link.status import LinkStatus
+
+    try:
+        return reader.read()
+    except MirrorError as error:
+        if alone:
+            raise
+        return LinkStatus(link=link, state=UNKNOWN, problem=error.message, fix=error.fix)

@@ -1,0 +1,125 @@
+"""
+Timeline of a link, from the records of its control and positions topics. Pure.
+
+Both topics are compacted, so the timeline of the last minutes is complete and older events thin out: of each key the
+newest record stays.  Nothing else is stored for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eomirror.records.position import AttemptClaim
+
+__all__ = ["MOST_EVENTS", "Event", "link_events"]
+
+#: Newest events that a timeline holds.
+MOST_EVENTS = 200
+
+_Record = tuple[bytes | None, bytes | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """
+    An event of a link.
+
+    Attributes:
+        at: Time, ms since the epoch.
+        kind: ``owner``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``, ``taken-back``,
+            ``stopped``, ``resumed`` or ``lane``; or the kind of a control record of a newer release.
+        text: One line for people.
+        topic: Source topic that it is about; empty for none.
+    """
+
+    at: int
+    kind: str
+    text: str
+    topic: str = ""
+
+
+def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) -> tuple[Event, ...]:
+    """
+    Returns the newest `MOST_EVENTS` events, oldest first.
+
+    Args:
+        control: Key, value and timestamp in ms of each control record, in the order of the log; records that are not
+            readable are skipped, since the readers that decide refuse them.
+        attempts: Claims of lanes, in the order of the log.
+    """
+    found: list[Event] = []
+    owner: tuple[str, bool] | None = None
+    for key, value, timestamp in control:
+        name, body = _parsed(key), _parsed(value)
+        kind = str(name.get("kind", ""))
+        if not kind:
+            continue
+        if kind == "claim":
+            claimed = (str(body.get("run")), bool(body.get("released")))
+            # renewals are no events
+            if body and claimed != owner:
+                found.append(_claim_event(body, timestamp, released=claimed[1]))
+            owner = claimed
+            continue
+        found.append(_event(kind, name, body if value is not None else None, timestamp))
+    found += [
+        Event(
+            claim.timestamp,
+            "lane",
+            f"lane {claim.lane} starts epoch {claim.epoch}, attempt {claim.attempt}, on {claim.host}/{claim.pid}"
+            + (f", {claim.plane} plane" if claim.plane else ""),
+        )
+        for claim in attempts
+    ]
+    found.sort(key=lambda event: event.at)
+    return tuple(found[-MOST_EVENTS:])
+
+
+def _claim_event(body: dict[str, Any], timestamp: int, *, released: bool) -> Event:
+    who = f"{body.get('host')}/{body.get('pid')} run {body.get('run')}"
+    if released:
+        return Event(timestamp, "released", f"{who} released the link")
+    return Event(timestamp, "owner", f"{who} owns the link")
+
+
+def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timestamp: int) -> Event:
+    topic = str(name.get("topic", ""))
+    where = f"{topic}-{name.get('partition')}"
+    if body is None:
+        text = {
+            "stopped": f"topic {topic} resumes",
+            "hand-back": "the link is taken back",
+        }.get(kind, f"the {kind} record is deleted")
+        return Event(
+            timestamp, {"stopped": "resumed", "hand-back": "taken-back"}.get(kind, kind), text, topic
+        )
+    match kind:
+        case "generation":
+            number, revision = body.get("generation"), body.get("revision")
+            text = f"generation {number}, {body.get('lanes')} lanes, run {body.get('run')}"
+            text += f", revision {revision} adds partitions" if revision else ""
+        case "gap":
+            text = f"{where}: the loss of offsets [{name.get('from')}, {body.get('to')}) was accepted"
+        case "adoption":
+            text = f"{where}: resumes at {body.get('offset')}, where {body.get('replicator')} stopped"
+        case "hand-back":
+            text = f"the link was handed back to {body.get('replicator')}"
+        case "stopped":
+            text = f"topic {topic} is stopped: {body.get('reason')}"
+        case _:
+            text = f"{kind} {where}" if topic else kind
+    return Event(timestamp, kind, text, topic)
+
+
+def _parsed(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = orjson.loads(data or b"null")
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

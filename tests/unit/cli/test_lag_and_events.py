@@ -1,0 +1,129 @@
+"""`eomirror lag` and `eomirror events`: the worst first, unknown is not 0, foreign text is harmless; played readers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from eomirror.cli.app import main
+from eomirror.cli.lag import lag_rows
+from eomirror.clock import SYSTEM_CLOCK
+from eomirror.errors import UnreachableError
+from eomirror.link import status_reader
+from eomirror.link.events import Event
+from eomirror.link.status import LinkStatus, PartitionStatus
+from support.two_links import TWO_LINKS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def partition(topic: str, number: int, lag: int | None, **changes: Any) -> PartitionStatus:
+    """A partition with this lag."""
+    seconds = None if lag is None else lag / 10
+    made = PartitionStatus(
+        topic=topic, partition=number, target_topic=f"west.{topic}", lane=0, position=5, source_lso=9,
+        lag_records=lag, lag_seconds=seconds, records=5, rate=1.5, last_commit=1,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+STATUS = LinkStatus(
+    link="west->east",
+    state="running",
+    partitions=(
+        partition("calm", 0, 0),
+        partition("busy", 0, 3),
+        partition("busy", 1, 40),
+        partition("gone", 0, None, problem="the topic is gone", fix="do this"),
+        partition("halt", 0, 7, stopped=True, problem="stopped", fix="do that"),
+        partition("away", 0, None),
+        partition("parked", 0, None, parked=True),
+    ),
+    events=(
+        Event(1_000, "generation", "generation 1"),
+        Event(SYSTEM_CLOCK.wall_ms(), "stopped", "topic x is stopped: \x1b[31mred\nline", "x"),
+    ),
+)
+
+
+class Reader:
+    """Reads a link on east; north does not answer."""
+
+    def __init__(self, link: Any, *_: Any, **__: Any) -> None:
+        self._link = link
+
+    def read(self) -> LinkStatus:
+        if self._link.target == "north":
+            raise UnreachableError("no way to cluster north", fix="check bootstrap.servers")
+        return STATUS
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration, whose links are read by `Reader`."""
+    monkeypatch.setattr(status_reader, "StatusReader", Reader)
+    file = tmp_path / "mirror.yaml"
+    file.write_text(TWO_LINKS)
+    return str(file)
+
+
+def run(*arguments: str) -> Any:
+    """Exit code of the command."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    # the command has configured a log on a stderr that ends with this test
+    structlog.reset_defaults()
+    return ended.value.code
+
+
+def test_topics_stand_by_lag_and_unknown_ones_first() -> None:
+    """A topic sums its partitions; a parked one that is not mirrored any more has no row."""
+    rows = lag_rows([STATUS], partitions=False)
+    assert [(row.topic, row.lag_records, row.state) for row in rows] == [
+        ("away", None, "unknown"),
+        ("gone", None, "problem"),
+        ("busy", 43, "behind"),
+        ("halt", 7, "stopped"),
+        ("calm", 0, "ok"),
+    ]
+    assert rows[2].lag_seconds == 4.0
+    assert rows[1].fix == "do this"
+
+
+def test_partitions_have_rows_on_request() -> None:
+    """The worst partition of a topic stands above the others."""
+    rows = lag_rows([STATUS], partitions=True)
+    assert [row.partition for row in rows if row.topic == "busy"] == [1, 0]
+
+
+def test_lag_names_a_link_that_cannot_be_read(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1, its reason on stderr, and the other link on stdout."""
+    assert run("lag", path, "-o", "json") == 1
+    out = capsys.readouterr()
+    assert {row["link"] for row in json.loads(out.out)["lag"]} == {"west->east"}
+    assert "west->north: no way to cluster north" in out.err
+    assert run("lag", path, "--link", "west->east", "-o", "table") == 0
+    assert "busy" in capsys.readouterr().out
+
+
+def test_events_are_told_since_a_time(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As data with the exact time; as a table without control characters."""
+    assert run("events", path, "--link", "west->east", "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)["events"]
+    assert [row["kind"] for row in rows] == ["generation", "stopped"]
+    assert rows[0]["time"] == "1970-01-01T00:00:01.000+00:00"
+    assert run("events", path, "--link", "west->east", "--since", "1h", "-o", "table") == 0
+    table = capsys.readouterr().out
+    assert "generation 1" not in table
+    assert "\x1b[31m" not in table
+    assert "topic x is stopped" in table
+    assert run("events", path, "--since", "soon") == 2
+    assert "--since soon: not a duration" in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""The timeline of a link: renewals are no events, resumptions are, and what a newer release writes does no harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from eomirror.link.events import MOST_EVENTS, link_events
+from eomirror.records.control import Gap, Generation, HandedOver, Stopped
+from eomirror.records.position import AttemptClaim
+from eomirror.types import Assignment, SourcePartition
+from support.claims import claim
+
+
+def attempt(at: int, **changes: Any) -> AttemptClaim:
+    """A claim of lane 0."""
+    facts: dict[str, Any] = {
+        "lane": 0, "generation": 1, "run": "r", "epoch": 2, "attempt": 3, "producer_id": 1, "producer_epoch": 0,
+        "host": "h", "pid": 7, "timestamp": at, "plane": "native",
+    }  # fmt: skip
+    return AttemptClaim(**facts | changes)
+
+
+def test_what_happened_is_told_in_order() -> None:
+    """Owners by run, not by renewal; a deleted stop is a resumption; lanes stand between."""
+    layout = Assignment(2, {SourcePartition("t", 0): 0})
+    generation = Generation(
+        generation=4, revision=0, run="r", highest_lane=1, assignment=layout, timestamp=10
+    )
+    gap = Gap(topic="t", partition=0, start=3, end=9, reason="", run="r", timestamp=1)
+    stop = Stopped(topic="bad", reason="it is <gone>", fix="", exit_code=4, lane=0, run="r", timestamp=1)
+    handed = HandedOver(replicator="mm2", place="p", run="r", timestamp=1)
+    records = [
+        (generation.key(), generation.value(), 10),
+        *(
+            (claim(run="r").key(), claim(run="r", sequence=number).value(), 10 + number)
+            for number in range(5)
+        ),
+        (gap.key(), gap.value(), 20),
+        (stop.key(), stop.value(), 30),
+        (stop.key(), None, 40),
+        (claim().key(), claim(run="r", released=True).value(), 50),
+        (claim().key(), claim(run="s").value(), 60),
+        (handed.key(), handed.value(), 70),
+        (handed.key(), None, 80),
+    ]
+    found = link_events(records, [attempt(25)])
+    assert [(event.at, event.kind) for event in found] == [
+        (10, "generation"),
+        (10, "owner"),
+        (20, "gap"),
+        (25, "lane"),
+        (30, "stopped"),
+        (40, "resumed"),
+        (50, "released"),
+        (60, "owner"),
+        (70, "hand-back"),
+        (80, "taken-back"),
+    ]
+    assert found[3].text == "lane 0 starts epoch 2, attempt 3, on h/7, native plane"
+    assert found[4].text == "topic bad is stopped: it is <gone>"
+    assert found[4].topic == "bad"
+    assert "[3, 9)" in found[2].text
+
+
+def test_a_kind_of_a_newer_release_is_named_and_nonsense_is_skipped() -> None:
+    """The timeline decides nothing, so it must not fail."""
+    promotion = orjson.dumps({"kind": "promotion", "topic": "t", "partition": 1})
+    records = [
+        (promotion, b"{}", 5),
+        (b"\xff", b"x", 6),
+        (None, None, 7),
+        (b"[]", b"[]", 8),
+        (promotion, b"7", 9),
+    ]
+    assert [(event.kind, event.text) for event in link_events(records, [])] == [
+        ("promotion", "promotion t-1"),
+        ("promotion", "promotion t-1"),
+    ]
+
+
+def test_only_the_newest_events_are_kept() -> None:
+    """A lane that restarts all day does not fill the page."""
+    found = link_events([], [attempt(number) for number in range(MOST_EVENTS + 50)])
+    assert len(found) == MOST_EVENTS
+    assert found[0].at == 50
