@@ -13,7 +13,7 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["CRASH_POINTS", "crash_point"]
+__all__ = ["CRASH_POINTS", "FAILOVER_CRASH_POINTS", "crash_point"]
 
 #: All crash points; a test kills at each of them, and an unknown name in the variable is an error.
 CRASH_POINTS = (
@@ -40,12 +40,30 @@ CRASH_POINTS = (
     "lane.committed",
 )
 
+#: Crash points of the commands that promote a link, reverse it and restore its orphans.
+FAILOVER_CRASH_POINTS = (
+    "failover.checked",
+    "failover.fenced",
+    "failover.drained",
+    "failover.taken",
+    "failover.ended",
+    "failover.read",
+    "failover.group_moved",
+    "failover.groups_moved",
+    "failover.recorded",
+    "failover.reversal_noted",
+    "failover.reversed",
+    "failover.orphans_written",
+    "failover.restored",
+)
+
 _POINT, _, _FLAG = os.environ.get("EOMIRROR_CRASH_POINT", "").partition("@")
 _NAME, _, _COUNT = _POINT.partition(":")
 _state = {"left": int(_COUNT or 1)}
-if _NAME and (_NAME not in CRASH_POINTS or not _FLAG):
+if _NAME and (_NAME not in (*CRASH_POINTS, *FAILOVER_CRASH_POINTS) or not _FLAG):
     raise ValueError(
-        f"EOMIRROR_CRASH_POINT={_POINT}@{_FLAG}: write NAME@FILE, with one of {', '.join(CRASH_POINTS)}"
+        f"EOMIRROR_CRASH_POINT={_POINT}@{_FLAG}: write NAME@FILE, with one of "
+        f"{', '.join((*CRASH_POINTS, *FAILOVER_CRASH_POINTS))}"
     )
 
 

@@ -20,7 +20,8 @@ Exceptions of eomirror. Pure.
     |-- DifferenceError               exit 3   differs, not caught up, or not ready
     |-- DataLossError                 exit 4   the source lost records before they were mirrored, or the target
     |                                          lost records that it had acknowledged
-    `-- SupersededError               exit 5   another mirror owns the link
+    |-- SupersededError               exit 5   another mirror owns the link
+    `-- NotReadyError                 exit 6   a link cannot fail over, or is promoted
     LaneError                         internal: end of one attempt of a lane
     |-- FencedError                   a newer producer took this transactional.id
     |-- TransactionFailedError        abort, then rebuild the lane from EO-2
@@ -54,6 +55,7 @@ __all__ = [
     "HandshakeError",
     "LaneError",
     "MirrorError",
+    "NotReadyError",
     "OutcomeUnknownError",
     "PlaneChangedError",
     "RecordRefusedError",
@@ -82,6 +84,7 @@ EXIT_CODES: Final = {
     4: "Data loss: the source deleted or changed records before they were mirrored, or the target lost records that it "
     "had acknowledged.",
     5: "Superseded: another mirror owns the link.",
+    6: "Not ready: a precondition of a failover command does not hold, or the link is promoted and must not run.",
     78: "The configuration is refused. All faults are listed.",
     130: "Interrupted with Ctrl-C before the command was done (128 + SIGINT).",
     141: "The reader of stdout closed the pipe (128 + SIGPIPE).",
@@ -241,6 +244,12 @@ class SupersededError(MirrorError):
     """Another mirror owns the link (EO-10)."""
 
     exit_code = 5
+
+
+class NotReadyError(MirrorError):
+    """A precondition of a failover command does not hold, or a promoted link was asked to mirror."""
+
+    exit_code = 6
 
 
 class StoppedError(MirrorError):

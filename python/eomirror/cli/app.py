@@ -38,6 +38,16 @@ _COMMANDS = {
     ),
     "adopt": ("eomirror.cli.adopt:adopt", "Take over from MirrorMaker 2, at its next record."),
     "hand-back": ("eomirror.cli.hand_back:hand_back", "Return a link to MirrorMaker 2, at its next record."),
+    "readiness": (
+        "eomirror.cli.failover:readiness",
+        "Show what a failover of a link would find and lose at this moment.",
+    ),
+    "failover": ("eomirror.cli.failover:failover", "Promote the copies of a link whose source is gone."),
+    "promote": (
+        "eomirror.cli.failover:promote",
+        "Promote the copies of a link whose source is silent; nothing is lost.",
+    ),
+    "history": ("eomirror.cli.failover:history", "Show the promotions of a link."),
     "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),
     "demo": ("eomirror.cli.demo:demo", "Mirror between two local clusters, kill -9 the mirror, compare."),
     "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),

@@ -16,13 +16,17 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
    least one sees the other's claim.
 
 Lanes may start only after `acquire` has returned; each reads control and positions again.
+
+`LinkOwner.retake` takes the same steps for a promotion, with the layout that control has: it asks the target only, so
+that it works without the source.
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -32,6 +36,7 @@ from eomirror.errors import (
     FencedError,
     LaneError,
     MirrorError,
+    NotReadyError,
     StoppedError,
     SupersededError,
 )
@@ -51,6 +56,7 @@ from eomirror.link.ownership import (
     judge_claim,
     next_generation,
     refuse_handed_over,
+    refuse_promoted,
     revised,
     superseded_by,
     unpublished,
@@ -71,12 +77,16 @@ if TYPE_CHECKING:
     from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Claim
+    from eomirror.records.position import Position
+    from eomirror.records.promotion import Promotion, Restoration, Resumption, Reversal
     from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkOwner"]
 
 log = structlog.get_logger(__name__)
+
+_Taken = TypeVar("_Taken")
 
 _LOOK_SECONDS = 0.5
 _TRIES = 5
@@ -90,6 +100,8 @@ class LinkOwner:
         run: Id of this run.
         take_over: Take the link even from a living owner.
         take_back: Take the link although it was handed to another replicator; ``adopt`` then holds its resume offsets.
+        although_promoted: Take the link although it is promoted.
+        resume: Ends the promotion of the link, with the positions that ``adopt`` sets.
         adopt: Resume offsets of partitions whose position is missing or is overruled.
         predecessors: State of another replicator for the partitions that are adopted from it.
         on_event: Receives a short text for each step, for progress.
@@ -110,6 +122,8 @@ class LinkOwner:
         clock: Clock = SYSTEM_CLOCK,
         take_over: bool = False,
         take_back: bool = False,
+        although_promoted: bool = False,
+        resume: Resumption | None = None,
         adopt: Mapping[SourcePartition, int] | None = None,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
@@ -121,6 +135,8 @@ class LinkOwner:
         self._clock = clock
         self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead)
         self._take_back = take_back
+        self._although_promoted = although_promoted
+        self._resume = resume
         self._adopt = dict(adopt or {})
         self._predecessors = dict(predecessors or {})
         self._on_event = on_event or (lambda _: None)
@@ -176,30 +192,83 @@ class LinkOwner:
         with self._lock:
             source, target = self._source_admin.describe_cluster(), self._target_admin.describe_cluster()
             self._cluster_ids = source.cluster_id, target.cluster_id
-            met: ControlView | None = None
-            fenced = False
-            for attempt in range(_TRIES):
-                try:
-                    met = met or self._state.control(wait_for_open=False)
-                    self._refuse_handed_over(met)
-                    return self._acquire(lanes, partitions, met.claim, fenced=fenced)
-                except FencedError as error:
-                    # Another mirror initialized between two of our steps; give way to it.
-                    fenced = True
-                    log.info("owner_fenced_while_taking", link=self._link.name, error=str(error))
-                    self._on_event("another mirror is taking the link; looking again")
-                except SupersededError:
-                    raise
-                except LaneError as error:
-                    fenced = False
-                    log.info("owner_retry", link=self._link.name, attempt=attempt, error=str(error))
-                    refuse_unwritable(self._link, self._target_admin)
-                    self._clock.sleep(0.2 * (attempt + 1))
-            raise given_up(self._link, self._target_admin, "take the link", _TRIES)
+            return self._taken(lambda met, fenced: self._acquire(lanes, partitions, met, fenced=fenced))
 
-    def _acquire(
-        self, lanes: int, partitions: Sequence[AssignedPartition], met: Claim | None, *, fenced: bool
-    ) -> Layout:
+    def retake(self) -> tuple[ControlView, Mapping[SourcePartition, Position]]:
+        """
+        Takes the link with the lane layout that it has, from the target alone: no lane can commit any more.
+
+        The layout gets the next generation, because a lane that starts again after it was fenced finds its own
+        generation in control, and would mirror on.
+
+        Returns:
+            Control as it was read, with the new generation; and the final positions.
+
+        Raises:
+            SupersededError: A living mirror owns the link.
+            NotReadyError: The link never ran, or is promoted.
+            StateError: The state topics contradict each other, or the link was handed to another replicator.
+            MirrorError: The target refuses the request.
+        """
+        with self._lock:
+            return self._taken(self._retake)
+
+    def _taken(self, take: Callable[[Claim | None, bool], _Taken]) -> _Taken:
+        """Calls ``take`` with the first claim and True if this producer was fenced; repeats it after a lane's error."""
+        met: ControlView | None = None
+        fenced = False
+        for attempt in range(_TRIES):
+            try:
+                met = met or self._state.control(wait_for_open=False)
+                self._refuse_ended(met)
+                return take(met.claim, fenced)
+            except FencedError as error:
+                # Another mirror initialized between two of our steps; give way to it.
+                fenced = True
+                log.info("owner_fenced_while_taking", link=self._link.name, error=str(error))
+                self._on_event("another mirror is taking the link; looking again")
+            except SupersededError:
+                raise
+            except LaneError as error:
+                fenced = False
+                log.info("owner_retry", link=self._link.name, attempt=attempt, error=str(error))
+                refuse_unwritable(self._link, self._target_admin)
+                self._clock.sleep(0.2 * (attempt + 1))
+        raise given_up(self._link, self._target_admin, "take the link", _TRIES)
+
+    def _retake(
+        self, met: Claim | None, fenced: bool  # noqa: FBT001  as `_taken` calls it
+    ) -> tuple[ControlView, Mapping[SourcePartition, Position]]:  # fmt: skip
+        view, positions = self._entered(met, fenced=fenced)
+        before = view.generation
+        if before is None:
+            raise NotReadyError(
+                f"link {self._link.name} never ran: there is nothing to promote",
+                fix="compare the name of the link with that of the run; to mirror: `eomirror run CONFIG`",
+            )
+        generation = next_generation(
+            view,
+            run=self._run,
+            lanes=before.assignment.lanes,
+            partitions=before.assignment.partitions,
+            now_ms=self._clock.wall_ms(),
+            above=max((position.generation for position in positions.values()), default=0),
+        )
+        self._on_event("publishing the next generation")
+        self._publish(generation, ())
+        self._generation = generation
+        self.published = True
+        crash_point("owner.published")
+        self._on_event("fencing all lanes")
+        self._fence(generation.highest_lane)
+        self._resolve_hanging(generation.highest_lane)
+        crash_point("owner.fenced_all")
+        return replace(view, generation=generation), self._state.positions(wait_for_open=True, overruled=())
+
+    def _entered(
+        self, met: Claim | None, *, fenced: bool
+    ) -> tuple[ControlView, Mapping[SourcePartition, Position]]:
+        """Takes the steps until the positions are checked: returns control, and positions that may still advance."""
         self._watch(met, fenced=fenced)
         crash_point("owner.watched")
         self._initialize()
@@ -208,7 +277,7 @@ class LinkOwner:
         # Claims that became visible between the last look and our InitProducerId.
         if self._judge(met, view.claim, watched=float("inf")) is ClaimDecision.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
-        self._refuse_handed_over(view)
+        self._refuse_ended(view)
         crash_point("owner.control_read")
         # Before the old lanes are fenced: their open transactions hide no newer generation.
         positions = self._state.positions(wait_for_open=False, overruled=self._adopt.keys())
@@ -218,6 +287,12 @@ class LinkOwner:
             positions,
             map_has_records=view.generation is None and self._state.map_has_records(),
         )
+        return view, positions
+
+    def _acquire(
+        self, lanes: int, partitions: Sequence[AssignedPartition], met: Claim | None, *, fenced: bool
+    ) -> Layout:
+        view, positions = self._entered(met, fenced=fenced)
         self._link = still_marking(self._link, positions.values())
         self._refuse_conflicts(partitions)
         self._opposite.refuse_copies(unmoved(positions, self._adopt))
@@ -263,6 +338,8 @@ class LinkOwner:
         if view.handed_over is not None:
             # With the positions, not with the generation: between the two the old positions are valid.
             overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
+        if self._resume is not None:
+            overruled.append(self._noted(self._resume))
         if overruled:
             self._on_event("adopting positions")
             self._control.publish(overruled)
@@ -421,6 +498,28 @@ class LinkOwner:
             handed_over = MetadataRecord(self._names.control_topic, 0, record.key(), record.value())
             self._guarded(lambda: self._control.commit([*records, handed_over, self._claim(released=True)]))
 
+    def promote(self, promotion: Promotion) -> None:
+        """
+        Commits the promotion of the link and releases it, in one transaction.
+
+        Raises:
+            SupersededError: Another mirror took the link; it is not promoted.
+            MirrorError: The target refuses the request.
+        """
+        with self._lock:
+            self._guarded(lambda: self._control.publish([self._noted(promotion), self._claim(released=True)]))
+
+    def note(self, record: Reversal | Restoration) -> None:
+        """
+        Commits a record of failover.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+            MirrorError: The target refuses the request.
+        """
+        with self._lock:
+            self._guarded(lambda: self._control.publish([self._noted(record)]))
+
     def close(self) -> None:
         """Closes the control producer and the readers."""
         with self._lock:
@@ -452,9 +551,15 @@ class LinkOwner:
                 return
         raise given_up(self._link, self._target_admin, f"write {self._names.control_topic}", _TRIES)
 
-    def _refuse_handed_over(self, view: ControlView) -> None:
+    def _refuse_ended(self, view: ControlView) -> None:
+        """Refuses a link that another replicator, or applications, write in place of."""
         if not self._take_back:
             refuse_handed_over(self._link.name, view)
+        if not self._although_promoted:
+            refuse_promoted(self._link.name, view)
+
+    def _noted(self, record: Promotion | Reversal | Restoration | Resumption) -> MetadataRecord:
+        return MetadataRecord(self._names.control_topic, 0, record.key(), record.value())
 
     def _raise_if_superseded(self) -> None:
         view = self._state.control()

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from eomirror.errors import MirrorError, StateError, SupersededError
+from eomirror.errors import MirrorError, NotReadyError, StateError, SupersededError
 from eomirror.records.control import Claim, ControlView, Generation
 from eomirror.topology.assign import assign
 
@@ -43,6 +43,7 @@ __all__ = [
     "judge_claim",
     "next_generation",
     "refuse_handed_over",
+    "refuse_promoted",
     "revised",
     "superseded_by",
     "unpublished",
@@ -215,6 +216,35 @@ def refuse_handed_over(link: str, view: ControlView) -> None:
         f"{handed_over.place}): both would write every record",
         fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "
         "`eomirror adopt CONFIG`",
+    )
+
+
+def refuse_promoted(link: str, view: ControlView) -> None:
+    """
+    Refuses to mirror into copies that applications write to since the link was promoted.
+
+    Raises:
+        NotReadyError: The link is promoted.
+    """
+    promotion = view.history.current
+    if promotion is None:
+        return
+    since = datetime.fromtimestamp(promotion.timestamp / 1000, UTC)
+    reversal = view.history.reversals.get(promotion.number)
+    if reversal is None:
+        fix = (
+            f"to bring the new records back: `eomirror reverse CONFIG --link {link}`; to see the cut: `eomirror "
+            f"history CONFIG --link {link}`"
+        )
+    else:
+        fix = (
+            f"link {reversal.link} mirrors in the other direction: run that one; to return: `eomirror failback "
+            f"CONFIG --link {link}`"
+        )
+    raise NotReadyError(
+        f"link {link} was promoted at {since:%Y-%m-%d %H:%M:%S} UTC ({promotion.kind}, number {promotion.number}): "
+        "applications may write to its copies, and mirroring into them would mix both",
+        fix=fix,
     )
 
 

@@ -179,7 +179,8 @@ class LinkStatus:
 
     Attributes:
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
-            advance), ``handed back`` (MirrorMaker 2 mirrors since), or ``unknown`` (its topics cannot be read).
+            advance), ``handed back`` (MirrorMaker 2 mirrors since), ``promoted`` (applications may write to the copies
+            since), or ``unknown`` (its topics cannot be read).
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
         clock_offset_seconds: How far the owner's clock is ahead of ours; 0 if they agree, or if that is unknown.
         generation: Newest lane layout.
@@ -292,7 +293,7 @@ def link_status(
     mirrored = [item for item in partitions if not item.parked or item.problem]
     return LinkStatus(
         link=link,
-        state="handed back" if control.handed_over is not None else liveness.state,
+        state=_state(control, liveness),
         owner=_owner(control, owner_ms),
         clock_offset_seconds=liveness.offset_ms / 1000,
         generation=generation.generation,
@@ -341,6 +342,12 @@ def link_status(
         problem=problem,
         fix=fix,
     )
+
+
+def _state(control: ControlView, liveness: Liveness) -> str:
+    if control.history.current is not None:
+        return "promoted"
+    return "handed back" if control.handed_over is not None else liveness.state
 
 
 def _partition(

@@ -12,18 +12,19 @@ One partition, compact, written only by the link's control producer in transacti
   had mirrored before.
 * ``{"kind":"hand-back"}`` -> `HandedOver`: another replicator mirrors the link; deleted when the link is taken back.
 * ``{"kind":"stopped","topic"}`` -> `Stopped`: a topic that the owner has stopped; deleted when the topic resumes.
-* ``{"kind":"promotion",...}``: reserved.
+* ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
 
 from eomirror.errors import StateError
 from eomirror.records.json_fields import checked, whole
+from eomirror.records.promotion import KINDS, PromotionHistory, decode_history
 from eomirror.types import Assignment, SourcePartition
 
 __all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "HandedOver", "Stopped", "decode_control"]
@@ -283,6 +284,7 @@ class ControlView:
     adopted: tuple[Adopted, ...] = ()
     handed_over: HandedOver | None = None
     stopped: tuple[Stopped, ...] = ()
+    history: PromotionHistory = field(default_factory=PromotionHistory)
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -299,15 +301,17 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     claim: Claim | None = None
     gaps: dict[tuple[str, int, int], Gap] = {}
     adopted: dict[SourcePartition, Adopted] = {}
-    handed_over: HandedOver | None = None
+    handed_over: dict[bytes | None, HandedOver] = {}
     stopped: dict[bytes | None, Stopped] = {}
+    history: dict[tuple[str, int], dict[str, Any]] = {}
     for key, value, where in records:
         if value is None:
-            handed_over = None if key == _HAND_BACK_KEY else handed_over
+            handed_over.pop(key, None)
             stopped.pop(key, None)
             continue
         kind, name, body = _open(key, value, where)
         try:
+            history |= _of_history(kind, name, body)
             if kind == "generation":
                 generation = _decode_generation(body)
             elif kind == "claim":
@@ -331,7 +335,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
                 adoption = checked(Adopted(**names, **others))
                 adopted[adoption.source] = adoption
             elif kind == "hand-back":
-                handed_over = checked(HandedOver(**{item: body[item] for item in HandedOver.__slots__}))
+                handed_over[key] = checked(HandedOver(**{item: body[item] for item in HandedOver.__slots__}))
             elif kind == "stopped":
                 rest = {item: body[item] for item in Stopped.__slots__ if item != "topic"}
                 stopped[key] = checked(Stopped(topic=name["topic"], **rest))
@@ -342,9 +346,21 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         claim,
         tuple(gaps.values()),
         tuple(adopted.values()),
-        handed_over,
+        handed_over.get(_HAND_BACK_KEY),
         tuple(stopped.values()),
+        decode_history(history),
     )
+
+
+def _of_history(
+    kind: str, name: dict[str, Any], body: dict[str, Any]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Returns a readable record of failover by its kind and number; empty for another kind."""
+    if kind not in KINDS:
+        return {}
+    found = {(kind, whole(name["number"])): body}
+    decode_history(found)
+    return found
 
 
 def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:

@@ -145,7 +145,7 @@ def test_control_is_folded_to_what_it_says_last() -> None:
     )
     records = [(item.key(), item.value(), "c") for item in (older, CLAIM, GENERATION, GAP)]
 
-    view = decode_control([*records, (b'{"kind":"promotion"}', b'{"v":1}', "c"), (CLAIM.key(), None, "c")])
+    view = decode_control([*records, (b'{"kind":"later"}', b'{"v":1}', "c"), (CLAIM.key(), None, "c")])
 
     assert view.generation == GENERATION
     assert view.claim == CLAIM

@@ -1,0 +1,370 @@
+"""``eomirror readiness``, ``failover``, ``promote`` and ``history``: failover of one link (`eomirror.failover`)."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from eomirror.cli import options
+from eomirror.cli.render import (
+    escape,
+    human_count,
+    human_seconds,
+    print_message,
+    print_result,
+    print_table,
+    stdout_console,
+)
+from eomirror.errors import NotReadyError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console
+
+    from eomirror.config import Config
+    from eomirror.failover import LinkHistory, PromotionOptions, PromotionReport, Readiness, Verb
+    from eomirror.failover.group_moves import GroupMove
+    from eomirror.failover.readiness import Check
+
+__all__ = ["failover", "history", "promote", "readiness"]
+
+_LINK = "Link to work on; required if the configuration has several."
+_COLOURS = {"ok": "green", "warn": "yellow", "no": "red"}
+_GROUPS_SHOWN = 20
+
+_source_gone = click.option("--source-gone", is_flag=True, help="Do not connect to the source.")
+_report = click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the result to FILE, as JSON.",
+)
+
+
+def _acting(command: Any) -> Any:
+    """Adds the options of a command that changes something."""
+    decorators = (
+        options.config,
+        options.link(_LINK),
+        click.option("--dry-run", is_flag=True, help="Check everything, change nothing."),
+        click.option("--yes", is_flag=True, help="Do not ask for the name of the link."),
+        _report,
+        options.overrides,
+        options.output(),
+    )
+    return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)
+
+
+@click.command(epilog="Example: eomirror readiness mirror.yaml --link 'east->west'")
+@options.config
+@options.link(_LINK)
+@_source_gone
+@_report
+@options.overrides
+@options.output()
+def readiness(
+    config: str,
+    link: str | None,
+    source_gone: bool,
+    report: Path | None,
+    overrides: tuple[str, ...],
+    output: str | None,
+) -> int:
+    """
+    Show what a failover of a link of CONFIG would find and lose at this moment.
+
+    Reads both clusters, or the target alone if the source does not answer.  Writes nothing.  The verdict is READY,
+    READY WITH LOSS n (n source offsets that are not mirrored; markers count) or NOT READY.
+
+    Exit codes: 0 ready, 6 not ready.
+    """
+    from eomirror.config import load_config
+    from eomirror.failover import readiness as read
+
+    loaded = load_config(config, overrides=overrides)
+    found = read(loaded, link=link, source_gone=source_gone)
+    _write_report(report, found.as_dict())
+    print_result(output, found.as_dict(), lambda: _draw_readiness(found, "readiness"))
+    return 0 if found.ready else NotReadyError.exit_code
+
+
+@click.command(epilog="Example: eomirror failover mirror.yaml --link 'east->west' --dry-run")
+@_acting
+@click.option("--force", is_flag=True, help="Fail over although the source answers.")
+@_source_gone
+def failover(
+    config: str,
+    link: str | None,
+    dry_run: bool,
+    yes: bool,
+    report: Path | None,
+    overrides: tuple[str, ...],
+    output: str | None,
+    force: bool,
+    source_gone: bool,
+) -> int:
+    """
+    Promote the copies of a link of CONFIG whose source is gone, so that applications may write to them.
+
+    Fences every lane of the link, aborts or ends what it left open, moves the consumer groups, and commits one
+    promotion record with the cut of each partition.  Source records beyond the cut are not on the target; `eomirror
+    restore` finds them when the source is back.  Until the record is committed the link stays a mirror, and the command
+    can be repeated.  Afterwards `eomirror run` refuses the link.
+
+    Exit codes: 0 promoted, 1 failed before the record, 5 another mirror took the link, 6 not ready.
+    """
+    from eomirror.config import load_config
+    from eomirror.failover import PromotionOptions, Verb
+
+    chosen = PromotionOptions(dry_run=dry_run, force=force, source_gone=source_gone)
+    loaded = load_config(config, overrides=overrides)
+    return _promoted(loaded, Verb.FAILOVER, link, chosen, yes=yes, report=report, output=output)
+
+
+@click.command(epilog="Example: eomirror promote mirror.yaml --link 'east->west' --dry-run")
+@_acting
+@click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the mirror.",
+)
+def promote(
+    config: str,
+    link: str | None,
+    dry_run: bool,
+    yes: bool,
+    report: Path | None,
+    overrides: tuple[str, ...],
+    output: str | None,
+    patience: float,
+) -> int:
+    """
+    Promote the copies of a link of CONFIG whose producers were stopped; nothing is lost, nothing comes twice.
+
+    The mirror should run: it mirrors what is left.  The command waits until everything is mirrored and the source
+    stands still, then takes the same steps as `eomirror failover`, and compares the source with the cut once more
+    before it commits the promotion record.
+
+    Exit codes: 0 promoted, 1 failed before the record, 5 another mirror took the link, 6 not ready.
+    """
+    from eomirror.config import load_config
+    from eomirror.failover import PromotionOptions, Verb
+
+    chosen = PromotionOptions(dry_run=dry_run, patience=patience)
+    loaded = load_config(config, overrides=overrides)
+    return _promoted(loaded, Verb.PROMOTE, link, chosen, yes=yes, report=report, output=output)
+
+
+@click.command(epilog="Example: eomirror history mirror.yaml --link 'east->west'")
+@options.config
+@options.link(_LINK)
+@_report
+@options.overrides
+@options.output()
+def history(
+    config: str, link: str | None, report: Path | None, overrides: tuple[str, ...], output: str | None
+) -> int:
+    """
+    Show the promotions of a link of CONFIG: time, kind, cut, bound on the loss, durations.
+
+    Reads the target only.
+    """
+    from eomirror.config import load_config
+    from eomirror.failover import link_history
+
+    found = link_history(load_config(config, overrides=overrides), link=link)
+    _write_report(report, found.as_dict())
+    print_result(output, found.as_dict(), lambda: _draw_history(found))
+    return 0
+
+
+def _promoted(
+    config: Config,
+    verb: Verb,
+    link: str | None,
+    chosen: PromotionOptions,
+    *,
+    yes: bool,
+    report: Path | None,
+    output: str | None,
+) -> int:
+    from eomirror.failover import promote as run
+
+    name = config.only_link(link).name
+    if not chosen.dry_run:
+        confirm(verb.value, name, yes=yes)
+    found = run(config, verb, link=name, options=chosen, on_event=print_message)
+    _write_report(report, found.as_dict())
+    print_result(output, found.as_dict(), lambda: _draw_promotion(found))
+    if chosen.dry_run:
+        return 0 if found.readiness.ready else NotReadyError.exit_code
+    if found.error is not None and not found.promoted:
+        raise found.error
+    return 0
+
+
+def confirm(verb: str, link: str, *, yes: bool) -> None:
+    """
+    Asks for the name of the link, unless ``yes``.
+
+    Raises:
+        UsageError: Another name was given, or stdin is no terminal.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{verb} asks for the name of the link, and stdin is no terminal", fix="add --yes")
+    given = click.prompt(f"{verb} of link {link}: type its name to go on", err=True)
+    if given != link:
+        raise UsageError(f"{given!r} is not {link!r}: nothing was changed", fix="type the name of the link")
+
+
+def _write_report(path: Path | None, value: Any) -> None:
+    if path is not None:
+        path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str) + b"\n")
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def _draw_readiness(found: Readiness, title: str) -> None:
+    console = stdout_console()
+    console.print(f"{title} {escape(found.link)}")
+    _draw_checks(console, found.checks)
+    print_table(
+        console,
+        [
+            {
+                "TOPIC": topic.topic,
+                "COPY": topic.target,
+                "P": topic.partitions,
+                "LAG": human_count(topic.lag_records),
+                "AGE": human_seconds(topic.lag_seconds),
+                "STATE": topic.state,
+                "PROBLEM": topic.problem or "-",
+            }
+            for topic in found.topics
+        ],
+        right=("P", "LAG", "AGE"),
+        words=("PROBLEM",),
+    )
+    _draw_groups(console, found.groups)
+    lost = "unknown" if found.lost is None else human_count(found.lost)
+    console.print(
+        f"{found.verdict}: a failover would leave behind {lost} source offsets, "
+        f"{human_seconds(found.lost_seconds)}",
+        style="green" if found.ready else "red",
+    )
+
+
+def _draw_checks(console: Console, checks: Iterable[Check]) -> None:
+    for check in checks:
+        colour = _COLOURS[check.level.value]
+        console.print(
+            f" [{colour}]{check.level.value:<4}[/{colour}] {check.name:<21} {escape(check.text)}"
+            + (f"  [dim]{escape(check.fix)}[/dim]" if check.fix and check.level.value != "ok" else "")
+        )
+
+
+def _draw_groups(console: Console, moves: Iterable[GroupMove]) -> None:
+    rows = [
+        {
+            "GROUP": move.group,
+            "COPY": f"{move.to_topic}-{move.partition}",
+            "FROM": "-" if move.offset < 0 else move.offset,
+            "RESUMES": "-" if move.to_offset is None else move.to_offset,
+            "KIND": move.kind,
+            "AGAIN": human_count(move.again),
+            "ACTION": move.action,
+            "REASON": move.reason or "-",
+        }
+        for move in moves
+    ]
+    print_table(console, rows[:_GROUPS_SHOWN], right=("FROM", "RESUMES", "AGAIN"), words=("REASON",))
+    if len(rows) > _GROUPS_SHOWN:
+        console.print(f"... {len(rows) - _GROUPS_SHOWN} more rows: -o json")
+
+
+def _draw_promotion(found: PromotionReport) -> None:
+    console = stdout_console()
+    title = f"{found.verb}{' (dry run)' if found.dry_run else ''}"
+    _draw_readiness(found.readiness, title)
+    if found.dry_run:
+        return
+    for group, reason in sorted(found.refused_groups.items()):
+        console.print(f"group {escape(group)} was not moved: {escape(reason)}", style="yellow")
+    if found.promotion is None:
+        console.print(f"{found.state}: the link stays a mirror", style="red")
+        return
+    _draw_cuts(console, found)
+    lost = "unknown" if found.promotion.lost is None else human_count(found.promotion.lost)
+    took = sum(found.milliseconds.values()) / 1000
+    console.print(
+        f"promoted (number {found.promotion.number}) in {took:.1f} s; source offsets beyond the cut: {lost}. "
+        "Applications may write to the copies",
+        style="green",
+    )
+
+
+def _draw_cuts(console: Console, found: PromotionReport) -> None:
+    if found.promotion is None:
+        return
+    print_table(
+        console,
+        [
+            {
+                "TOPIC": cut.topic,
+                "P": cut.partition,
+                "MIRRORED TO": cut.position,
+                "SOURCE END": "-" if cut.source_end is None else cut.source_end,
+                "BEYOND": human_count(cut.lost),
+                "COPY": cut.target_topic,
+                "STARTS AT": cut.target_end,
+            }
+            for cut in found.promotion.cuts
+        ],
+        right=("P", "MIRRORED TO", "SOURCE END", "BEYOND", "STARTS AT"),
+    )
+
+
+def _draw_history(found: LinkHistory) -> None:
+    console = stdout_console()
+    console.print(f"{escape(found.link)}: {found.state}")
+    history = found.history
+    print_table(
+        console,
+        [
+            {
+                "N": number,
+                "AT": _time(promotion.timestamp),
+                "KIND": promotion.kind,
+                "BY": promotion.host,
+                "BEYOND": human_count(promotion.lost),
+                "SECONDS": f"{(promotion.timestamp - promotion.started) / 1000:.1f}",
+                "REVERSED": _at(history.reversals.get(number)),
+                "ORPHANS": restoration.orphans
+                if (restoration := history.restorations.get(number)) is not None
+                else "-",
+                "RESUMED": _at(history.resumptions.get(number)),
+            }
+            for number, promotion in sorted(history.promotions.items())
+        ],
+        right=("N", "BEYOND", "SECONDS"),
+    )
+
+
+def _at(record: Any) -> str:
+    return "-" if record is None else _time(record.timestamp)
+
+
+def _time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"

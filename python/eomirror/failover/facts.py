@@ -1,0 +1,200 @@
+"""Reads the facts about a link that a failover decides on; works from the target alone if the source is gone."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import MirrorError
+from eomirror.failover.group_moves import plan_moves
+from eomirror.failover.readiness import Facts
+from eomirror.groups.offset_queries import group_offsets
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.reachability import unreachable_clusters
+from eomirror.kafka.session import ClusterSession
+from eomirror.link.hanging_scan import HangingTransactions
+from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.link.state import LinkState
+from eomirror.link.status_reader import StatusReader
+from eomirror.records.names import LinkNames
+from eomirror.records.promotion import Cut, PromotionHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from eomirror.config import Config, Link
+    from eomirror.failover.group_moves import GroupMove
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["cuts_of", "group_moves", "history_of", "read_facts", "source_answers"]
+
+
+def source_answers(config: Config, link: Link) -> bool:
+    """
+    Returns True if the source of a link answers.
+
+    Raises:
+        MirrorError: The target does not.
+    """
+    clusters = [config.clusters[alias] for alias in (link.source, link.target)]
+    away = unreachable_clusters(clusters)
+    if link.target in away:
+        raise away[link.target]
+    return link.source not in away
+
+
+def history_of(link: Link, target: ClusterSession) -> PromotionHistory:
+    """
+    Returns the promotions of a link; empty if it never ran.
+
+    Raises:
+        StateError: A record is not readable.
+        ClusterError: The target does not answer.
+    """
+    topic = LinkNames(link.state_name).control_topic
+    if target.admin.describe_topics([topic])[topic] is None:
+        return PromotionHistory()
+    with closing(LinkState(link, target)) as state:
+        return state.control(wait_for_open=False).history
+
+
+def cuts_of(
+    positions: Iterable[Position], target: ClusterAdmin, source: ClusterAdmin | None
+) -> dict[SourcePartition, Cut]:
+    """
+    Returns the cut of each partition, as both logs end at this moment.
+
+    A topic that was deleted on the target has no cut; one that was deleted on the source has no source end.
+
+    Args:
+        positions: Positions of the link.
+        target: Admin client of the target.
+        source: Admin client of the source; None if it does not answer.
+
+    Raises:
+        ClusterError: A cluster does not answer.
+    """
+    wanted = list(positions)
+    copies = [(one.target_topic, one.target_partition) for one in wanted]
+    ends = skip_missing(lambda asked: target.offsets(asked, at="latest", read_committed=False), copies)
+    sources: Mapping[tuple[str, int], int] = {}
+    if source is not None:
+        known = source.describe_topics(sorted({one.topic for one in wanted}))
+        there = [
+            one.source
+            for one in wanted
+            if (facts := known[one.topic]) is not None and facts.topic_id == one.topic_id
+        ]
+        sources = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), there)
+    return {
+        one.source: Cut(
+            topic=one.topic,
+            partition=one.partition,
+            topic_id=one.topic_id,
+            position=one.offset,
+            target_topic=one.target_topic,
+            target_topic_id=one.target_topic_id,
+            target_end=ends[one.target_topic, one.target_partition],
+            timestamp=one.timestamp,
+            source_end=sources.get(one.source),
+        )
+        for one in wanted
+        if (one.target_topic, one.target_partition) in ends
+    }
+
+
+def group_moves(
+    config: Config, link: Link, cuts: Mapping[SourcePartition, Cut], *, answers: bool
+) -> list[GroupMove]:
+    """
+    Returns where the groups of a link resume on the target.
+
+    Args:
+        config: Configuration of the mirror.
+        link: The link.
+        cuts: Cut of each partition.
+        answers: True if the source answers; else the groups' checkpoints on the target are read.
+
+    Raises:
+        UnreachableError: The source does not answer, and there are no checkpoints.
+        ClusterError: A cluster cannot be asked.
+    """
+    if not link.groups:
+        return []
+    rows = group_offsets(config, link=link.name, source_unavailable=not answers)
+    rows = [row for row in rows if row.group]
+    with closing(OffsetMapReader(link, config.clusters[link.target])) as reader:
+        placed = {(one.group, one.topic, one.partition): one.downstream for one in reader.checkpoints()}
+        copies = sorted({(row.to_topic, row.to_partition) for row in rows if row.to_offset is None})
+        starts = skip_missing(reader.log_starts, copies)
+    return plan_moves(rows, cuts, starts, placed)
+
+
+def read_facts(
+    config: Config,
+    link: Link,
+    *,
+    answers: bool,
+    groups: bool = True,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Facts:
+    """
+    Reads everything that `eomirror.failover.readiness.assess` needs.
+
+    Args:
+        config: Configuration of the mirror.
+        link: The link.
+        answers: Result of `source_answers`.
+        groups: False to leave consumer groups out.
+
+    Raises:
+        StateError: A record in the link's topics is not readable.
+        ClusterError: The target does not answer.
+    """
+    target = config.clusters[link.target]
+    source = config.clusters[link.source]
+    with closing(
+        StatusReader(link, source, target, hanging=HangingTransactions, ask_source=answers, clock=clock)
+    ) as reader:
+        status = reader.read()
+    role = LinkNames(link.state_name).client_id("readiness")
+    facts = Facts(status=status, source_answers=answers, now_ms=clock.wall_ms())
+    if status.state == "never ran":
+        return facts
+    with (
+        closing(ClusterSession(target, client_id=role, clock=clock)) as session,
+        closing(ClusterAdmin(source, client_id=role, clock=clock)) as source_admin,
+        closing(OffsetMapReader(link, target, clock=clock)) as map_reader,
+    ):
+        positions = map_reader.positions()
+        history = history_of(link, session)
+        cuts = cuts_of(positions.values(), session.admin, source_admin if answers else None)
+        newest = max((one.timestamp for one in positions.values()), default=None)
+        facts = replace(
+            facts,
+            promotion=history.current,
+            open_transactions=_open(source_admin, cuts) if answers else (),
+            silent_seconds=None if newest is None else max(0.0, (facts.now_ms - newest) / 1000),
+        )
+    if not groups:
+        return facts
+    try:
+        return replace(facts, groups=tuple(group_moves(config, link, cuts, answers=answers)))
+    except MirrorError as error:
+        return replace(facts, groups_problem=error.message)
+
+
+def _open(source: ClusterAdmin, cuts: Mapping[SourcePartition, Cut]) -> tuple[tuple[str, int, int, int], ...]:
+    """Returns the source partitions whose last stable offset is before the end, with both."""
+    there = [cut.source for cut in cuts.values() if cut.source_end is not None]
+    ends = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
+    stable = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), there)
+    return tuple(
+        (where.topic, where.partition, stable[where], ends[where])
+        for where in there
+        if stable.get(where, 0) < ends.get(where, 0)
+    )

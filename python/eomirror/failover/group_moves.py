@@ -1,0 +1,178 @@
+"""
+Decides where consumer groups resume on the target of a promoted link. Pure.
+
+The offset map translates an offset exactly.  Three cases are left to a promotion, which ends the link for now:
+
+* an offset beyond the cut lies among records that were never mirrored (orphans).  The group resumes at the cut: it has
+  read all that is before it;
+* an offset before the first mirrored record, or no checkpoint: the group resumes at the beginning of the copy;
+* an offset of a recreated topic has no meaning in the copy: the group is left alone, and the report says so.
+
+An offset on the target that is ahead of the group's own was committed by consumers there, unless the link placed it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from eomirror.groups.offset_queries import GroupPartition
+    from eomirror.records.promotion import Cut
+
+__all__ = ["GroupMove", "counted", "plan_moves", "written"]
+
+_IDLE = frozenset({"EMPTY", "DEAD"})
+
+# Reasons of `eomirror.groups.recreated_topic`: the offset belongs to another topic.
+_VOID = ("created again", "does not exist")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMove:
+    """
+    A group in one partition.
+
+    Attributes:
+        group: Name of the group.
+        topic: Source topic.
+        partition: Partition.
+        offset: Committed offset on the source, or that of the last checkpoint; -1 for none.
+        to_topic: Its copy.
+        to_offset: Resume offset there; None if it is unknown.
+        kind: ``exact``, ``next`` or ``earlier`` as the offset map answers; ``cut``: among orphans, so at the cut;
+            ``start``: at the beginning of the copy; ``unknown``.
+        again: Upper bound of the records that the group reads again; None if unknown.
+        has: Offset that the group has on the target; None for none.
+        action: ``move``, ``stay`` (the offset is correct already) or ``skip``.
+        reason: Reason for ``skip``, or for a resume offset that is not exact; may be empty.
+        metadata: Commit metadata.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    to_topic: str
+    to_offset: int | None
+    kind: str
+    again: int | None
+    has: int | None
+    action: str
+    reason: str = ""
+    metadata: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for ``-o json``."""
+        return asdict(self)
+
+
+def plan_moves(
+    rows: Iterable[GroupPartition],
+    cuts: Mapping[SourcePartition, Cut],
+    starts: Mapping[tuple[str, int], int],
+    placed: Mapping[tuple[str, str, int], int],
+) -> list[GroupMove]:
+    """
+    Returns what happens to every group and partition.
+
+    Args:
+        rows: Groups with their translated offsets.
+        cuts: Cut of each partition.
+        starts: Log start of each copy.
+        placed: Group, copy and partition -> offset on the target that the link committed last.
+    """
+    return [
+        _planned(row, cuts.get(SourcePartition(row.topic, row.partition)), starts, placed) for row in rows
+    ]
+
+
+def _planned(
+    row: GroupPartition,
+    cut: Cut | None,
+    starts: Mapping[tuple[str, int], int],
+    placed: Mapping[tuple[str, str, int], int],
+) -> GroupMove:
+    at, kind, again, reason = _resume(row, cut, starts)
+    action = "move"
+    if at is None:
+        action = "skip"
+    elif row.state.upper() not in _IDLE:
+        action, reason = (
+            "skip",
+            f"it has members on the target (state {row.state.lower()}): they commit for it",
+        )
+    elif row.has_offset == at:
+        action = "stay"
+    elif (
+        row.has_offset is not None
+        and row.has_offset > at
+        and placed.get((row.group, row.to_topic, row.to_partition)) != row.has_offset
+    ):
+        action, reason = "skip", "it is ahead on the target, where it has been read"
+    return GroupMove(
+        group=row.group,
+        topic=row.topic,
+        partition=row.partition,
+        offset=row.offset,
+        to_topic=row.to_topic,
+        to_offset=at,
+        kind=kind,
+        again=again,
+        has=row.has_offset,
+        action=action,
+        reason=reason,
+        metadata=row.metadata,
+    )
+
+
+def _resume(
+    row: GroupPartition, cut: Cut | None, starts: Mapping[tuple[str, int], int]
+) -> tuple[int | None, str, int | None, str]:
+    """Returns offset, kind, records read again and reason."""
+    if row.to_offset is not None:
+        # A checkpoint is as old as the last look at the source: how far the group read since is not known.
+        again = None if row.from_checkpoint else row.again
+        return row.to_offset, row.kind, again, "as of its last checkpoint" if row.from_checkpoint else ""
+    start = starts.get((row.to_topic, row.to_partition))
+    if cut is None or start is None or any(word in row.skipped for word in _VOID):
+        return None, "unknown", None, row.skipped
+    if row.offset >= cut.position:
+        return cut.target_end, "cut", 0, "it has read further than the link has mirrored"
+    return start, "start", None, row.skipped
+
+
+def written(moves: Iterable[GroupMove]) -> dict[str, list[GroupMove]]:
+    """Returns the offsets to commit, by group."""
+    found: dict[str, list[GroupMove]] = defaultdict(list)
+    for move in moves:
+        if move.action == "move":
+            found[move.group].append(move)
+    return dict(found)
+
+
+def counted(moves: Iterable[GroupMove], failed: Mapping[str, str]) -> dict[str, int]:
+    """
+    Returns the number of groups by result: moved, stayed, at the cut, and skipped.
+
+    Args:
+        failed: Groups whose commit was refused, with the reason.
+    """
+    of: dict[str, list[GroupMove]] = defaultdict(list)
+    for move in moves:
+        of[move.group].append(move)
+    found = {"moved": 0, "stayed": 0, "cut": 0, "skipped": 0}
+    for group, rows in of.items():
+        if group in failed or any(row.action == "skip" for row in rows):
+            found["skipped"] += 1
+        elif any(row.action == "move" for row in rows):
+            found["moved"] += 1
+        else:
+            found["stayed"] += 1
+        found["cut"] += any(row.kind == "cut" for row in rows)
+    return found

@@ -1,0 +1,100 @@
+"""Ends hanging transactions of a link's lanes in its copies, as the next lane would have done (docs/adr/0012)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import StateError, UnreachableError
+from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.records.mm2 import Mm2Names
+from eomirror.records.names import LinkNames, ReadersTopics, StateTopics
+from eomirror.recovery.resolve_hanging import HangingResolver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.config import Link
+    from eomirror.errors import MirrorError
+    from eomirror.kafka.session import ClusterSession
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["end_hanging_copies"]
+
+log = structlog.get_logger(__name__)
+
+_TRIES = 5
+
+
+def end_hanging_copies(
+    link: Link,
+    target: ClusterSession,
+    positions: Mapping[SourcePartition, Position],
+    *,
+    highest_lane: int,
+) -> None:
+    """
+    Ends transactions that fenced lanes left hanging in the copies and in the topics that describe them.
+
+    Args:
+        link: The link; all of its lanes are fenced.
+        target: Connections to its target.
+        positions: Its final positions.
+        highest_lane: Highest lane number that any generation ever used.
+
+    Raises:
+        MirrorError: A copy contradicts its position, a transaction stays open, or the target does not answer.
+    """
+    names = LinkNames(link.state_name)
+    mm2 = Mm2Names()
+    readers = ReadersTopics(
+        checkpoints=mm2.checkpoints(link.source) if link.groups else "",
+        offset_syncs=mm2.offset_syncs(link.source) if link.offset_syncs == "target" else "",
+    )
+    known = target.admin.describe_topics(
+        [
+            names.positions_topic,
+            names.offset_map_topic,
+            *filter(None, (readers.checkpoints, readers.offset_syncs)),
+        ]
+    )
+    map_facts = known[names.offset_map_topic]
+    if map_facts is None:
+        raise StateError(
+            f"topic {names.offset_map_topic} does not exist",
+            fix="restore the eomirror.* topics of the link together; see `eomirror plan CONFIG`",
+        )
+    readers = ReadersTopics(
+        checkpoints=readers.checkpoints if known.get(readers.checkpoints) else "",
+        offset_syncs=readers.offset_syncs if known.get(readers.offset_syncs) else "",
+    )
+    topics = StateTopics(
+        names.positions_topic, 0, names.offset_map_topic, map_facts.partitions, names.dead_letter_topic
+    )
+    copies = target.admin.describe_topics(sorted({one.target_topic for one in positions.values()}))
+    there = {source: one for source, one in positions.items() if copies[one.target_topic] is not None}
+    client = target_hanging_client(link, target)
+    torn: list[MirrorError] = []
+    resolver = HangingResolver(names, client, readers)
+    lanes = partial(client.lanes, highest_lane)
+    for _ in range(_TRIES):
+        if not resolver.find_hanging_copies(
+            there,
+            topics=topics,
+            dead_letters=link.on_refused == "dead-letter",
+            mine=lanes(),
+            lanes=lanes,
+            stop=lambda _, error: torn.append(error),
+        ):
+            resolver.release()
+            if torn:
+                raise torn[0]
+            return
+        log.warning("left_open_ended", link=link.name, committed=resolver.end({}))
+    raise UnreachableError(
+        f"link {link.name}: a transaction of a lane stays open in a copy after it was ended",
+        fix="wait until the target is healthy, then repeat this",
+    )

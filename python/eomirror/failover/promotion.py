@@ -1,0 +1,543 @@
+"""Promotes a link: takes the steps of `eomirror.failover.machine`, and reports each with its time."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
+from eomirror.crash import crash_point
+from eomirror.errors import MirrorError, NotReadyError
+from eomirror.failover.facts import cuts_of, group_moves, read_facts, source_answers
+from eomirror.failover.group_moves import GroupMove, counted, written
+from eomirror.failover.hanging import end_hanging_copies
+from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
+from eomirror.failover.readiness import assess
+from eomirror.kafka.consumer_groups import Committed
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.session import link_sessions
+from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.owner import LinkOwner
+from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
+from eomirror.link.state import LinkState
+from eomirror.records.names import LinkNames
+from eomirror.records.promotion import Cut, Promotion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eomirror.config import Config, Link
+    from eomirror.failover.readiness import Readiness
+    from eomirror.records.control import ControlView
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["PromotionOptions", "PromotionReport", "WriterFence", "promote"]
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.1
+_GROUP_TRIES = 3
+_GROUP_PAUSE_SECONDS = 0.5
+
+
+class WriterFence(Protocol):
+    """Stops the applications that write to the source of a link, and lets them write again."""
+
+    def fence(self) -> None:
+        """Returns when no application writes any more; raises if that cannot be shown."""
+
+    def lift(self) -> None:
+        """Undoes exactly what `fence` did; may be called without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionOptions:
+    """
+    Options of a promotion.
+
+    Attributes:
+        dry_run: Check only.
+        force: Fail over although the source answers.
+        source_gone: Do not ask the source, which takes seconds if it does not answer.
+        patience: Seconds that the mirror may take to drain the source.
+        quiet: Seconds for which the source's ends must stand still.
+        fence: Stops the applications on the source; for a cutover.
+        verify: Compares what was mirrored last with the source; raises if it differs.  None to skip it.
+        on_switch: Called after the promotion; returns False if it failed.
+    """
+
+    dry_run: bool = False
+    force: bool = False
+    source_gone: bool = False
+    patience: float = 60.0
+    quiet: float = 0.5
+    fence: WriterFence | None = None
+    verify: Callable[[], None] | None = None
+    on_switch: Callable[[], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionReport:
+    """
+    Result of a promotion.
+
+    Attributes:
+        link: Name of the link.
+        verb: The command.
+        dry_run: True if it only checked.
+        state: State in which it ended: ``promoted``, ``refused`` or ``failed``; ``check`` for a dry run.
+        readiness: What was checked.
+        promotion: The record; None if the link is not promoted.
+        groups: Groups and partitions.
+        refused_groups: Groups whose commit was refused, with the reason.
+        milliseconds: Duration of each step.
+        write_pause_ms: Time from the fence to the record, in which no application could write; None without a fence.
+        switched: Result of the user's command; None without one.
+        error: Failure; None for none.
+    """
+
+    link: str
+    verb: str
+    dry_run: bool
+    state: str
+    readiness: Readiness
+    promotion: Promotion | None
+    groups: tuple[GroupMove, ...]
+    refused_groups: Mapping[str, str]
+    milliseconds: Mapping[str, int]
+    write_pause_ms: int | None = None
+    switched: bool | None = None
+    error: MirrorError | None = None
+
+    @property
+    def promoted(self) -> bool:
+        """True if the link is promoted."""
+        return self.promotion is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for ``-o json``."""
+        promotion = self.promotion
+        return {
+            "link": self.link,
+            "verb": self.verb,
+            "dry_run": self.dry_run,
+            "state": self.state,
+            "promoted": self.promoted,
+            "readiness": {key: value for key, value in self.readiness.as_dict().items() if key != "groups"},
+            "promotion": None if promotion is None else promotion_dict(promotion),
+            "groups": [move.as_dict() for move in self.groups],
+            "refused_groups": dict(self.refused_groups),
+            "milliseconds": dict(self.milliseconds),
+            "write_pause_ms": self.write_pause_ms,
+            "switched": self.switched,
+            "error": None if self.error is None else self.error.message,
+        }
+
+
+def promotion_dict(promotion: Promotion) -> dict[str, Any]:
+    """Returns a promotion for ``-o json``."""
+    return {
+        "number": promotion.number,
+        "kind": promotion.kind,
+        "at": promotion.timestamp,
+        "started": promotion.started,
+        "host": promotion.host,
+        "run": promotion.run,
+        "generation": promotion.generation,
+        "lost": promotion.lost,
+        "groups": dict(promotion.groups),
+        "milliseconds": dict(promotion.milliseconds),
+        "cuts": [
+            {
+                "topic": cut.topic,
+                "partition": cut.partition,
+                "position": cut.position,
+                "source_end": cut.source_end,
+                "lost": cut.lost,
+                "target_topic": cut.target_topic,
+                "target_end": cut.target_end,
+                "at": cut.timestamp,
+            }
+            for cut in promotion.cuts
+        ],
+    }
+
+
+def promote(
+    config: Config,
+    verb: Verb,
+    *,
+    link: str | None = None,
+    options: PromotionOptions | None = None,
+    on_event: Callable[[str], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> PromotionReport:
+    """
+    Promotes a link, or checks if it could be promoted.
+
+    Args:
+        config: Configuration that the mirror runs with.
+        verb: ``failover``, ``promote`` or ``cutover``.
+        link: Name of the link; required if there are several.
+        options: Options.
+        on_event: Receives a short text for each step.
+
+    Returns:
+        The report, also of a refusal and of a failure: see `PromotionReport.error`.
+
+    Raises:
+        UsageError: The configuration has several links and none was named.
+        ClusterError: The target does not answer.
+    """
+    run = _Run(
+        config,
+        config.only_link(link),
+        verb,
+        options=options or PromotionOptions(),
+        on_event=on_event or (lambda _: None),
+        clock=clock,
+    )
+    try:
+        return run.to_the_end()
+    finally:
+        run.close()
+
+
+class _Run:
+    """One call of one command: the facts that its steps leave for the later ones."""
+
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        verb: Verb,
+        *,
+        options: PromotionOptions,
+        on_event: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self._config, self._link, self._verb, self._options = config, link, verb, options
+        self._on_event, self._clock = on_event, clock
+        self._run = new_run_id()
+        self._started_ms = clock.wall_ms()
+        clusters = config.clusters[link.source], config.clusters[link.target]
+        self._sessions = link_sessions(link, *clusters, verb.value, clock=clock)
+        self._owner: LinkOwner | None = None
+        self._renewal: _Renewal | None = None
+        self._answers = False
+        self._readiness: Readiness | None = None
+        self._view: ControlView | None = None
+        self._positions: Mapping[SourcePartition, Position] = {}
+        self._cuts: dict[SourcePartition, Cut] = {}
+        self._moves: list[GroupMove] = []
+        self._refused: dict[str, str] = {}
+        self._promotion: Promotion | None = None
+        self._switched: bool | None = None
+        self._error: MirrorError | None = None
+        self._milliseconds: dict[str, int] = {}
+        self._fenced_at: float | None = None
+        self._pause_ms: int | None = None
+        self._steps: dict[State, Callable[[], Event]] = {
+            State.CHECKING: self._check,
+            State.FENCING: self._fence,
+            State.DRAINING: self._drain,
+            State.VERIFYING: self._verify,
+            State.TAKING: self._take,
+            State.ENDING: self._end,
+            State.READING: self._read,
+            State.MOVING: self._move,
+            State.RECORDING: self._record,
+            State.SWITCHING: self._switch,
+            State.UNDOING: self._undo,
+        }
+
+    def to_the_end(self) -> PromotionReport:
+        state = State.CHECKING
+        while state not in FINAL:
+            event = self._timed(state)
+            if state is State.CHECKING and self._options.dry_run:
+                break
+            state = following(state, event)
+        if self._readiness is None:
+            raise self._error or AssertionError("the check left no verdict")
+        return PromotionReport(
+            link=self._link.name,
+            verb=self._verb.value,
+            dry_run=self._options.dry_run,
+            state=state.value,
+            readiness=self._readiness,
+            promotion=self._promotion,
+            groups=tuple(self._moves),
+            refused_groups=self._refused,
+            milliseconds=self._milliseconds,
+            write_pause_ms=self._pause_ms,
+            switched=self._switched,
+            error=self._error,
+        )
+
+    def close(self) -> None:
+        self._stop_renewal()
+        if self._owner is not None:
+            self._owner.close()
+        self._sessions.close()
+
+    def _timed(self, state: State) -> Event:
+        began = self._clock.monotonic()
+        try:
+            return self._steps[state]()
+        except MirrorError as error:
+            log.info("failover_step_failed", link=self._link.name, step=state.value, reason=error.message)
+            self._error = self._error or error
+            return Event.FAILED
+        finally:
+            took = int((self._clock.monotonic() - began) * 1000)
+            self._milliseconds[state.value] = self._milliseconds.get(state.value, 0) + took
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _check(self) -> Event:
+        self._on_event("checking")
+        self._answers = not self._options.source_gone and source_answers(self._config, self._link)
+        facts = read_facts(
+            self._config,
+            self._link,
+            answers=self._answers,
+            clock=self._clock,
+        )
+        self._moves = list(facts.groups)
+        self._readiness = assess(facts, self._verb, force=self._options.force)
+        if not self._readiness.ready:
+            refusals = "; ".join(f"{check.name}: {check.text}" for check in self._readiness.refusals)
+            fixes = [check.fix for check in self._readiness.refusals if check.fix]
+            self._error = NotReadyError(
+                f"link {self._link.name} is not ready for {self._verb.value}: {refusals}",
+                fix="; ".join(dict.fromkeys(fixes)),
+            )
+        elif not self._options.dry_run:
+            crash_point("failover.checked")
+        return checked(self._verb, ready=self._readiness.ready)
+
+    def _fence(self) -> Event:
+        if self._options.fence is not None:
+            self._on_event("stopping the applications that write to the source")
+            self._fenced_at = self._clock.monotonic()
+            self._options.fence.fence()
+        crash_point("failover.fenced")
+        return Event.DONE
+
+    def _drain(self) -> Event:
+        """Waits until the mirror has reached the source's ends, and these stand still."""
+        self._on_event("waiting until everything is mirrored")
+        deadline = Deadline(self._options.patience, self._clock)
+        before: dict[SourcePartition, int] = {}
+        since = self._clock.monotonic()
+        while True:
+            positions = self._read_positions()
+            cuts = cuts_of(positions.values(), self._sessions.target.admin, self._sessions.source.admin)
+            ends = self._log_ends(cuts)
+            now = self._clock.monotonic()
+            if ends != before:
+                before, since = ends, now
+            behind = [cut for cut in cuts.values() if cut.lost is None or cut.position != ends[cut.source]]
+            if not behind and now - since >= self._options.quiet:
+                break
+            if deadline.passed:
+                raise self._not_drained(behind)
+            self._clock.sleep(_LOOK_SECONDS)
+        crash_point("failover.drained")
+        return Event.DONE
+
+    def _verify(self) -> Event:
+        if self._options.verify is not None:
+            self._on_event("comparing what was mirrored last")
+            self._options.verify()
+        return Event.DONE
+
+    def _take(self) -> Event:
+        self._on_event("taking the link")
+        self._owner = LinkOwner(
+            self._link,
+            *self._sessions,
+            run=self._run,
+            clock=self._clock,
+            take_over=True,
+            on_event=self._on_event,
+            hanging_client=target_hanging_client,
+        )
+        self._view, self._positions = self._owner.retake()
+        self._renewal = _Renewal(self._owner)
+        self._renewal.start()
+        crash_point("failover.taken")
+        return Event.DONE
+
+    def _end(self) -> Event:
+        self._on_event("ending what hangs in the copies")
+        view = self._known_view()
+        assert view.generation is not None, "retake publishes one"  # noqa: S101  for the type checker
+        end_hanging_copies(
+            self._link, self._sessions.target, self._positions, highest_lane=view.generation.highest_lane
+        )
+        crash_point("failover.ended")
+        return Event.DONE
+
+    def _read(self) -> Event:
+        source = self._sessions.source.admin if self._answers else None
+        self._cuts = cuts_of(self._positions.values(), self._sessions.target.admin, source)
+        if self._verb is not Verb.FAILOVER:
+            ends = self._log_ends(self._cuts)
+            behind = [cut for cut in self._cuts.values() if cut.position != ends.get(cut.source)]
+            if behind:
+                raise self._not_drained(behind)
+        crash_point("failover.read")
+        return Event.DONE
+
+    def _move(self) -> Event:
+        self._on_event("moving consumer groups")
+        try:
+            self._moves = group_moves(self._config, self._link, self._cuts, answers=self._answers)
+        except MirrorError as error:
+            if self._verb is not Verb.FAILOVER:
+                raise
+            # The records are there; groups can be set by hand, and waiting for a dead source helps no one.
+            self._moves, self._refused = [], {"*": error.message}
+        target = self._config.clusters[self._link.target]
+        groups = ClusterGroups(target, client_id=LinkNames(self._link.state_name).client_id("groups"))
+        try:
+            for group, moves in sorted(written(self._moves).items()):
+                offsets = {
+                    (move.to_topic, move.partition): Committed(move.to_offset or 0, move.metadata)
+                    for move in moves
+                }
+                if refused := _refusal(groups, group, offsets, self._clock):
+                    self._refused[group] = refused
+                crash_point("failover.group_moved")
+        finally:
+            groups.close()
+        crash_point("failover.groups_moved")
+        return Event.DONE
+
+    def _record(self) -> Event:
+        view, owner = self._known_view(), self._known_owner()
+        assert view.generation is not None, "retake publishes one"  # noqa: S101  for the type checker
+        self._stop_renewal()
+        last = view.history.last
+        promotion = Promotion(
+            number=1 if last is None else last.number + 1,
+            planned=self._verb is not Verb.FAILOVER,
+            run=self._run,
+            host=socket.gethostname(),
+            generation=view.generation.generation,
+            source_cluster_id=next((one.source_cluster_id for one in self._positions.values()), ""),
+            target_cluster_id=self._sessions.target.admin.describe_cluster().cluster_id,
+            cuts=tuple(cut for _, cut in sorted(self._cuts.items())),
+            groups=counted(self._moves, self._refused),
+            started=self._started_ms,
+            timestamp=self._clock.wall_ms(),
+            milliseconds=dict(self._milliseconds),
+        )
+        owner.promote(promotion)
+        self._promotion = promotion
+        if self._fenced_at is not None:
+            self._pause_ms = int((self._clock.monotonic() - self._fenced_at) * 1000)
+        self._on_event(f"promoted: number {promotion.number}")
+        crash_point("failover.recorded")
+        return Event.DONE
+
+    def _switch(self) -> Event:
+        if self._options.on_switch is None:
+            return Event.DONE
+        self._on_event("calling the command of --on-switch")
+        self._switched = self._options.on_switch()
+        return Event.DONE if self._switched else Event.FAILED
+
+    def _undo(self) -> Event:
+        self._on_event("the link stays a mirror; undoing")
+        self._stop_renewal()
+        if self._owner is not None:
+            self._owner.release()
+        if self._options.fence is not None:
+            self._options.fence.lift()
+        return Event.DONE
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _read_positions(self) -> Mapping[SourcePartition, Position]:
+        with closing(LinkState(self._link, self._sessions.target)) as state:
+            return state.positions(wait_for_open=False, overruled=())
+
+    def _log_ends(self, cuts: Mapping[SourcePartition, Cut]) -> dict[SourcePartition, int]:
+        """Returns the source's log ends, open transactions included: a planned command waits for these, too."""
+        there = [cut.source for cut in cuts.values() if cut.source_end is not None]
+        found = self._sessions.source.admin.offsets(there, at="latest", read_committed=False) if there else {}
+        return {source: found[source] for source in there}
+
+    def _not_drained(self, behind: list[Cut]) -> NotReadyError:
+        some = ", ".join(
+            f"{cut.source} at {cut.position} of {'?' if cut.source_end is None else cut.source_end}"
+            for cut in behind[:3]
+        )
+        if not behind:
+            some = "records keep arriving"
+        return NotReadyError(
+            f"link {self._link.name}: the source is not silent, or not everything is mirrored: {some}"
+            + ("" if len(behind) <= 3 else f" and {len(behind) - 3} more"),  # noqa: PLR2004  as shown
+            fix="stop the producers, end open transactions, and let the mirror run until it has caught up",
+        )
+
+    def _stop_renewal(self) -> None:
+        if self._renewal is not None:
+            self._renewal.stop()
+            self._renewal = None
+
+    def _known_owner(self) -> LinkOwner:
+        if self._owner is None:
+            raise AssertionError("taken before")
+        return self._owner
+
+    def _known_view(self) -> ControlView:
+        if self._view is None:
+            raise AssertionError("taken before")
+        return self._view
+
+
+class _Renewal(threading.Thread):
+    """Renews the claim while the steps take their time; ends at the first failure, which the record then finds."""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        super().__init__(name="failover-claim", daemon=True)
+        self._owner = owner
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(CLAIM_INTERVAL_SECONDS):
+            try:
+                self._owner.renew()
+            except MirrorError as error:
+                log.warning("claim_not_renewed", reason=error.message)
+                return
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _refusal(
+    groups: ClusterGroups, group: str, offsets: Mapping[tuple[str, int], Committed], clock: Clock
+) -> str:
+    """Commits offsets of one group; a coordinator that moves refuses for a moment, so it is asked again."""
+    refused = ""
+    for attempt in range(_GROUP_TRIES):
+        clock.sleep(_GROUP_PAUSE_SECONDS * attempt)
+        try:
+            refused = groups.write(group, offsets)
+        except MirrorError as error:
+            refused = error.message
+        if not refused:
+            return ""
+    return refused

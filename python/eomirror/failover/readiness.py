@@ -1,0 +1,340 @@
+"""
+Decides if a link can fail over, and what would be lost. Pure.
+
+Facts go in, a list of checks and one verdict come out.  A check is ``ok``, ``warn`` (the user must know) or ``no`` (a
+planned command refuses).  A failover refuses only what would make the promotion itself wrong, because its source is
+gone and waiting helps no one.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eomirror.failover.machine import Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eomirror.failover.group_moves import GroupMove
+    from eomirror.link.status import LinkStatus
+    from eomirror.records.promotion import Promotion
+
+__all__ = ["Check", "Facts", "Level", "Readiness", "TopicReadiness", "assess"]
+
+_SHOWN = 3
+
+
+class Level(enum.StrEnum):
+    """Result of one check."""
+
+    OK = "ok"
+    WARN = "warn"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """
+    A precondition with its number.
+
+    Attributes:
+        name: Name of the check, such as ``lag``.
+        level: Result.
+        text: The number, or the reason.
+        fix: Recommended action; empty if there is none.
+    """
+
+    name: str
+    level: Level
+    text: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """
+    Facts about a link, as both clusters report them.
+
+    Attributes:
+        status: Status of the link from its topics.
+        promotion: Promotion in force; None for none.
+        source_answers: True if the source was read.
+        groups: Groups with their resume offsets on the target.
+        groups_problem: Reason that groups could not be read; empty if they could.
+        active_on_source: Followed groups with members on the source.
+        open_transactions: Source partitions whose last stable offset is before their end, with both.
+        under_replicated: Copies with fewer in-sync replicas than replicas, as texts.
+        silent_seconds: Time since the newest commit of the link; None if it never committed.
+        now_ms: Wall clock.
+    """
+
+    status: LinkStatus
+    promotion: Promotion | None = None
+    source_answers: bool = True
+    groups: tuple[GroupMove, ...] = ()
+    groups_problem: str = ""
+    open_transactions: tuple[tuple[str, int, int, int], ...] = ()
+    under_replicated: tuple[str, ...] = ()
+    silent_seconds: float | None = None
+    now_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReadiness:
+    """
+    One topic.
+
+    Attributes:
+        topic: Source topic.
+        target: Its copy.
+        partitions: Partitions with a position.
+        lag_records: Source offsets that are not mirrored (markers count); None if unknown.
+        lag_seconds: Age of the oldest of these records; None if unknown.
+        state: ``mirrored``, ``parked`` or ``stopped``.
+        problem: Reason that it is not mirrored; empty if it is.
+    """
+
+    topic: str
+    target: str
+    partitions: int
+    lag_records: int | None
+    lag_seconds: float | None
+    state: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """
+    Verdict on one link.
+
+    Attributes:
+        link: Name of the link.
+        verb: Command that the verdict is for.
+        ready: True if that command would start.
+        verdict: ``READY``, ``READY WITH LOSS n`` or ``NOT READY``.
+        lost: Source offsets that a failover at this moment would leave behind; None if unknown.
+        lost_seconds: The same in seconds; None if unknown.
+        checks: All checks.
+        topics: One per topic.
+        groups: Groups and partitions.
+        source_answers: True if the source was read.
+    """
+
+    link: str
+    verb: str
+    ready: bool
+    verdict: str
+    lost: int | None
+    lost_seconds: float | None
+    checks: tuple[Check, ...]
+    topics: tuple[TopicReadiness, ...] = ()
+    groups: tuple[GroupMove, ...] = field(default=(), repr=False)
+    source_answers: bool = True
+
+    @property
+    def refusals(self) -> list[Check]:
+        """Checks that do not hold."""
+        return [check for check in self.checks if check.level is Level.NO]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for ``-o json``."""
+        return asdict(self)
+
+
+def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
+    """
+    Returns the verdict on a link.
+
+    Args:
+        facts: Facts about it.
+        verb: The command that is wanted; `Verb.FAILOVER` for the question what a disaster would cost.
+        force: Fail over although the source answers.
+    """
+    topics = _topics(facts.status)
+    checks = [
+        _link(facts),
+        _claim(facts),
+        _source(facts, verb, force=force),
+        _lag(facts, verb),
+        _stopped(facts, topics, verb),
+        _gaps(facts),
+        _open(facts, verb),
+        _hanging(facts),
+        _replicas(facts),
+        _groups(facts),
+    ]
+    ready = not any(check.level is Level.NO for check in checks)
+    lost = facts.status.lag_records if facts.source_answers else None
+    seconds = facts.status.lag_seconds if facts.source_answers else facts.silent_seconds
+    return Readiness(
+        link=facts.status.link,
+        verb=verb.value,
+        ready=ready,
+        verdict=_verdict(ready, lost),
+        lost=lost,
+        lost_seconds=seconds,
+        checks=tuple(checks),
+        topics=topics,
+        groups=facts.groups,
+        source_answers=facts.source_answers,
+    )
+
+
+def _verdict(ready: bool, lost: int | None) -> str:  # noqa: FBT001  private, and named at the call
+    if not ready:
+        return "NOT READY"
+    if lost == 0:
+        return "READY"
+    return "READY WITH LOSS unknown" if lost is None else f"READY WITH LOSS {lost}"
+
+
+def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
+    stopped = {stop["topic"]: stop["reason"] for stop in status.stopped}
+    names: dict[str, list[Any]] = {}
+    for partition in status.partitions:
+        names.setdefault(partition.topic, []).append(partition)
+    found = []
+    for topic, parts in names.items():
+        lags = [part.lag_records for part in parts]
+        ages = [part.lag_seconds for part in parts]
+        problem = stopped.get(topic) or next((part.problem for part in parts if part.problem), "")
+        state = "stopped" if problem else ("parked" if all(part.parked for part in parts) else "mirrored")
+        found.append(
+            TopicReadiness(
+                topic=topic,
+                target=parts[0].target_topic,
+                partitions=len(parts),
+                lag_records=None if None in lags else sum(lags),
+                lag_seconds=None if None in ages else max(ages),
+                state=state,
+                problem=problem,
+            )
+        )
+    return tuple(found)
+
+
+def _link(facts: Facts) -> Check:
+    state = facts.status.state
+    if facts.promotion is not None:
+        return Check(
+            "link",
+            Level.NO,
+            f"promoted already ({facts.promotion.kind}, number {facts.promotion.number})",
+            f"see `eomirror history CONFIG --link {facts.status.link}`",
+        )
+    if state in {"never ran", "handed back"}:
+        return Check("link", Level.NO, state, "compare the name of the link with that of the run")
+    return Check("link", Level.OK, state)
+
+
+def _claim(facts: Facts) -> Check:
+    owner = facts.status.owner
+    if not owner:
+        return Check("claim", Level.OK, "free")
+    held = f"held by {owner.get('host', '?')}, generation {facts.status.generation}"
+    return Check("claim", Level.OK, held if facts.status.state == "running" else f"free, last {held}")
+
+
+def _source(facts: Facts, verb: Verb, *, force: bool) -> Check:
+    if facts.source_answers:
+        if verb is Verb.FAILOVER and not force:
+            return Check(
+                "source",
+                Level.NO,
+                "answers",
+                "`eomirror cutover` or `eomirror promote` lose nothing; to fail over all the same: --force",
+            )
+        return Check("source", Level.OK, "answers")
+    if verb is Verb.FAILOVER:
+        return Check("source", Level.OK, "does not answer")
+    return Check(
+        "source", Level.NO, "does not answer", "wait for it, or `eomirror failover` with the stated loss"
+    )
+
+
+def _lag(facts: Facts, verb: Verb) -> Check:
+    lag, seconds = facts.status.lag_records, facts.status.lag_seconds
+    if not facts.source_answers or lag is None:
+        since = facts.silent_seconds
+        age = "never" if since is None else f"{since:.0f} s ago"
+        text = f"unknown: the source does not answer, last commit {age}"
+        if facts.source_answers:
+            text = "unknown: a partition cannot be compared with its source"
+        return Check("lag", Level.WARN, text)
+    text = f"{lag} offsets" + ("" if seconds is None else f", {seconds:.3f} s")
+    # A running mirror drains it; a stopped one does not.
+    if verb is not Verb.FAILOVER and lag and facts.status.state != "running":
+        return Check("lag", Level.NO, text, "run the mirror until it has caught up: `eomirror run CONFIG`")
+    return Check("lag", Level.OK, text)
+
+
+def _stopped(facts: Facts, topics: Sequence[TopicReadiness], verb: Verb) -> Check:
+    names = sorted(
+        {topic.topic for topic in topics if topic.state == "stopped"}
+        | {stop["topic"] for stop in facts.status.stopped}
+    )
+    if not names:
+        return Check("stopped topics", Level.OK, "0")
+    level = Level.WARN if verb is Verb.FAILOVER else Level.NO
+    return Check(
+        "stopped topics", level, f"{len(names)}: {_some(names)}", "`eomirror status CONFIG` has the reasons"
+    )
+
+
+def _gaps(facts: Facts) -> Check:
+    gaps = facts.status.gaps
+    if not gaps:
+        return Check("gaps", Level.OK, "0")
+    names = [f"{gap['topic']}-{gap['partition']} [{gap['from']}, {gap['to']})" for gap in gaps]
+    return Check("gaps", Level.WARN, f"{len(gaps)} accepted: {_some(names)}")
+
+
+def _open(facts: Facts, verb: Verb) -> Check:
+    if not facts.source_answers:
+        return Check("open transactions", Level.OK, "not known without the source")
+    if not facts.open_transactions:
+        return Check("open transactions", Level.OK, "0")
+    names = [f"{topic}-{number} from {stable}" for topic, number, stable, _ in facts.open_transactions]
+    level = Level.NO if verb is Verb.PROMOTE else Level.WARN
+    return Check(
+        "open transactions",
+        level,
+        f"{len(names)}: {_some(names)}",
+        "end the producers, or abort: kafka-transactions.sh find-hanging, abort",
+    )
+
+
+def _hanging(facts: Facts) -> Check:
+    if not facts.status.hanging:
+        return Check("hanging on the target", Level.OK, "0")
+    return Check(
+        "hanging on the target",
+        Level.WARN,
+        f"{len(facts.status.hanging)}; those of the link are ended",
+        "`eomirror status CONFIG` names them",
+    )
+
+
+def _replicas(facts: Facts) -> Check:
+    if not facts.under_replicated:
+        return Check("target replicas", Level.OK, "full")
+    return Check("target replicas", Level.WARN, f"not in sync: {_some(facts.under_replicated)}")
+
+
+def _groups(facts: Facts) -> Check:
+    if facts.groups_problem:
+        return Check("groups", Level.WARN, facts.groups_problem)
+    skipped = {move.group for move in facts.groups if move.action == "skip"}
+    inexact = {move.group for move in facts.groups if move.kind not in {"exact", "next"}} - skipped
+    exact = {move.group for move in facts.groups} - skipped - inexact
+    text = f"{len(exact)} exact, {len(inexact)} read again or at the cut, {len(skipped)} not moved"
+    reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
+    return Check("groups", Level.WARN if skipped else Level.OK, text, _some(reasons))
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

@@ -1,0 +1,371 @@
+"""
+Records of failover in the control topic: the promotion of a link, its reversal, and its return. Pure.
+
+A promotion is decided by one record, so that every process sees the same link before and after it (docs/adr/0019):
+
+* ``{"kind":"promotion","number"}`` -> `Promotion`: applications write to the copies, and the link must not.  It holds
+  the *cut* of each partition: the source position that was mirrored last, and the end of the copy at that moment.
+* ``{"kind":"reversal","number"}`` -> `Reversal`: the link in the other direction starts at the cut of that promotion.
+  It holds the range of each source partition that never reached the target (the orphans).
+* ``{"kind":"restoration","number"}`` -> `Restoration`: the orphans of that promotion have been dealt with.
+* ``{"kind":"resumption","number"}`` -> `Resumption`: the link mirrors again, from positions that its owner has set.
+
+All four carry the number of the promotion, which counts from 1.  They are never deleted: they are the history.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from eomirror.records.json_fields import checked, text, whole
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Cut",
+    "Promotion",
+    "PromotionHistory",
+    "Restoration",
+    "Resumption",
+    "Reversal",
+    "decode_history",
+]
+
+VERSION = 1
+
+#: Kinds of control records that this module reads.
+KINDS = frozenset({"promotion", "reversal", "restoration", "resumption"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """
+    Cut of one partition: everything before it was mirrored, exactly once, and nothing behind it.
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        topic_id: Id of the source topic.
+        position: Next source offset to mirror.
+        target_topic: Its copy.
+        target_topic_id: Id of the copy.
+        target_end: Next offset of the copy: applications write at or behind it.
+        timestamp: Time of the commit of ``position``, ms since the epoch.
+        source_end: Last stable offset of the source partition; None if the source did not answer.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    position: int
+    target_topic: str
+    target_topic_id: str
+    target_end: int
+    timestamp: int
+    source_end: int | None = None
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.partition)
+
+    @property
+    def copy(self) -> SourcePartition:
+        """The partition of the copy, which has the same number."""
+        return SourcePartition(self.target_topic, self.partition)
+
+    @property
+    def lost(self) -> int | None:
+        """Source offsets beyond the position (markers count); None if the source did not answer."""
+        return None if self.source_end is None else max(0, self.source_end - self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """
+    Promotion of a link.
+
+    Attributes:
+        number: Counts the promotions of the link, from 1.
+        planned: True if the source was silent and everything was mirrored; False for a failover.
+        run: Run that promoted it.
+        host: Host of that run.
+        generation: Generation of the lane layout that fenced the last lanes.
+        source_cluster_id: Id of the source cluster; empty if no position names it.
+        target_cluster_id: Id of the target cluster.
+        cuts: One for each partition with a position, sorted.
+        groups: Consumer groups by result, such as ``{"moved": 3}``.
+        started: Time at which the command started, ms since the epoch.
+        timestamp: Time of this record, ms since the epoch.
+        milliseconds: Duration of each step.
+    """
+
+    number: int
+    planned: bool
+    run: str
+    host: str
+    generation: int
+    source_cluster_id: str
+    target_cluster_id: str
+    cuts: tuple[Cut, ...]
+    groups: Mapping[str, int] = field(default_factory=dict)
+    started: int
+    timestamp: int
+    milliseconds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """``planned`` or ``failover``."""
+        return "planned" if self.planned else "failover"
+
+    @property
+    def lost(self) -> int | None:
+        """Bound on the source offsets that were not mirrored; None if the source did not answer."""
+        known = [cut.lost for cut in self.cuts]
+        return None if None in known else sum(each or 0 for each in known)
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _key("promotion", self.number)
+
+    def value(self) -> bytes:
+        """Value of the record; the cuts are grouped by topic, because a link may have thousands of partitions."""
+        topics: dict[str, dict[str, Any]] = {}
+        for cut in self.cuts:
+            topic = topics.setdefault(
+                cut.topic,
+                {
+                    "topic_id": cut.topic_id,
+                    "target": cut.target_topic,
+                    "target_topic_id": cut.target_topic_id,
+                    "partitions": {},
+                },
+            )
+            topic["partitions"][str(cut.partition)] = [
+                cut.position,
+                cut.target_end,
+                cut.timestamp,
+                cut.source_end,
+            ]
+        body = {item: getattr(self, item) for item in _PROMOTION_FIELDS}
+        return orjson.dumps({"v": VERSION, **body, "topics": topics})
+
+
+_PROMOTION_FIELDS = (
+    "planned", "run", "host", "generation", "source_cluster_id", "target_cluster_id", "groups", "started", "timestamp",
+    "milliseconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reversal:
+    """
+    Start of the link in the other direction.
+
+    Attributes:
+        number: Number of the promotion.
+        link: Name of the link in the other direction.
+        ends: Log end of each source partition before that link wrote to it.  The orphans of a partition are the
+            records from its cut to this end.
+        run: Run that reversed the link.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    number: int
+    link: str
+    ends: Mapping[SourcePartition, int]
+    run: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _key("reversal", self.number)
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        topics: dict[str, dict[str, int]] = defaultdict(dict)
+        for source, end in sorted(self.ends.items()):
+            topics[source.topic][str(source.partition)] = end
+        return orjson.dumps(
+            {"v": VERSION, "link": self.link, "ends": topics, "run": self.run, "timestamp": self.timestamp}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoration:
+    """
+    End of the work on the orphans of a promotion.
+
+    Attributes:
+        number: Number of the promotion.
+        orphans: ``export``, ``merge``, ``keep`` or ``recreate``.
+        records: Orphans found.
+        place: Topic or file that holds exported orphans; empty for none.
+        run: Run that did it.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    number: int
+    orphans: str
+    records: int
+    place: str
+    run: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _key("restoration", self.number)
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return _numbered(asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """
+    Return of a promoted link: it mirrors again.
+
+    Attributes:
+        number: Number of the promotion that it ends.
+        link: Name of the link in the other direction, whose promotion gave the positions.
+        run: Run that resumed the link.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    number: int
+    link: str
+    run: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _key("resumption", self.number)
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return _numbered(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionHistory:
+    """
+    All promotions of a link, by number.
+
+    Attributes:
+        promotions: Every promotion.
+        reversals: Reversals of promotions.
+        restorations: Work on the orphans of promotions.
+        resumptions: Returns from promotions.
+    """
+
+    promotions: Mapping[int, Promotion] = field(default_factory=dict)
+    reversals: Mapping[int, Reversal] = field(default_factory=dict)
+    restorations: Mapping[int, Restoration] = field(default_factory=dict)
+    resumptions: Mapping[int, Resumption] = field(default_factory=dict)
+
+    @property
+    def last(self) -> Promotion | None:
+        """The newest promotion, ended or not; None for none."""
+        return self.promotions[max(self.promotions)] if self.promotions else None
+
+    @property
+    def current(self) -> Promotion | None:
+        """The promotion in force; None if the link mirrors."""
+        last = self.last
+        return None if last is None or last.number in self.resumptions else last
+
+
+def decode_history(
+    records: Mapping[tuple[str, int], dict[str, Any]],
+) -> PromotionHistory:
+    """
+    Returns the history of a link.
+
+    Args:
+        records: Body of the newest record of each kind and number.
+
+    Raises:
+        AttributeError: A record is not one of ours; so for the errors below.
+        KeyError: A field is missing.
+        TypeError: A field has another type.
+        ValueError: A number is negative.
+    """
+    history = PromotionHistory({}, {}, {}, {})
+    kinds: dict[str, tuple[Any, Any]] = {
+        "promotion": (history.promotions, _promotion),
+        "reversal": (history.reversals, _reversal),
+        "restoration": (history.restorations, _plain(Restoration)),
+        "resumption": (history.resumptions, _plain(Resumption)),
+    }
+    for (kind, number), body in sorted(records.items(), key=lambda item: item[0]):
+        found, decode = kinds[kind]
+        found[whole(number)] = decode(number, body)
+    return history
+
+
+def _promotion(number: int, body: dict[str, Any]) -> Promotion:
+    cuts = [
+        checked(
+            Cut(
+                topic=text(topic),
+                partition=whole(int(partition)),
+                topic_id=there["topic_id"],
+                position=position,
+                target_topic=there["target"],
+                target_topic_id=there["target_topic_id"],
+                target_end=end,
+                timestamp=timestamp,
+                source_end=source_end,
+            )
+        )
+        for topic, there in body["topics"].items()
+        for partition, (position, end, timestamp, source_end) in there["partitions"].items()
+    ]
+    rest = {item: body[item] for item in _PROMOTION_FIELDS}
+    promotion = Promotion(number=number, cuts=tuple(sorted(cuts, key=lambda cut: cut.source)), **rest)
+    for name in ("run", "host", "source_cluster_id", "target_cluster_id"):
+        text(getattr(promotion, name))
+    for name in ("generation", "started", "timestamp"):
+        whole(getattr(promotion, name))
+    if type(promotion.planned) is not bool:
+        raise TypeError("planned")
+    return promotion
+
+
+def _reversal(number: int, body: dict[str, Any]) -> Reversal:
+    ends = {
+        SourcePartition(topic, int(partition)): whole(end)
+        for topic, partitions in body["ends"].items()
+        for partition, end in partitions.items()
+    }
+    return Reversal(
+        number=number,
+        link=text(body["link"]),
+        ends=ends,
+        run=text(body["run"]),
+        timestamp=whole(body["timestamp"]),
+    )
+
+
+def _plain(kind: Any) -> Any:
+    def decode(number: int, body: dict[str, Any]) -> Any:
+        rest = {item: body[item] for item in kind.__slots__ if item != "number"}
+        return checked(kind(number=number, **rest))
+
+    return decode
+
+
+def _numbered(body: dict[str, Any]) -> bytes:
+    del body["number"]
+    return orjson.dumps({"v": VERSION, **body})
+
+
+def _key(kind: str, number: int) -> bytes:
+    return orjson.dumps({"kind": kind, "number": number})

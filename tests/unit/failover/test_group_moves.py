@@ -1,0 +1,95 @@
+"""Where groups resume on a promoted target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eomirror.failover.group_moves import GroupMove, counted, plan_moves, written
+from eomirror.groups.offset_queries import GroupPartition
+from eomirror.records.promotion import Cut
+from eomirror.types import SourcePartition
+
+ORDERS = SourcePartition("orders", 0)
+COPY = ("east.orders", 0)
+CUT = Cut(
+    topic="orders", partition=0, topic_id="t", position=100, target_topic="east.orders", target_topic_id="u",
+    target_end=90, timestamp=1,
+)  # fmt: skip
+
+
+def row(**changes: Any) -> GroupPartition:
+    """A group at source offset 40, which is 36 on the target, where it does not exist."""
+    values: dict[str, Any] = {
+        "link": "l", "group": "billing", "topic": "orders", "partition": 0, "offset": 40, "to_topic": "east.orders",
+        "to_partition": 0, "to_offset": 36, "kind": "exact", "state": "DEAD", **changes,
+    }  # fmt: skip
+    return GroupPartition(**values)
+
+
+def planned(placed: int | None = None, **changes: Any) -> GroupMove:
+    (move,) = plan_moves(
+        [row(**changes)], {ORDERS: CUT}, {COPY: 7}, {} if placed is None else {("billing", *COPY): placed}
+    )
+    return move
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ("move", 36, "exact")),
+        ({"kind": "next"}, ("move", 36, "next")),
+        ({"has_offset": 36}, ("stay", 36, "exact")),
+        ({"has_offset": 10}, ("move", 36, "exact")),
+        ({"has_offset": 50}, ("skip", 36, "exact")),
+        ({"has_offset": 50, "placed": 50}, ("move", 36, "exact")),
+        ({"has_offset": 50, "placed": 49}, ("skip", 36, "exact")),
+        ({"state": "STABLE"}, ("skip", 36, "exact")),
+        ({"offset": 100, "to_offset": None, "kind": "unknown"}, ("move", 90, "cut")),
+        ({"offset": 500, "to_offset": None, "kind": "unknown"}, ("move", 90, "cut")),
+        ({"offset": 99, "to_offset": None, "kind": "unknown"}, ("move", 7, "start")),
+        ({"offset": -1, "to_offset": None, "kind": "unknown"}, ("move", 7, "start")),
+        (
+            {
+                "offset": 500,
+                "to_offset": None,
+                "kind": "unknown",
+                "skipped": "topic a was deleted and created again",
+            },
+            ("skip", None, "unknown"),
+        ),
+    ],
+)
+def test_a_group_resumes_at_its_record_or_before(changes: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    """Never behind a record that it has not read; a group that consumers use on the target is left alone."""
+    move = planned(**changes)
+
+    assert (move.action, move.to_offset, move.kind) == expected
+    assert (move.action == "skip") <= bool(move.reason)
+
+
+def test_a_checkpoint_is_a_lower_bound() -> None:
+    """The group may have read further since, by an unknown number of records."""
+    assert planned(from_checkpoint=True).again is None
+    assert planned().again == 0
+
+
+def test_groups_are_counted_once_whatever_their_partitions() -> None:
+    """A group with one offset that cannot be set counts as skipped."""
+    moves = plan_moves(
+        [
+            row(),
+            row(partition=1, state="STABLE"),
+            row(group="new"),
+            row(group="refused"),
+            row(group="same", has_offset=36),
+            row(group="ahead", offset=100, to_offset=None, kind="unknown"),
+        ],
+        {ORDERS: CUT},
+        {COPY: 7},
+        {},
+    )
+
+    assert counted(moves, {"refused": "why"}) == {"moved": 2, "stayed": 1, "cut": 1, "skipped": 2}
+    assert set(written(moves)) == {"billing", "new", "refused", "ahead"}

@@ -1,0 +1,106 @@
+"""Promotion records: written and read again, folded to the state of the link."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from eomirror.errors import NotReadyError, StateError
+from eomirror.link.ownership import refuse_promoted
+from eomirror.records.control import ControlView, decode_control
+from eomirror.records.promotion import Cut, Promotion, Restoration, Resumption, Reversal
+from eomirror.types import SourcePartition
+
+
+def cut(partition: int = 0, **changes: object) -> Cut:
+    values: dict[str, object] = {
+        "topic": "orders", "partition": partition, "topic_id": "t", "position": 100, "target_topic": "east.orders",
+        "target_topic_id": "u", "target_end": 90, "timestamp": 7, "source_end": None, **changes,
+    }  # fmt: skip
+    return Cut(**values)  # type: ignore[arg-type]  fields by name
+
+
+def promotion(number: int = 1, *cuts: Cut) -> Promotion:
+    return Promotion(
+        number=number, planned=number % 2 == 0, run="r", host="h", generation=4, source_cluster_id="a",
+        target_cluster_id="b", cuts=cuts or (cut(0), cut(1)), groups={"moved": 3}, started=1, timestamp=2,
+        milliseconds={"take": 12},
+    )  # fmt: skip
+
+
+REVERSAL = Reversal(number=1, link="back", ends={SourcePartition("orders", 0): 105}, run="r", timestamp=8)
+RESTORATION = Restoration(number=1, orphans="merge", records=5, place="", run="r", timestamp=9)
+RESUMPTION = Resumption(number=1, link="back", run="r", timestamp=10)
+
+
+def folded(*records: Promotion | Reversal | Restoration | Resumption) -> ControlView:
+    return decode_control([(record.key(), record.value(), "c") for record in records])
+
+
+def test_every_record_is_read_as_it_was_written() -> None:
+    """All fields, of all kinds."""
+    history = folded(promotion(), REVERSAL, RESTORATION, RESUMPTION).history
+
+    assert history.promotions == {1: promotion()}
+    assert history.reversals == {1: REVERSAL}
+    assert history.restorations == {1: RESTORATION}
+    assert history.resumptions == {1: RESUMPTION}
+
+
+def test_a_link_is_promoted_until_it_resumes() -> None:
+    """The newest promotion counts, and its own resumption."""
+    assert folded().history.current is None
+    assert folded(promotion()).history.current == promotion()
+    assert folded(promotion(), REVERSAL, RESTORATION).history.current == promotion()
+    assert folded(promotion(), RESUMPTION).history.current is None
+    assert folded(promotion(), RESUMPTION, promotion(2)).history.current == promotion(2)
+    # a second call after a lost answer writes the same number again
+    assert folded(promotion(), promotion()).history.last == promotion()
+
+
+def test_the_loss_is_the_sum_over_partitions_or_unknown() -> None:
+    """One partition whose end is not known makes the sum unknown."""
+    assert promotion(1, cut(0, source_end=104), cut(1, source_end=100)).lost == 4
+    assert promotion(1, cut(0, source_end=104), cut(1)).lost is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"planned": 1},
+        {"run": None},
+        {"topics": {"orders": {}}},
+        {"generation": "4"},
+        {"generation": -1},
+        {"v": 2},
+    ],
+)
+def test_an_unreadable_promotion_is_refused(change: dict[str, object]) -> None:
+    """Otherwise a promoted link would look like a mirror."""
+    value = orjson.dumps({**orjson.loads(promotion().value()), **change})
+
+    with pytest.raises(StateError):
+        decode_control([(promotion().key(), value, "c")])
+    with pytest.raises(StateError):
+        decode_control([(b'{"kind":"promotion"}', promotion().value(), "c")])
+
+
+def test_a_promoted_link_refuses_to_mirror_and_says_what_to_do() -> None:
+    """Before and after the reversal; exit code 6."""
+    refuse_promoted("l", folded(promotion(), RESUMPTION))
+    with pytest.raises(NotReadyError, match="was promoted at") as raised:
+        refuse_promoted("l", folded(promotion()))
+    assert "eomirror reverse CONFIG --link l" in raised.value.fix
+    with pytest.raises(NotReadyError) as raised:
+        refuse_promoted("l", folded(promotion(), REVERSAL))
+    assert "failback" in raised.value.fix
+    assert raised.value.exit_code == 6
+
+
+def test_thousands_of_partitions_fit_into_one_record() -> None:
+    """Brokers take 1 MiB by default."""
+    many = promotion(
+        1, *(cut(number, position=10**9, target_end=10**9, source_end=10**9) for number in range(10_000))
+    )
+
+    assert len(many.value()) < 700_000
