@@ -41,6 +41,7 @@ class Mirror:
         adopt: Resume offsets for partitions whose position is missing or invalid; requires exactly one link.
         into_filled: Start even if target partitions hold records but the link has no position for them; mirrored
             records are appended.
+        although_promoted: Mirror links although they are promoted, as `eomirror restore --orphans merge` does.
         on_event: Called with a short text for each step; from several threads.
 
     Raises:
@@ -58,6 +59,7 @@ class Mirror:
         take_over: bool = False,
         adopt: Mapping[SourcePartition, int] | None = None,
         into_filled: bool = False,
+        although_promoted: bool = False,
         on_event: Callable[[str], None] | None = None,
     ) -> None:
         chosen = [config.link(name) for name in links] or list(config.links)
@@ -79,6 +81,7 @@ class Mirror:
         self._take_over = take_over
         self._adopt = dict(adopt or {})
         self._into_filled = into_filled
+        self._although_promoted = although_promoted
         self._on_event = on_event
         self._driver: MirrorDriver | None = None
         # reentrant: `stop` may interrupt `run` in the same thread, from a signal handler
@@ -150,6 +153,7 @@ class Mirror:
                 take_over=self._take_over,
                 adopt=self._adopt,
                 into_filled=self._into_filled,
+                although_promoted=self._although_promoted,
                 on_event=self._on_event,
                 clusters=self._config.clusters,
             ),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import NotReadyError
+from eomirror import Mirror, NotReadyError, SupersededError
 from eomirror.crash import FAILOVER_CRASH_POINTS
 from support.disaster import Disaster
+from support.link import RunningLink
+from support.records import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +24,8 @@ _OWNER = ("owner.initialized", "owner.published", "owner.fenced_some", "owner.fe
 _FAILOVER = ("checked", "taken", "ended", "read", "group_moved", "groups_moved")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("equal_names", [False, True], ids=["prefixed", "equal"])
 def test_a_lost_source_is_failed_over_at_the_cut(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, *, equal_names: bool
@@ -33,6 +38,7 @@ def test_a_lost_source_is_failed_over_at_the_cut(
         tmp_path,
         spark_context,
         equal_names=equal_names,
+        back=False,
     )
     mirrored = scene.write("east")
     reading = {number: scene.end("east", number) // 2 for number in range(2)}
@@ -78,3 +84,144 @@ def test_a_lost_source_is_failed_over_at_the_cut(
 def test_every_crash_point_of_failover_is_known() -> None:
     """The points that these tests pass are those of the commands."""
     assert {f"failover.{each}" for each in _FAILOVER} <= set(FAILOVER_CRASH_POINTS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "equal_names",
+    [pytest.param(False, marks=pytest.mark.slow, id="prefixed"), pytest.param(True, id="equal")],
+)
+def test_the_way_there_and_back_with_orphans(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, *, equal_names: bool
+) -> None:
+    """A to B to A to B: each orphan reaches the other side once, and both sides hold the same records at the end."""
+    scene = Disaster(
+        east.client_properties,
+        west.client_properties,
+        topic_name,
+        tmp_path,
+        spark_context,
+        equal_names=equal_names,
+    )
+    first = scene.write("east")
+    scene.commit("east", "half", {number: scene.end("east", number) // 2 for number in range(2)})
+    scene.catch_up()
+    orphans = scene.write("east", 40)
+
+    assert scene.command("failover", "--source-gone", "--yes", lost=True)[0] == 0
+    assert values(scene.read("west")) == values(first)
+    there = scene.write("west")
+    for point in ("failover.reversal_noted", "failover.reversed"):
+        assert scene.command("reverse", "--yes", crash=point)[0] == -9
+    code, found, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    assert found["orphans"] >= sum(map(len, orphans.values()))
+    scene.catch_up(scene.back)
+    code, found, said = scene.command(
+        "restore", "--orphans", "merge", "--yes", crash="failover.orphans_written"
+    )
+    assert code == -9, said
+    code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+    assert code == 0, said
+    assert found["records"] == sum(map(len, orphans.values()))
+    scene.catch_up(scene.back)
+    everything = values(first, orphans, there)
+    assert values(scene.read("east")) == everything
+    assert values(scene.read("west")) == everything
+
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    assert scene.command("history")[1]["state"] == "mirror"
+    assert scene.command("history", link=scene.back)[1]["state"] == "reversed"
+    again = scene.write("east")
+    scene.catch_up()
+    with pytest.raises(NotReadyError, match="was promoted at"):
+        scene.catch_up(scene.back)
+    everything = values(first, orphans, there, again)
+    assert values(scene.read("east")) == everything
+    assert values(scene.read("west")) == everything
+
+    code, _, said = scene.command("promote", "--yes")
+    assert code == 0, said
+    last = scene.write("west")
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    everything = values(first, orphans, there, again, last)
+    assert values(scene.read("east")) == everything
+    assert values(scene.read("west")) == everything
+    numbers = [(each["number"], each["kind"]) for each in scene.command("history")[1]["promotions"]]
+    assert numbers == [(1, "failover"), (2, "planned")]
+
+
+@pytest.mark.timeout(400)
+def test_a_cutover_under_load_loses_nothing_and_a_failed_one_undoes_its_fence(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """The fence is a hook that stops the producer; the judge counts what the producer knows to be committed."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, back=False
+    )
+    stop, calls = tmp_path / "stop", tmp_path / "calls"
+    hook = tmp_path / "hook"
+    hook.write_text(
+        f"#!/bin/sh\necho $EOMIRROR_ACTION $EOMIRROR_LINK >> {calls}\n"
+        f'case "$EOMIRROR_ACTION" in fence) touch {stop};; *) rm -f {stop};; esac\n'
+    )
+    deaf = tmp_path / "deaf"
+    deaf.write_text(f"#!/bin/sh\necho $EOMIRROR_ACTION >> {calls}\n")
+    for each in (hook, deaf):
+        each.chmod(0o755)
+    written = [scene.write("east", 20)]
+    over = threading.Event()
+
+    def produce() -> None:
+        while not over.is_set():
+            if stop.exists():
+                time.sleep(0.05)
+            else:
+                written.append(scene.write("east", 20))
+
+    producer = threading.Thread(target=produce)
+    mirror = RunningLink(Mirror(scene.config(), spark=spark_context))
+    producer.start()
+    try:
+        mirror.wait(lambda: scene.count("west") > 0, 90)
+        code, found, said = scene.command(
+            "cutover", "--yes", "--method", "command", "--fence-command", str(deaf), "--patience", "2"
+        )
+        assert (code, found["state"]) == (6, "failed"), said
+        assert "not silent" in said
+        assert calls.read_text().split() == ["fence", "unfence"]
+        assert scene.command("history")[1]["state"] == "mirror"
+        # the failed command had not taken the link yet, so the mirror has it still
+        assert mirror.error is None
+        calls.unlink()
+
+        code, found, said = scene.command(
+            "cutover", "--yes", "--method", "command", "--fence-command", str(hook), "--verify", "full",
+            "--on-switch", f"touch {tmp_path / 'switched'}",
+        )  # fmt: skip
+        assert code == 0, said
+        assert (tmp_path / "switched").exists()
+        assert found["switched"] is True
+        assert found["promotion"]["lost"] == 0
+        assert 0 < found["write_pause_ms"] < 60_000
+        assert calls.read_text().split() == ["fence", scene.name]
+        wait_for(lambda: isinstance(mirror.error, SupersededError))
+    finally:
+        over.set()
+        producer.join(60)
+        mirror.end()
+    assert values(scene.read("west")) == values(*written)
+    code, _, said = scene.command("unfence", "--yes", "--method", "command", "--fence-command", str(hook))
+    assert code == 0, said
+    assert not stop.exists()
+    assert calls.read_text().split() == ["fence", scene.name, "unfence", scene.name]
+
+
+def values(*written: dict[int, list[Any]]) -> dict[int, list[bytes]]:
+    """The values of each partition, sorted: the two sides interleave them in their own orders, and none is equal."""
+    return {
+        number: sorted(record[1] for records in written for record in records[number]) for number in range(2)
+    }

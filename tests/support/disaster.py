@@ -59,14 +59,14 @@ class Disaster:
         self.equal_names, self.partitions = equal_names, partitions
         self.topic = f"{name}.orders"
         self.copy = self.topic if equal_names else f"east.{self.topic}"
-        self._with_back = back
+        self.with_back = back
         self._numbers = 0
         create_topic(self.east, self.topic, partitions)
 
     # -- configuration -----------------------------------------------------------------------------
 
-    def path(self, *, lost: bool = False) -> Path:
-        """The configuration; with ``lost`` east does not answer."""
+    def settings(self, *, lost: bool = False) -> dict[str, Any]:
+        """The configuration as a file holds it; with ``lost`` east does not answer."""
         naming: dict[str, Any] = {"naming": "identity"} if self.equal_names else {}
         there = {"name": self.name, "source": "east", "target": "west", "topics": [self.topic], **naming}
         if not self.equal_names:
@@ -75,19 +75,19 @@ class Disaster:
             "name": self.back, "source": "west", "target": "east",
             "topics": [self.copy.replace(".", "\\.")], **naming,
         }  # fmt: skip
+        return {
+            "clusters": {"east": NOWHERE if lost else self.east, "west": self.west},
+            "links": [there, back] if self.with_back else [there],
+            "defaults": {
+                "lanes": 2, "plane": plane_under_test(), "groups": [f"{self.name}.*"],
+                "group_interval": "200ms", "heartbeats": "off",
+            },
+        }  # fmt: skip
+
+    def path(self, *, lost: bool = False) -> Path:
+        """The file of the configuration."""
         path = self.folder / ("lost.yaml" if lost else "mirror.yaml")
-        path.write_text(
-            yaml.safe_dump(
-                {
-                    "clusters": {"east": NOWHERE if lost else self.east, "west": self.west},
-                    "links": [there, back] if self._with_back else [there],
-                    "defaults": {
-                        "lanes": 2, "plane": plane_under_test(), "groups": [f"{self.name}.*"],
-                        "group_interval": "200ms", "heartbeats": "off",
-                    },
-                }
-            )
-        )  # fmt: skip
+        path.write_text(yaml.safe_dump(self.settings(lost=lost)))
         path.chmod(0o600)
         return path
 
@@ -123,19 +123,29 @@ class Disaster:
 
     def follow(self, offsets: int) -> None:
         """Mirror until the groups of this test have so many checkpoints, and no longer."""
-        link = self.config().link(self.name)
-        reader = OffsetMapReader(link, self.config().clusters["west"])
+        with running(Mirror(self.config(), spark=self.spark, links=[self.name])):
+            self.await_checkpoints(offsets)
+
+    def await_checkpoints(self, offsets: int) -> None:
+        """Wait until a mirror has written so many checkpoints of this test's groups."""
+        reader = OffsetMapReader(self.config().link(self.name), self.config().clusters["west"])
 
         def seen() -> bool:
             return sum(one.group.startswith(f"{self.name}-") for one in reader.checkpoints()) >= offsets
 
-        with running(Mirror(self.config(), spark=self.spark, links=[self.name])):
-            wait_for(seen, 90)
+        wait_for(seen, 90)
         reader.close()
 
     def read(self, side: str) -> dict[int, list[Record]]:
         """What a read_committed reader sees of the topic on that side."""
         return read_committed(*((self.east, self.topic) if side == "east" else (self.west, self.copy)))
+
+    def count(self, side: str) -> int:
+        """Committed records on that side; 0 while the topic does not exist."""
+        properties, topic = (self.east, self.topic) if side == "east" else (self.west, self.copy)
+        if topic not in AdminClient(properties).list_topics(timeout=10).topics:
+            return 0
+        return sum(map(len, self.read(side).values()))
 
     # -- groups ------------------------------------------------------------------------------------
 

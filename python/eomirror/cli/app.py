@@ -43,10 +43,23 @@ _COMMANDS = {
         "Show what a failover of a link would find and lose at this moment.",
     ),
     "failover": ("eomirror.cli.failover:failover", "Promote the copies of a link whose source is gone."),
+    "cutover": (
+        "eomirror.cli.cutover:cutover",
+        "Stop the producers on the source, drain, verify, and promote; nothing is lost.",
+    ),
+    "fence": ("eomirror.cli.cutover:fence", "Stop the applications that write to the source of a link."),
+    "unfence": ("eomirror.cli.cutover:unfence", "Undo the fence of a link."),
     "promote": (
         "eomirror.cli.failover:promote",
         "Promote the copies of a link whose source is silent; nothing is lost.",
     ),
+    "reverse": ("eomirror.cli.failover:reverse", "Start the link back of a promoted link at the cut."),
+    "restore": (
+        "eomirror.cli.failover:restore",
+        "Deal with the records of the old source that never reached the copies.",
+    ),
+    "failback": ("eomirror.cli.failover:failback", "Return to the old source, without loss."),
+    "drill": ("eomirror.cli.drill:drill", "Lose a local cluster, fail over and return, with evidence."),
     "history": ("eomirror.cli.failover:history", "Show the promotions of a link."),
     "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),
     "demo": ("eomirror.cli.demo:demo", "Mirror between two local clusters, kill -9 the mirror, compare."),

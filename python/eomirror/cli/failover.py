@@ -1,4 +1,4 @@
-"""``eomirror readiness``, ``failover``, ``promote`` and ``history``: failover of one link (`eomirror.failover`)."""
+"""``eomirror readiness``, ``failover``, ``reverse`` and their kin: failover of one link (`eomirror.failover`)."""
 
 from __future__ import annotations
 
@@ -24,20 +24,44 @@ from eomirror.cli.render import (
 from eomirror.errors import NotReadyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rich.console import Console
 
     from eomirror.config import Config
-    from eomirror.failover import LinkHistory, PromotionOptions, PromotionReport, Readiness, Verb
+    from eomirror.failover import (
+        FailbackReport,
+        LinkHistory,
+        PromotionOptions,
+        PromotionReport,
+        Readiness,
+        RestorationReport,
+        ReversalReport,
+        Verb,
+    )
     from eomirror.failover.group_moves import GroupMove
     from eomirror.failover.readiness import Check
 
-__all__ = ["failover", "history", "promote", "readiness"]
+__all__ = [
+    "acting",
+    "confirm",
+    "failback",
+    "failover",
+    "history",
+    "promote",
+    "promoted",
+    "readiness",
+    "restore",
+    "reverse",
+    "verification",
+    "verification_option",
+    "write_report",
+]
 
 _LINK = "Link to work on; required if the configuration has several."
 _COLOURS = {"ok": "green", "warn": "yellow", "no": "red"}
 _GROUPS_SHOWN = 20
+_TAIL_SECONDS = 600.0
 
 _source_gone = click.option("--source-gone", is_flag=True, help="Do not connect to the source.")
 _report = click.option(
@@ -48,8 +72,8 @@ _report = click.option(
 )
 
 
-def _acting(command: Any) -> Any:
-    """Adds the options of a command that changes something."""
+def acting(command: Any) -> Any:
+    """Adds the options of a command that changes something; a decorator."""
     decorators = (
         options.config,
         options.link(_LINK),
@@ -66,6 +90,11 @@ def _acting(command: Any) -> Any:
 @options.config
 @options.link(_LINK)
 @_source_gone
+@click.option(
+    "--runbook",
+    is_flag=True,
+    help="Print the commands of failover and return for this link; connects to nothing.",
+)
 @_report
 @options.overrides
 @options.output()
@@ -73,6 +102,7 @@ def readiness(
     config: str,
     link: str | None,
     source_gone: bool,
+    runbook: bool,
     report: Path | None,
     overrides: tuple[str, ...],
     output: str | None,
@@ -87,16 +117,20 @@ def readiness(
     """
     from eomirror.config import load_config
     from eomirror.failover import readiness as read
+    from eomirror.failover.runbook import runbook as written
 
     loaded = load_config(config, overrides=overrides)
+    if runbook:
+        click.echo(written(loaded, loaded.only_link(link), config), nl=False)
+        return 0
     found = read(loaded, link=link, source_gone=source_gone)
-    _write_report(report, found.as_dict())
+    write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_readiness(found, "readiness"))
     return 0 if found.ready else NotReadyError.exit_code
 
 
 @click.command(epilog="Example: eomirror failover mirror.yaml --link 'east->west' --dry-run")
-@_acting
+@acting
 @click.option("--force", is_flag=True, help="Fail over although the source answers.")
 @_source_gone
 def failover(
@@ -125,11 +159,30 @@ def failover(
 
     chosen = PromotionOptions(dry_run=dry_run, force=force, source_gone=source_gone)
     loaded = load_config(config, overrides=overrides)
-    return _promoted(loaded, Verb.FAILOVER, link, chosen, yes=yes, report=report, output=output)
+    return promoted(loaded, Verb.FAILOVER, link, chosen, yes=yes, report=report, output=output)
+
+
+verification_option = click.option(
+    "--verify",
+    type=click.Choice(["tail", "full", "skip"]),
+    default="tail",
+    show_default=True,
+    help="Compare source and copies before the promotion: records of the last 10 minutes, all, or none.",
+)
+
+
+def verification(config: Config, link: str | None, verify: str) -> Callable[[], None] | None:
+    """Returns the function that compares source and copies, as ``--verify`` asks; None to skip it."""
+    from eomirror.failover import verify_copies
+
+    if verify == "skip":
+        return None
+    chosen = config.only_link(link)
+    return lambda: verify_copies(config, chosen, seconds=None if verify == "full" else _TAIL_SECONDS)
 
 
 @click.command(epilog="Example: eomirror promote mirror.yaml --link 'east->west' --dry-run")
-@_acting
+@acting
 @click.option(
     "--patience",
     type=click.FloatRange(0),
@@ -137,6 +190,7 @@ def failover(
     show_default=True,
     help="Seconds to wait for the mirror.",
 )
+@verification_option
 def promote(
     config: str,
     link: str | None,
@@ -146,6 +200,7 @@ def promote(
     overrides: tuple[str, ...],
     output: str | None,
     patience: float,
+    verify: str,
 ) -> int:
     """
     Promote the copies of a link of CONFIG whose producers were stopped; nothing is lost, nothing comes twice.
@@ -159,9 +214,147 @@ def promote(
     from eomirror.config import load_config
     from eomirror.failover import PromotionOptions, Verb
 
-    chosen = PromotionOptions(dry_run=dry_run, patience=patience)
     loaded = load_config(config, overrides=overrides)
-    return _promoted(loaded, Verb.PROMOTE, link, chosen, yes=yes, report=report, output=output)
+    chosen = PromotionOptions(dry_run=dry_run, patience=patience, verify=verification(loaded, link, verify))
+    return promoted(loaded, Verb.PROMOTE, link, chosen, yes=yes, report=report, output=output)
+
+
+@click.command(epilog="Example: eomirror reverse mirror.yaml --link 'east->west'")
+@acting
+def reverse(
+    config: str,
+    link: str | None,
+    dry_run: bool,
+    yes: bool,
+    report: Path | None,
+    overrides: tuple[str, ...],
+    output: str | None,
+) -> int:
+    """
+    Start the link back of a promoted link of CONFIG at the cut, so that nothing is copied twice.
+
+    The configuration must have the link back; the error of the command shows its entry.  Records the ends of the old
+    source first: what lies between the cut and these ends never reached the copies (`eomirror restore`).  Then run the
+    link back: `eomirror run CONFIG --link BACK`.
+
+    Exit codes: 0 done, 1 failed, 2 no link back is configured, 5 a mirror of one of the links runs, 6 not ready.
+    """
+    from eomirror.config import load_config
+    from eomirror.failover import reverse as run
+
+    loaded = load_config(config, overrides=overrides)
+    name = loaded.only_link(link).name
+    if not dry_run:
+        confirm("reverse", name, yes=yes)
+    found = run(loaded, link=name, dry_run=dry_run, on_event=print_message)
+    write_report(report, found.as_dict())
+    print_result(output, found.as_dict(), lambda: _draw_reversal(found))
+    return 0
+
+
+@click.command(epilog="Example: eomirror restore mirror.yaml --link 'east->west' --orphans merge")
+@acting
+@click.option(
+    "--orphans",
+    type=click.Choice(["export", "merge", "keep"]),
+    required=True,
+    help="export: write them to --to FILE; merge: mirror each to the copies, once; keep: leave them where they are.",
+)
+@click.option(
+    "--to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File of exported records, JSON lines.",
+)
+def restore(
+    config: str,
+    link: str | None,
+    dry_run: bool,
+    yes: bool,
+    report: Path | None,
+    overrides: tuple[str, ...],
+    output: str | None,
+    orphans: str,
+    to: Path | None,
+) -> int:
+    """
+    Deal with the orphans of a promoted link of CONFIG: records of the old source that never reached the copies.
+
+    merge runs the link itself over just that range, so that each orphan reaches the copy exactly once, behind what
+    applications have written there since: the order per key across the cut cannot be restored.  Orphans of compacted
+    topics are exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges
+    only if the two clusters cannot carry both.
+
+    Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 5 a mirror of the link runs, 6 not promoted.
+    """
+    from eomirror.config import load_config
+    from eomirror.failover import restore as run
+    from eomirror.mirror import Mirror
+
+    loaded = load_config(config, overrides=overrides)
+    name = loaded.only_link(link).name
+    if not dry_run:
+        confirm("restore", name, yes=yes)
+
+    def merge(merging: Config) -> None:
+        with Mirror(merging, although_promoted=True) as mirror:
+            ended = mirror.run(until="caught-up")
+        if ended.exit_code:
+            raise NotReadyError(
+                f"link {name}: not all orphans were mirrored: a topic is stopped",
+                fix=f"`eomirror status CONFIG --link {name}` has the reason; then repeat this",
+            )
+
+    found = run(loaded, orphans, link=name, to=to, merge=merge, dry_run=dry_run, on_event=print_message)
+    write_report(report, found.as_dict())
+    print_result(output, found.as_dict(), lambda: _draw_restoration(found))
+    return 0
+
+
+@click.command(epilog="Example: eomirror failback mirror.yaml --link 'east->west'")
+@acting
+@click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the mirror.",
+)
+def failback(
+    config: str,
+    link: str | None,
+    dry_run: bool,
+    yes: bool,
+    report: Path | None,
+    overrides: tuple[str, ...],
+    output: str | None,
+    patience: float,
+) -> int:
+    """
+    Return from a promoted and reversed link of CONFIG to its source, without loss.
+
+    Promotes the link back as `eomirror promote` does: stop the producers on its source first, and keep it running.
+    Then sets the positions of the link to that cut, and ends its promotion.  Run the link again afterwards.
+
+    Exit codes: 0 done, 1 failed, 5 another mirror took a link, 6 not ready.
+    """
+    from eomirror.config import load_config
+    from eomirror.failover import PromotionOptions
+    from eomirror.failover import failback as run
+
+    loaded = load_config(config, overrides=overrides)
+    name = loaded.only_link(link).name
+    if not dry_run:
+        confirm("failback", name, yes=yes)
+    chosen = PromotionOptions(dry_run=dry_run, patience=patience)
+    found = run(loaded, link=name, options=chosen, on_event=print_message)
+    write_report(report, found.as_dict())
+    print_result(output, found.as_dict(), lambda: _draw_failback(found))
+    if found.promotion is not None and dry_run:
+        return 0 if found.promotion.readiness.ready else NotReadyError.exit_code
+    if found.promotion is not None and found.promotion.error is not None and not found.promotion.promoted:
+        raise found.promotion.error
+    return 0
 
 
 @click.command(epilog="Example: eomirror history mirror.yaml --link 'east->west'")
@@ -182,12 +375,12 @@ def history(
     from eomirror.failover import link_history
 
     found = link_history(load_config(config, overrides=overrides), link=link)
-    _write_report(report, found.as_dict())
+    write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_history(found))
     return 0
 
 
-def _promoted(
+def promoted(
     config: Config,
     verb: Verb,
     link: str | None,
@@ -197,13 +390,20 @@ def _promoted(
     report: Path | None,
     output: str | None,
 ) -> int:
+    """
+    Promotes a link, and shows and saves the result; returns the exit code.
+
+    Raises:
+        UsageError: The name of the link was not confirmed.
+        MirrorError: The link is not promoted.
+    """
     from eomirror.failover import promote as run
 
     name = config.only_link(link).name
     if not chosen.dry_run:
         confirm(verb.value, name, yes=yes)
     found = run(config, verb, link=name, options=chosen, on_event=print_message)
-    _write_report(report, found.as_dict())
+    write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_promotion(found))
     if chosen.dry_run:
         return 0 if found.readiness.ready else NotReadyError.exit_code
@@ -228,7 +428,8 @@ def confirm(verb: str, link: str, *, yes: bool) -> None:
         raise UsageError(f"{given!r} is not {link!r}: nothing was changed", fix="type the name of the link")
 
 
-def _write_report(path: Path | None, value: Any) -> None:
+def write_report(path: Path | None, value: Any) -> None:
+    """Writes the result to the file of ``--report``; None for no file."""
     if path is not None:
         path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str) + b"\n")
 
@@ -334,6 +535,68 @@ def _draw_cuts(console: Console, found: PromotionReport) -> None:
         ],
         right=("P", "MIRRORED TO", "SOURCE END", "BEYOND", "STARTS AT"),
     )
+
+
+def _draw_reversal(found: ReversalReport) -> None:
+    console = stdout_console()
+    print_table(
+        console,
+        [
+            {
+                "TOPIC": each.topic,
+                "P": each.partition,
+                "BEGINS AT": each.begins,
+                "WRITES TO": each.to_topic,
+                "ORPHANS FROM": each.orphans_from,
+                "TO": each.orphans_to,
+            }
+            for each in found.partitions
+        ],
+        right=("P", "BEGINS AT", "ORPHANS FROM", "TO"),
+    )
+    if not found.committed:
+        console.print("nothing was committed: --dry-run")
+        return
+    console.print(
+        f"{escape(found.back)} begins at the cut of {escape(found.link)} (number {found.number}); run it: eomirror run "
+        f"CONFIG --link {escape(found.back)}",
+        style="green",
+    )
+    if found.orphans:
+        console.print(
+            f"up to {human_count(found.orphans)} source offsets never reached the copies: eomirror restore CONFIG "
+            f"--link {escape(found.link)} --orphans export|merge|keep",
+            style="yellow",
+        )
+
+
+def _draw_restoration(found: RestorationReport) -> None:
+    console = stdout_console()
+    print_table(
+        console,
+        [
+            {
+                "TOPIC": each.topic,
+                "P": each.partition,
+                "FROM": each.start,
+                "TO": each.end,
+                "RECORDS": human_count(each.records),
+                "ACTION": each.action,
+            }
+            for each in found.partitions
+        ],
+        right=("P", "FROM", "TO", "RECORDS"),
+    )
+    done = "nothing was changed: --dry-run" if not found.committed else f"done: {found.orphans}"
+    where = f", exported to {escape(found.place)}" if found.place and found.committed else ""
+    console.print(f"{human_count(found.records)} orphans; {done}{where}")
+
+
+def _draw_failback(found: FailbackReport) -> None:
+    if found.promotion is not None:
+        _draw_promotion(found.promotion)
+    if found.reversal is not None:
+        _draw_reversal(found.reversal)
 
 
 def _draw_history(found: LinkHistory) -> None:

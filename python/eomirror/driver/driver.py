@@ -103,6 +103,7 @@ class DriverOptions:
         take_over: Take links over from an owner that still runs.
         adopt: Resume offsets for partitions whose position is missing or invalid.
         into_filled: Keep records of target partitions that have no position, and append to them.
+        although_promoted: Mirror promoted links, to merge the orphans of a failover.
         on_event: Called with a short text for each step; from several threads.
         on_report: Called with each attempt's spec and report; from the lanes' threads.
         clusters: All clusters of the configuration by alias: a link may forward records of any of them.
@@ -119,6 +120,7 @@ class DriverOptions:
     take_over: bool = False
     adopt: Mapping[Any, int] = field(default_factory=dict)
     into_filled: bool = False
+    although_promoted: bool = False
     on_event: Callable[[str], None] | None = None
     on_report: Callable[[LaneSpec, LaneReport], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
@@ -276,6 +278,7 @@ class MirrorDriver:
                 take_over=take_over and options.take_over,
                 adopt=options.adopt,
                 into_filled=options.into_filled,
+                although_promoted=options.although_promoted,
                 on_event=lambda text: tell(f"{link.name}: {text}"),
             ),
             heart=lambda: options.heart(link, source, target, self._clock),

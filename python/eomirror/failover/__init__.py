@@ -14,19 +14,35 @@ The commands of ``eomirror`` with these names are a thin layer over this package
 
 from __future__ import annotations
 
+from eomirror.failover.failback import FailbackReport, failback
 from eomirror.failover.history import LinkHistory, link_history
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions, PromotionReport, promote
 from eomirror.failover.readiness import Readiness
-from eomirror.failover.report import readiness
+from eomirror.failover.report import readiness, where_to_start
+from eomirror.failover.restoration import RestorationReport, restore
+from eomirror.failover.reversal import ReversalReport, reverse
+from eomirror.failover.verification import verify_copies
+from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
 
 __all__ = [
+    "FailbackReport",
+    "FenceMethod",
     "LinkHistory",
+    "LinkWriterFence",
     "PromotionOptions",
     "PromotionReport",
     "Readiness",
+    "RestorationReport",
+    "ReversalReport",
     "Verb",
+    "failback",
     "link_history",
     "promote",
     "readiness",
+    "restore",
+    "reverse",
+    "run_command",
+    "verify_copies",
+    "where_to_start",
 ]

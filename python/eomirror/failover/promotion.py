@@ -52,8 +52,8 @@ class WriterFence(Protocol):
     def fence(self) -> None:
         """Returns when no application writes any more; raises if that cannot be shown."""
 
-    def lift(self) -> None:
-        """Undoes exactly what `fence` did; may be called without it."""
+    def undo(self) -> None:
+        """Undoes what `fence` of this object did; does nothing without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,7 +404,7 @@ class _Run:
         except MirrorError as error:
             if self._verb is not Verb.FAILOVER:
                 raise
-            # The records are there; groups can be set by hand, and waiting for a dead source helps no one.
+            # The records are there; groups can be set by hand, and waiting for a dead source does not help.
             self._moves, self._refused = [], {"*": error.message}
         target = self._config.clusters[self._link.target]
         groups = ClusterGroups(target, client_id=LinkNames(self._link.state_name).client_id("groups"))
@@ -462,7 +462,7 @@ class _Run:
         if self._owner is not None:
             self._owner.release()
         if self._options.fence is not None:
-            self._options.fence.lift()
+            self._options.fence.undo()
         return Event.DONE
 
     # -- inside ----------------------------------------------------------------------------------

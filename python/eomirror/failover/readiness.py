@@ -3,7 +3,7 @@ Decides if a link can fail over, and what would be lost. Pure.
 
 Facts go in, a list of checks and one verdict come out.  A check is ``ok``, ``warn`` (the user must know) or ``no`` (a
 planned command refuses).  A failover refuses only what would make the promotion itself wrong, because its source is
-gone and waiting helps no one.
+gone and waiting does not help.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
     ]
     ready = not any(check.level is Level.NO for check in checks)
     lost = facts.status.lag_records if facts.source_answers else None
-    seconds = facts.status.lag_seconds if facts.source_answers else facts.silent_seconds
+    seconds = facts.status.lag_seconds if facts.source_answers else None
     return Readiness(
         link=facts.status.link,
         verb=verb.value,

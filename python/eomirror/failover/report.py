@@ -1,19 +1,21 @@
-"""Answers whether a link could fail over at this moment, without touching it."""
+"""Answers questions about a failover of a link, without touching it: is it ready, and where does a group start."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import UnreachableError
 from eomirror.failover.facts import read_facts, source_answers
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import assess
 
 if TYPE_CHECKING:
     from eomirror.config import Config
+    from eomirror.failover.group_moves import GroupMove
     from eomirror.failover.readiness import Readiness
 
-__all__ = ["readiness"]
+__all__ = ["readiness", "where_to_start"]
 
 
 def readiness(
@@ -40,3 +42,39 @@ def readiness(
     answers = not source_gone and source_answers(config, chosen)
     facts = read_facts(config, chosen, answers=answers, clock=clock)
     return assess(facts, Verb.FAILOVER, force=True)
+
+
+def where_to_start(
+    config: Config,
+    group: str,
+    *,
+    link: str | None = None,
+    source_gone: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
+) -> list[GroupMove]:
+    """
+    Returns where a consumer of a group starts on the target, for consumers that seek by hand.
+
+    Args:
+        config: Configuration of the mirror.
+        group: The consumer group.
+        link: Name of the link; required if there are several.
+        source_gone: Do not ask the source, which takes seconds if it does not answer.
+
+    Returns:
+        One per partition in which the group has an offset; ``to_offset`` is None where it is unknown.
+
+    Raises:
+        UsageError: The configuration has several links and none was named.
+        UnreachableError: The source does not answer, and there are no checkpoints; or the target does not.
+        ClusterError: A cluster cannot be asked.
+    """
+    chosen = config.only_link(link)
+    answers = not source_gone and source_answers(config, chosen)
+    facts = read_facts(config, chosen, answers=answers, clock=clock)
+    if facts.groups_problem:
+        raise UnreachableError(
+            facts.groups_problem,
+            fix="start at the offsets of an `eomirror offsets export` file, or from `earliest`",
+        )
+    return [move for move in facts.groups if move.group == group]

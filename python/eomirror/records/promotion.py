@@ -9,8 +9,10 @@ A promotion is decided by one record, so that every process sees the same link b
   It holds the range of each source partition that never reached the target (the orphans).
 * ``{"kind":"restoration","number"}`` -> `Restoration`: the orphans of that promotion have been dealt with.
 * ``{"kind":"resumption","number"}`` -> `Resumption`: the link mirrors again, from positions that its owner has set.
+* ``{"kind":"fence","number"}`` -> `Fence`: how the applications on the source were stopped before that promotion, so
+  that exactly this can be undone.
 
-All four carry the number of the promotion, which counts from 1.  They are never deleted: they are the history.
+All five carry the number of the promotion, which counts from 1.  They are never deleted: they are the history.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cut",
+    "Fence",
     "Promotion",
     "PromotionHistory",
     "Restoration",
@@ -40,7 +43,7 @@ __all__ = [
 VERSION = 1
 
 #: Kinds of control records that this module reads.
-KINDS = frozenset({"promotion", "reversal", "restoration", "resumption"})
+KINDS = frozenset({"promotion", "reversal", "restoration", "resumption", "fence"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +256,36 @@ class Resumption:
         return _numbered(asdict(self))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """
+    Fence of the applications that write to the source.  Unlike the others it is not written by the link's owner.
+
+    Attributes:
+        number: Number of the promotion that it is for.
+        method: ``acl`` or ``command``.
+        topics: Source topics for which an ACL entry was added; empty for a command.
+        lifted: True once it was undone.
+        host: Host of the command.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    number: int
+    method: str
+    topics: tuple[str, ...]
+    lifted: bool
+    host: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _key("fence", self.number)
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return _numbered(asdict(self))
+
+
 @dataclass(frozen=True, slots=True)
 class PromotionHistory:
     """
@@ -263,17 +296,25 @@ class PromotionHistory:
         reversals: Reversals of promotions.
         restorations: Work on the orphans of promotions.
         resumptions: Returns from promotions.
+        fences: Fences of the source's applications.
     """
 
     promotions: Mapping[int, Promotion] = field(default_factory=dict)
     reversals: Mapping[int, Reversal] = field(default_factory=dict)
     restorations: Mapping[int, Restoration] = field(default_factory=dict)
     resumptions: Mapping[int, Resumption] = field(default_factory=dict)
+    fences: Mapping[int, Fence] = field(default_factory=dict)
 
     @property
     def last(self) -> Promotion | None:
         """The newest promotion, ended or not; None for none."""
         return self.promotions[max(self.promotions)] if self.promotions else None
+
+    @property
+    def fence(self) -> Fence | None:
+        """The newest fence that was not lifted; None for none."""
+        standing = [number for number, fence in self.fences.items() if not fence.lifted]
+        return self.fences[max(standing)] if standing else None
 
     @property
     def current(self) -> Promotion | None:
@@ -297,12 +338,13 @@ def decode_history(
         TypeError: A field has another type.
         ValueError: A number is negative.
     """
-    history = PromotionHistory({}, {}, {}, {})
+    history = PromotionHistory({}, {}, {}, {}, {})
     kinds: dict[str, tuple[Any, Any]] = {
         "promotion": (history.promotions, _promotion),
         "reversal": (history.reversals, _reversal),
         "restoration": (history.restorations, _plain(Restoration)),
         "resumption": (history.resumptions, _plain(Resumption)),
+        "fence": (history.fences, _fence),
     }
     for (kind, number), body in sorted(records.items(), key=lambda item: item[0]):
         found, decode = kinds[kind]
@@ -350,6 +392,19 @@ def _reversal(number: int, body: dict[str, Any]) -> Reversal:
         link=text(body["link"]),
         ends=ends,
         run=text(body["run"]),
+        timestamp=whole(body["timestamp"]),
+    )
+
+
+def _fence(number: int, body: dict[str, Any]) -> Fence:
+    if type(body["lifted"]) is not bool:
+        raise TypeError("lifted")
+    return Fence(
+        number=number,
+        method=text(body["method"]),
+        topics=tuple(text(topic) for topic in body["topics"]),
+        lifted=body["lifted"],
+        host=text(body["host"]),
         timestamp=whole(body["timestamp"]),
     )
 

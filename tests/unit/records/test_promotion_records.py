@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
 from eomirror.errors import NotReadyError, StateError
 from eomirror.link.ownership import refuse_promoted
 from eomirror.records.control import ControlView, decode_control
-from eomirror.records.promotion import Cut, Promotion, Restoration, Resumption, Reversal
+from eomirror.records.promotion import Cut, Fence, Promotion, Restoration, Resumption, Reversal
 from eomirror.types import SourcePartition
 
 
@@ -33,7 +35,10 @@ RESTORATION = Restoration(number=1, orphans="merge", records=5, place="", run="r
 RESUMPTION = Resumption(number=1, link="back", run="r", timestamp=10)
 
 
-def folded(*records: Promotion | Reversal | Restoration | Resumption) -> ControlView:
+FENCE = Fence(number=1, method="acl", topics=("orders",), lifted=False, host="h", timestamp=1)
+
+
+def folded(*records: Fence | Promotion | Reversal | Restoration | Resumption) -> ControlView:
     return decode_control([(record.key(), record.value(), "c") for record in records])
 
 
@@ -56,6 +61,13 @@ def test_a_link_is_promoted_until_it_resumes() -> None:
     assert folded(promotion(), RESUMPTION, promotion(2)).history.current == promotion(2)
     # a second call after a lost answer writes the same number again
     assert folded(promotion(), promotion()).history.last == promotion()
+
+
+def test_a_fence_stands_until_it_is_lifted() -> None:
+    """So that a later call undoes exactly what was done."""
+    assert folded().history.fence is None
+    assert folded(FENCE).history.fence == FENCE
+    assert folded(FENCE, replace(FENCE, lifted=True)).history.fence is None
 
 
 def test_the_loss_is_the_sum_over_partitions_or_unknown() -> None:

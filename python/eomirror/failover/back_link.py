@@ -1,0 +1,73 @@
+"""Finds the link that brings the records of a promoted link back, and the offsets at which it begins. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.errors import TopicError, UsageError
+
+if TYPE_CHECKING:
+    from eomirror.config import Config, Link
+    from eomirror.records.promotion import Promotion
+    from eomirror.types import SourcePartition
+
+__all__ = ["back_link", "begins"]
+
+
+def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
+    """
+    Returns the link of the configuration that mirrors the copies of a link back to its source topics.
+
+    Args:
+        config: Configuration of the mirror.
+        link: The promoted link.
+        promotion: Its promotion, which names the topics.
+
+    Raises:
+        UsageError: No link does; the fix is the entry to add.
+    """
+    topics = {cut.target_topic: cut.topic for cut in promotion.cuts}
+    there = [other for other in config.links if (other.source, other.target) == (link.target, link.source)]
+    for other in there:
+        if all(_returns(other, copy, topic) for copy, topic in topics.items()):
+            return other
+    missing = sorted(
+        copy for copy, topic in topics.items() if not any(_returns(other, copy, topic) for other in there)
+    )
+    raise UsageError(
+        f"no link of the configuration mirrors {', '.join(missing[:3]) or 'the copies'} from {link.target} back to "
+        f"{link.source}",
+        fix=f"add this entry under `links`, then repeat the command: {_entry(link, topics)}",
+    )
+
+
+def begins(promotion: Promotion) -> dict[SourcePartition, int]:
+    """Returns the offset at which the link back begins in each copy: the end at the cut."""
+    return {cut.copy: cut.target_end for cut in promotion.cuts}
+
+
+def _returns(link: Link, copy: str, topic: str) -> bool:
+    try:
+        return link.mirrors(copy) and link.target_topic(copy) == topic
+    except TopicError:
+        return False
+
+
+def _entry(link: Link, topics: dict[str, str]) -> str:
+    """Returns the link back in YAML, on one line."""
+    name = f"{link.state_name.replace('.', '-')}-back"
+    head = f"{{name: {name}, source: {link.target}, target: {link.source}"
+    if link.naming.kind == "identity":
+        patterns = ", ".join(f'"{_quoted(pattern)}"' for pattern in link.topics)
+        return f"{head}, topics: [{patterns}], naming: identity}}"
+    if link.naming.kind == "prefix":
+        patterns = ", ".join(f'"{link.source}\\\\.({_quoted(pattern)})"' for pattern in link.topics)
+        return f'{head}, topics: [{patterns}], naming: {{match: "{link.source}\\\\.(.*)", to: "$1"}}}}'
+    names = ", ".join(f"{copy}: {topic}" for copy, topic in sorted(topics.items()))
+    escaped = [copy.replace(".", "\\.") for copy in sorted(topics)]
+    patterns = ", ".join(f'"{_quoted(copy)}"' for copy in escaped)
+    return f"{head}, topics: [{patterns}], naming: {{map: {{{names}}}}}}}"
+
+
+def _quoted(pattern: str) -> str:
+    return pattern.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,245 @@
+"""
+Deals with the orphans of a failover: records of the old source that never reached the copies.
+
+They stand in the source's log from the cut to the end at the reversal, so every one of them is known by its offset:
+
+* ``export`` writes them to a file, for the user to decide;
+* ``merge`` mirrors just that range with the link itself, so that each reaches the copy exactly once, behind what
+  applications have written there since;
+* ``keep`` leaves them where they are; the link back writes behind them.
+
+A compacted topic is not merged: an old value could overwrite a newer one.  Its orphans go to the file.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
+from eomirror.crash import crash_point
+from eomirror.errors import NotReadyError, UsageError
+from eomirror.failover.facts import history_of
+from eomirror.failover.orphans import count_orphans, orphan_ranges, write_orphans
+from eomirror.kafka.session import link_sessions
+from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.owner import LinkOwner
+from eomirror.records.names import LinkNames
+from eomirror.records.promotion import Restoration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from eomirror.config import Config, Link
+    from eomirror.failover.orphans import OrphanRange
+    from eomirror.kafka.cluster_metadata import ConfigValue
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.types import SourcePartition
+
+__all__ = ["OrphanPartition", "RestorationReport", "restore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanPartition:
+    """
+    Orphans of one partition.
+
+    Attributes:
+        topic: Source topic.
+        partition: Partition.
+        start: First offset beyond the cut.
+        end: Offset behind the last.
+        records: Committed records in between.
+        action: ``export``, ``merge`` or ``keep``.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorationReport:
+    """
+    Result of a restoration.
+
+    Attributes:
+        link: The promoted link.
+        number: Number of the promotion.
+        orphans: What was asked for.
+        committed: False for a dry run.
+        place: File with exported records; empty for none.
+        partitions: Partitions with orphans.
+    """
+
+    link: str
+    number: int
+    orphans: str
+    committed: bool
+    place: str
+    partitions: tuple[OrphanPartition, ...]
+
+    @property
+    def records(self) -> int:
+        """Number of orphans."""
+        return sum(each.records for each in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for ``-o json``."""
+        return {**asdict(self), "records": self.records}
+
+
+def restore(
+    config: Config,
+    orphans: str,
+    *,
+    link: str | None = None,
+    to: Path | None = None,
+    merge: Callable[[Config], None] | None = None,
+    dry_run: bool = False,
+    on_event: Callable[[str], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> RestorationReport:
+    """
+    Finds the orphans of a promoted link and deals with them; may be repeated.
+
+    Args:
+        config: Configuration that has both links.
+        orphans: ``export``, ``merge`` or ``keep``.
+        link: Name of the promoted link; required if there are several.
+        to: File for exported records.
+        merge: Mirrors the one link of the configuration that it is given until it has caught up, although the link is
+            promoted.
+        dry_run: Only inspect.
+        on_event: Receives a short text for each step.
+
+    Raises:
+        UsageError: A file or ``merge`` is missing, or the configuration has no link back.
+        NotReadyError: The link is not promoted.
+        SupersededError: A mirror of the link runs.
+        StateError: A state topic is not readable.
+        MirrorError: A cluster cannot be reached or refuses the request.
+    """
+    chosen = config.only_link(link)
+    tell = on_event or (lambda _: None)
+    clusters = config.clusters[chosen.source], config.clusters[chosen.target]
+    client_id = LinkNames(chosen.state_name).client_id("restore")
+    with closing(link_sessions(chosen, *clusters, "restore", clock=clock)) as sessions:
+        history = history_of(chosen, sessions.target)
+        promotion = history.current
+        if promotion is None:
+            raise NotReadyError(
+                f"link {chosen.name} is not promoted, so it has no orphans",
+                fix=f"see `eomirror history CONFIG --link {chosen.name}`",
+            )
+        reversal = history.reversals.get(promotion.number)
+        wanted = [cut.source for cut in promotion.cuts]
+        if reversal is None:
+            found = sessions.source.admin.offsets(wanted, at="latest", read_committed=False)
+            ends: Mapping[SourcePartition, int] = {source: found[source] for source in wanted}
+        else:
+            ends = reversal.ends
+        ranges = orphan_ranges(promotion, ends)
+        counts = count_orphans(clusters[0], ranges, client_id=client_id, clock=clock)
+        compacted = _compacted(sessions.source.admin.topic_configs({each.source.topic for each in ranges}))
+        actions = {each.source: _action(orphans, each, compacted) for each in ranges}
+        exported = [each for each in ranges if actions[each.source] == "export" and counts[each.source]]
+        if exported and to is None:
+            raise UsageError(
+                f"link {chosen.name}: {sum(counts[each.source] for each in exported)} records are to be exported",
+                fix="name a file: --to FILE",
+            )
+        if orphans == "merge" and not chosen.guard:
+            raise UsageError(
+                f"link {chosen.name}: merged records would be brought back as new ones: the configuration has no "
+                "link back, so they would carry no origin",
+                fix="add the link back to the configuration first: `eomirror reverse CONFIG --dry-run` shows its entry",
+            )
+        report = RestorationReport(
+            link=chosen.name,
+            number=promotion.number,
+            orphans=orphans,
+            committed=not dry_run,
+            place="" if not exported else str(to),
+            partitions=tuple(
+                OrphanPartition(
+                    topic=each.source.topic,
+                    partition=each.source.partition,
+                    start=each.start,
+                    end=each.end,
+                    records=counts[each.source],
+                    action=actions[each.source],
+                )
+                for each in ranges
+            ),
+        )
+        if dry_run:
+            return report
+        if exported and to is not None:
+            tell(f"writing orphans to {to}")
+            write_orphans(clusters[0], exported, to, client_id=client_id, clock=clock)
+        if orphans == "merge":
+            if merge is None:
+                raise UsageError("nothing was given that merges", fix="pass `merge`")
+            tell("mirroring the orphans")
+            merge(_merging(config, chosen, compacted))
+        crash_point("failover.orphans_written")
+        _note(chosen, report, sessions, clock)
+        crash_point("failover.restored")
+    return report
+
+
+def _action(orphans: str, each: OrphanRange, compacted: frozenset[str]) -> str:
+    return "export" if orphans == "merge" and each.source.topic in compacted else orphans
+
+
+def _compacted(configs: Mapping[str, Mapping[str, ConfigValue]]) -> frozenset[str]:
+    return frozenset(
+        topic
+        for topic, settings in configs.items()
+        if "compact" in ((policy.value or "") if (policy := settings.get("cleanup.policy")) else "")
+    )
+
+
+def _merging(config: Config, link: Link, compacted: frozenset[str]) -> Config:
+    """
+    Returns a configuration of the link alone, for its orphans: groups stay where the promotion has put them.
+
+    Its rules come from all links of the file, so it still marks what it copies.
+    """
+    excluded = tuple(topic.replace(".", "\\.") for topic in sorted(compacted))
+    merging = replace(
+        link,
+        groups=(),
+        sync_group_offsets=False,
+        heartbeats="off",
+        exclude=(*link.exclude, *excluded),
+    )
+    return replace(config, links=(merging,))
+
+
+def _note(link: Link, report: RestorationReport, sessions: LinkSessions, clock: Clock) -> None:
+    run = new_run_id()
+    owner = LinkOwner(
+        link, *sessions, run=run, clock=clock, although_promoted=True, hanging_client=target_hanging_client
+    )
+    try:
+        owner.retake()
+        owner.note(
+            Restoration(
+                number=report.number,
+                orphans=report.orphans,
+                records=report.records,
+                place=report.place,
+                run=run,
+                timestamp=clock.wall_ms(),
+            )
+        )
+        owner.release()
+    finally:
+        owner.close()

@@ -1,0 +1,317 @@
+"""
+Reverses a promoted link: starts the link in the other direction at the cut.
+
+Two steps, each in one transaction, with a crash point behind each::
+
+    1. reversal in the control topic of the promoted link: the ends of the source's logs, before anything is written
+       there.  The records from the cut to these ends are the orphans.
+    2. first positions of the link back, at the ends of the copies at the cut.  If the link back is itself promoted (it
+       was the way back once), its positions are set, and its promotion ends, in one transaction.
+
+A second call reads the ends of step 1 from the record.  The link back cannot write before step 2, because it has no
+position, or is promoted.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
+from eomirror.crash import crash_point
+from eomirror.errors import NotReadyError
+from eomirror.failover.back_link import back_link, begins
+from eomirror.failover.facts import history_of
+from eomirror.kafka.session import link_sessions
+from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.owner import LinkOwner
+from eomirror.link.state import LinkState
+from eomirror.records.names import LinkNames
+from eomirror.records.promotion import Resumption, Reversal
+from eomirror.topics.discovery import Discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eomirror.config import Config, Link
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.records.promotion import Promotion, PromotionHistory
+    from eomirror.types import SourcePartition
+
+__all__ = ["ReversalReport", "ReversedPartition", "reverse"]
+
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReversedPartition:
+    """
+    One partition of the link back.
+
+    Attributes:
+        topic: Topic that the link back reads.
+        partition: Partition.
+        begins: Offset at which it begins.
+        to_topic: Topic that it writes: the source topic of the promoted link.
+        orphans_from: First offset there that never reached the copy.
+        orphans_to: Offset behind the last of them; offsets of markers count.
+    """
+
+    topic: str
+    partition: int
+    begins: int
+    to_topic: str
+    orphans_from: int
+    orphans_to: int
+
+    @property
+    def orphans(self) -> int:
+        """Number of offsets that never reached the copy."""
+        return max(0, self.orphans_to - self.orphans_from)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReversalReport:
+    """
+    Result of a reversal.
+
+    Attributes:
+        link: The promoted link.
+        back: The link in the other direction.
+        number: Number of the promotion.
+        resumed: True if the link back was promoted before, and mirrors again.
+        committed: False for a dry run.
+        partitions: One per partition.
+    """
+
+    link: str
+    back: str
+    number: int
+    resumed: bool
+    committed: bool
+    partitions: tuple[ReversedPartition, ...]
+
+    @property
+    def orphans(self) -> int:
+        """Number of offsets that never reached the copies."""
+        return sum(each.orphans for each in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for ``-o json``."""
+        return {**asdict(self), "orphans": self.orphans}
+
+
+def reverse(
+    config: Config,
+    *,
+    link: str | None = None,
+    dry_run: bool = False,
+    on_event: Callable[[str], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> ReversalReport:
+    """
+    Starts the link in the other direction of a promoted link, at its cut; `eomirror run` mirrors it then.
+
+    Args:
+        config: Configuration that has both links.
+        link: Name of the promoted link; required if there are several.
+        dry_run: Only inspect.
+        on_event: Receives a short text for each step.
+
+    Raises:
+        UsageError: The configuration has no link back; the fix is its entry.
+        NotReadyError: The link is not promoted, the source is still written to, or the link back has run on its own.
+        SupersededError: A mirror of one of the links runs.
+        StateError: A state topic is not readable.
+        MirrorError: A cluster cannot be reached or refuses the request.
+    """
+    chosen = config.only_link(link)
+    made = _Reverse(config, chosen, on_event or (lambda _: None), clock)
+    try:
+        return made.run(dry_run=dry_run)
+    finally:
+        made.close()
+
+
+class _Reverse:
+    def __init__(self, config: Config, link: Link, on_event: Callable[[str], None], clock: Clock) -> None:
+        self._config, self._link, self._on_event, self._clock = config, link, on_event, clock
+        self._run = new_run_id()
+        self._sessions = self._connect(link)
+
+    def run(self, *, dry_run: bool) -> ReversalReport:
+        history = history_of(self._link, self._sessions.target)
+        promotion = history.current
+        if promotion is None:
+            raise NotReadyError(
+                f"link {self._link.name} is not promoted: it mirrors",
+                fix="promote it first: `eomirror cutover`, `promote` or `failover`",
+            )
+        back = back_link(self._config, self._link, promotion)
+        if history.fence is not None and history.fence.method == "acl":
+            raise NotReadyError(
+                f"link {self._link.name}: writes to its source topics are denied by {len(history.fence.topics)} ACL "
+                "entries, which also stop the link back",
+                fix="repoint the applications first, then: `eomirror unfence CONFIG`",
+            )
+        self._refuse_recreated(promotion)
+        sessions = self._connect(back)
+        try:
+            before = history_of(back, sessions.target)
+            started = self._started(back, sessions, before, promotion)
+            noted = history.reversals.get(promotion.number)
+            ends = noted.ends if noted is not None else self._ends(promotion)
+            if not dry_run:
+                if noted is None:
+                    self._note(back, promotion, ends)
+                crash_point("failover.reversal_noted")
+                if not started:
+                    self._start(back, sessions, before, promotion)
+                crash_point("failover.reversed")
+        finally:
+            sessions.close()
+        return ReversalReport(
+            link=self._link.name,
+            back=back.name,
+            number=promotion.number,
+            resumed=before.current is not None,
+            committed=not dry_run,
+            partitions=tuple(
+                ReversedPartition(
+                    topic=cut.target_topic,
+                    partition=cut.partition,
+                    begins=cut.target_end,
+                    to_topic=cut.topic,
+                    orphans_from=cut.position,
+                    orphans_to=ends.get(cut.source, cut.position),
+                )
+                for cut in promotion.cuts
+            ),
+        )
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _refuse_recreated(self, promotion: Promotion) -> None:
+        """Raises if a topic is another one than at the cut: its offsets have no meaning for the cut."""
+        sides = (
+            (self._sessions.source, {cut.topic: cut.topic_id for cut in promotion.cuts}),
+            (self._sessions.target, {cut.target_topic: cut.target_topic_id for cut in promotion.cuts}),
+        )
+        for session, ids in sides:
+            for name, facts in session.admin.describe_topics(sorted(ids)).items():
+                if facts is None or facts.topic_id != ids[name]:
+                    what = "does not exist" if facts is None else "was deleted and created again"
+                    raise NotReadyError(
+                        f"topic {name} on {session.admin.name} {what} since link {self._link.name} was promoted",
+                        fix="restore it, or `exclude` the topic from both links and start a new link for it",
+                    )
+
+    def _started(
+        self, back: Link, sessions: LinkSessions, history: PromotionHistory, promotion: Promotion
+    ) -> bool:
+        """
+        Returns True if the link back has begun already, by an earlier call.
+
+        Raises:
+            NotReadyError: It has positions that no reversal set.
+        """
+        if history.current is not None:
+            return False
+        topic = LinkNames(back.state_name).positions_topic
+        if sessions.target.admin.describe_topics([topic])[topic] is None:
+            return False
+        with closing(LinkState(back, sessions.target)) as state:
+            view = state.control(wait_for_open=False)
+            if view.generation is None:
+                return False
+            positions = state.positions(wait_for_open=False, overruled=())
+        starts = begins(promotion)
+        known = {source: positions[source].offset for source in starts if source in positions}
+        if len(known) == len(starts) and all(offset >= starts[source] for source, offset in known.items()):
+            return True
+        raise NotReadyError(
+            f"link {back.name} has run on its own, and not from the cut of link {self._link.name}",
+            fix=f"run it as it is: `eomirror run CONFIG --link {back.name}`; or use a link with another name for the "
+            "way back",
+        )
+
+    def _ends(self, promotion: Promotion) -> Mapping[SourcePartition, int]:
+        """
+        Returns the ends of the source's logs, which must stand still.
+
+        Raises:
+            NotReadyError: Applications write there.
+        """
+        admin = self._sessions.source.admin
+        wanted = [cut.source for cut in promotion.cuts]
+        first = admin.offsets(wanted, at="latest", read_committed=False)
+        self._clock.sleep(_LOOK_SECONDS)
+        ends = admin.offsets(wanted, at="latest", read_committed=False)
+        if moved := sorted(str(source) for source in wanted if first[source] != ends[source]):
+            raise NotReadyError(
+                f"link {self._link.name}: applications still write to {', '.join(moved[:3])} on {admin.name}",
+                fix="stop them: their records would lie among those that the link back writes",
+            )
+        return {source: ends[source] for source in wanted}
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _note(self, back: Link, promotion: Promotion, ends: Mapping[SourcePartition, int]) -> None:
+        self._on_event(f"recording the reversal of {self._link.name}")
+        owner = LinkOwner(
+            self._link,
+            *self._sessions,
+            run=self._run,
+            clock=self._clock,
+            although_promoted=True,
+            hanging_client=target_hanging_client,
+        )
+        try:
+            owner.retake()
+            owner.note(
+                Reversal(
+                    number=promotion.number,
+                    link=back.name,
+                    ends=ends,
+                    run=self._run,
+                    timestamp=self._clock.wall_ms(),
+                )
+            )
+            owner.release()
+        finally:
+            owner.close()
+
+    def _start(
+        self, back: Link, sessions: LinkSessions, history: PromotionHistory, promotion: Promotion
+    ) -> None:
+        self._on_event(f"setting the positions of {back.name} to the cut")
+        ended = history.current
+        partitions = Discovery(back, *sessions, clock=self._clock).prepare(strict=True)
+        owner = LinkOwner(
+            back,
+            *sessions,
+            run=self._run,
+            clock=self._clock,
+            although_promoted=ended is not None,
+            resume=None
+            if ended is None
+            else Resumption(
+                number=ended.number, link=self._link.name, run=self._run, timestamp=self._clock.wall_ms()
+            ),
+            adopt=begins(promotion),
+            on_event=self._on_event,
+            hanging_client=target_hanging_client,
+        )
+        try:
+            owner.acquire(back.lanes, partitions)
+            owner.release()
+        finally:
+            owner.close()
+
+    def _connect(self, link: Link) -> LinkSessions:
+        clusters = self._config.clusters[link.source], self._config.clusters[link.target]
+        return link_sessions(link, *clusters, "reverse", clock=self._clock)

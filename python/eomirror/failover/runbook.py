@@ -1,0 +1,86 @@
+"""Writes the runbook of a link: every command of failover and return, with the user's own names. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eomirror.config import Config, Link
+
+__all__ = ["runbook"]
+
+
+def runbook(config: Config, link: Link, path: str) -> str:
+    """
+    Returns the runbook as Markdown.
+
+    Args:
+        config: Configuration of the mirror.
+        link: The link.
+        path: Path of the configuration file, as commands name it.
+    """
+    back = next((one for one in config.links if (one.source, one.target) == (link.target, link.source)), None)
+    call = f"{_shell(path)} --link {_shell(link.name)}"
+    back_name = "BACK" if back is None else back.name
+    back_call = f"{_shell(path)} --link {_shell(back_name)}"
+    missing = (
+        "The configuration has no link back. Step 5 shows the entry to add; without it the groups have checkpoints, "
+        "which a failover without the source needs.\n"
+        if back is None
+        else f"The link back is {back.name}. While both links are in the file, and copy equal names, the groups have "
+        "no checkpoints: a failover without the source cannot move them.\n"
+        if link.guard
+        else f"The link back is {back.name}.\n"
+    )
+    return f"""# Runbook of link {link.name}: {link.source} to {link.target}
+
+{missing}
+## Every day
+
+    eomirror readiness {call}        # READY, READY WITH LOSS n, or NOT READY (exit code 6)
+
+## {link.source} is lost
+
+1. See what is there:           eomirror readiness {call} --source-gone
+2. Promote the copies:          eomirror failover {call} --source-gone --report failover.json
+   It asks for the name of the link. Killed or failed: repeat it. Exit code 6: read the reasons.
+3. Point the applications to {link.target} ({config.clusters[link.target].bootstrap_servers}). Groups that were
+   moved resume by their group id; others: `eomirror.failover.where_to_start(config, group)`.
+4. Stop the mirror of {link.name}. It refuses to run from here on, with exit code 6.
+
+## {link.source} is back
+
+5. Make sure that no application writes to {link.source}. Start the way back at the cut:
+                                eomirror reverse {call}
+   If the configuration has no link back, its error shows the entry to add.
+6. Mirror back:                 eomirror run {back_call}
+7. See which records never reached {link.target}, then decide:
+                                eomirror restore {call} --orphans keep --dry-run
+                                eomirror restore {call} --orphans merge      # each reaches {link.target} once
+                                eomirror restore {call} --orphans export --to orphans.jsonl
+
+## Return to {link.source}
+
+8. Stop the producers on {link.target}; keep the link back running.
+                                eomirror failback {call} --dry-run
+                                eomirror failback {call}
+9. Point the applications to {link.source}, stop the link back, and mirror again:
+                                eomirror run {call}
+
+## A planned move to {link.target}
+
+                                eomirror cutover {call} --method wait --dry-run
+                                eomirror cutover {call} --method wait --on-switch COMMAND
+   `--method acl` denies writes on {link.source}, `--method command --fence-command COMMAND` calls your own fence. A
+   failure before the promotion undoes the fence. Then steps 5 and 6; with an ACL fence first: eomirror unfence {call}
+
+## Afterwards
+
+                                eomirror history {call}
+"""
+
+
+def _shell(text: str) -> str:
+    """Quotes a word for a shell, if it needs quotes."""
+    plain = text.replace("-", "").replace("_", "").replace(".", "").replace("/", "").isalnum()
+    return text if plain else "'" + text.replace("'", "'\\''") + "'"
