@@ -332,7 +332,8 @@ def run_suite(suite: str, arguments: list[str]) -> int:
     if not folders:
         print(f"suite {suite}: no test file in tests/{{{','.join(SUITES[suite])}}} yet")
         return 0
-    become_pytest(folders + arguments)
+    # the slowest are named: budgets are kept by looking at them
+    become_pytest([*folders, "--durations=12", "--durations-min=8", *arguments])
 
 
 def plane_of_commit() -> str:

@@ -107,6 +107,7 @@ def test_an_adopted_copy_is_equal_also_when_retention_deletes_what_mm2_has_mirro
     assert flow.verified() == (3, 200, {"foreign": 1})
 
 
+@pytest.mark.slow
 def test_a_run_of_mm2_that_got_far_and_crashed_is_seen_behind_a_short_one(flow: Flow) -> None:
     """It is among the last records of the copy, and further on the source than these reach behind the commit."""
     write(flow.east, flow.topic, range(6000))

@@ -165,7 +165,12 @@ def told(path: Path, *command: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "plane"), [("both ways", "client"), ("both ways", "native"), ("full mesh", "native")]
+    ("shape", "plane"),
+    [
+        ("both ways", "client"),
+        ("both ways", "native"),
+        pytest.param("full mesh", "native", marks=pytest.mark.slow),
+    ],
 )
 def test_what_an_application_emits_again_is_a_new_record(
     shape: str, plane: str, clusters: Mapping[str, Any], topic_name: str, tmp_path: Path, spark_context: Any

@@ -258,6 +258,7 @@ def test_copies_without_records_are_begun(site: Site) -> None:
     site.catch_up(site.topic)
 
 
+@pytest.mark.slow  # two more mirrors; the unit tests of copies of several links cover the decision
 def test_two_sources_that_flow_into_one_topic_are_no_twins(
     site: Site, east: Any, west: Any, start_cluster: Any
 ) -> None:
