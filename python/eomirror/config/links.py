@@ -191,6 +191,15 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
     records of the other, which the group would skip.  Links with the loop guard commit no group offsets.
     """
     for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
+        if link.sync_group_offsets and link.guard:
+            faults.warn(
+                f"links[{number}].sync_group_offsets",
+                f"{link.name} moves no group: {link.loops.why}, so the loop guard decides about each record, and no "
+                "single offset of a group is exact",
+                "move groups with `eomirror offsets export` and `import`, which count what is read again; or mirror "
+                "topics that go one way by a link of their own",
+                node.line_of("sync_group_offsets"),
+            )
         if not link.sync_group_offsets or link.guard:
             continue
         for other in links:

@@ -81,6 +81,13 @@ class GroupFollower:
         self._followed = 0
         self._pending: Mapping[str, int] = {}
         self._problem = ""
+        if link.sync_group_offsets and link.guard:
+            log.warning(
+                "groups_not_moved",
+                link=link.name,
+                reason="its topics are written on both sides, where no single offset is exact",
+                fix="move groups with `eomirror offsets export` and `import`",
+            )
 
     def record_answers(self, items: tuple[GroupOffset, ...]) -> None:
         """Queues answers of a lane; thread-safe."""

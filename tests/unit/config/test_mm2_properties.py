@@ -163,6 +163,7 @@ def test_a_property_file_stands_in_place_of_yaml(tmp_path: Path) -> None:
         "a->b.target.cluster.security.protocol = SSL",
         "target.cluster.alias = c",
         "refresh.topics.enabled = false",
+        "refresh.groups.enabled = false",
         "a->b.refresh.topics.interval.seconds = -1",
         "sync.topic.acls.enabled = true",
         "use.defaults.from = target",

@@ -92,6 +92,22 @@ def test_a_mesh_is_meant_to_meet() -> None:
     assert config.warnings == ()
 
 
+def test_a_link_that_would_move_groups_of_topics_that_go_both_ways_is_told() -> None:
+    """The guard decides about records; the setting has no effect, and the reason and another way are named."""
+    links = [
+        {"source": a, "target": b, "naming": "identity", "topics": ["t"], **MOVED}
+        for a, b in (("west", "east"), ("east", "west"))
+    ]
+
+    config = inspect_config({"clusters": CLUSTERS, "links": links}).config
+
+    assert config is not None
+    assert [each.path for each in config.warnings] == [f"links[{n}].sync_group_offsets" for n in (0, 1)]
+    for warning in config.warnings:
+        assert "moves no group: its records could return" in warning.message
+        assert "eomirror offsets export" in warning.fix
+
+
 def test_copies_that_meet_under_other_policies_refuse_moved_groups() -> None:
     """Two topics that a map makes one are as mixed as two of equal names."""
     to_all = [{"topics": [topic], "naming": {"map": {topic: "all"}}} for topic in ("a", "b")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
@@ -13,6 +14,7 @@ from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
 from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.consumer_groups import Committed, TargetGroup
 from eomirror.lane.spec import GroupOffset
+from eomirror.topology.flow import LoopRules
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -291,3 +293,19 @@ def test_a_copy_without_a_leader_keeps_no_group_waiting(monkeypatch: pytest.Monk
     flow.round()
     assert flow.standing() == {"a": 1008}
     assert flow.target.offsets["b"] == {("west.payments", 0): Committed(1003)}
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_link_whose_groups_are_not_moved_says_so_when_it_begins(
+    monkeypatch: pytest.MonkeyPatch, guard: bool
+) -> None:
+    """With equal names both ways the setting has no effect; the log has the reason, once."""
+    with capture_logs() as logs:
+        flow = Flow(monkeypatch, loops=LoopRules(guard=guard))
+        flow.stand("a", 5)
+        flow.round()
+
+    told = [entry for entry in logs if entry["event"] == "groups_not_moved"]
+    assert len(told) == guard
+    assert all("eomirror offsets export" in entry["fix"] for entry in told)
+    assert (flow.standing() == {}) is guard
