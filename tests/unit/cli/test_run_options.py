@@ -1,0 +1,41 @@
+"""Values of `eomirror run` that people write by hand: how long, and where a partition resumes."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror.cli.run import parse_offsets, parse_until
+from eomirror.errors import UsageError
+from eomirror.types import SourcePartition
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "offset"),
+    [("orders-3=1200", ("orders", 3), 1200), ("a.b-c-0=0", ("a.b-c", 0), 0), ("x=y-1=5", ("x=y", 1), 5)],
+)
+def test_a_resume_offset_names_topic_and_partition(text: str, where: tuple[str, int], offset: int) -> None:
+    """The last hyphen divides: names of topics may contain it."""
+    assert parse_offsets("--adopt", (text,)) == {SourcePartition(*where): offset}
+
+
+@pytest.mark.parametrize("text", ["t0", "t-0", "t-0=", "t-0=-1", "t-=5", "-0=5", "t-0=1.5", "t-0=latest", ""])
+def test_another_form_of_a_resume_offset_is_refused_with_an_example(text: str) -> None:
+    """A negative offset, a missing partition, a word in place of the number."""
+    with pytest.raises(UsageError, match=r"--adopt .*not of the form TOPIC-PARTITION=OFFSET") as refused:
+        parse_offsets("--adopt", ("good-0=1", text))
+    assert "orders-3=1200" in refused.value.fix
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(None, None), ("caught-up", "caught-up"), ("30s", 30.0), ("5m", 300.0)]
+)
+def test_a_run_ends_when_caught_up_or_after_a_duration(text: str | None, expected: object) -> None:
+    """Without the option it runs until it is stopped."""
+    assert parse_until(text) == expected
+
+
+def test_another_end_of_a_run_is_refused() -> None:
+    """A number without a unit is none."""
+    with pytest.raises(UsageError, match="not a duration"):
+        parse_until("30")
