@@ -182,7 +182,14 @@ class ExampleSite:
 
 def _offset_of(properties: Mapping[str, Any], topic: str, partition: int, record: Record) -> int:
     """The offset of a record, told by its key."""
-    consumer = Consumer({**properties, "group.id": "place", "isolation.level": "read_committed"})
+    consumer = Consumer(
+        {
+            **properties,
+            "group.id": "place",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.assign([TopicPartition(topic, partition, 0)])
     try:
         while True:

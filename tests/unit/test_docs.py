@@ -198,9 +198,10 @@ def test_an_example_of_a_topology_has_no_fault_and_a_whole_page(example: Path) -
         "Verify",
         "What goes wrong",
     ]
-    commands = re.findall(r"^ *eomirror (\w+)", page, flags=re.MULTILINE)
-    assert {"check", "run", "verify"} <= set(commands)
-    assert f"<!-- output of: eomirror check {example.name} -->" in page
+    outputs = re.findall(
+        r"<!-- output (?:of|on clusters): eomirror (\w+) .*?-->\n+ *```text\n(.*?)```", page, _BLOCK
+    )
+    assert {"check", "run", "verify"} <= {command for command, text in outputs if text.strip()}
     assert f"topologies/{example.stem}.md" in (ROOT / "docs" / "topologies.md").read_text()
 
 
