@@ -55,7 +55,9 @@ def check(config: str, overrides: tuple[str, ...], output: str | None) -> int:
     from eomirror.kafka.client_check import property_faults
 
     found = inspect_config(config, overrides=overrides)
-    faults = [*found.faults, *property_faults(found.clusters, found.lines)]
+    known = {fault.path for fault in found.faults}
+    further = property_faults(found.clusters, found.lines)
+    faults = [*found.faults, *(fault for fault in further if fault.path not in known)]
     drawn = wants_table(output)
     if found.config is not None and not faults:
         if drawn:

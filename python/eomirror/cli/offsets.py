@@ -331,7 +331,10 @@ def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
 def _draw(found: list[Translation]) -> None:
     console = stdout_console()
     if not found:
-        console.print("the group has no committed offset in topics of these links")
+        console.print(
+            "the group has no committed offset in topics of these links\n"
+            "  fix: eomirror offsets groups CONFIG lists the groups that have one"
+        )
         return
     rows = [
         {

@@ -92,6 +92,8 @@ def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
 
 
 def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
+    from eomirror.topology.filters import unmatched
+
     return {
         "name": link.name,
         "source": {"cluster": link.source, "id": plan_.cluster_ids[0]},
@@ -99,6 +101,7 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
         "first_run": plan_.first_run,
         "topics": dict(sorted(plan_.targets.items())),
         "changes": [_row(*each)[0] for each in _all_changes(plan_)],
+        "unmatched_patterns": unmatched(link.topics, plan_.targets),
         "warnings": [
             {"topic": drift.topic, "setting": drift.setting, "wanted": drift.wanted, "found": drift.found}
             for drift in plan_.drifts
@@ -175,6 +178,8 @@ def _settings(plan_: Plan) -> dict[str, list[str]]:
 
 
 def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
+    from eomirror.topology.filters import unmatched
+
     console = stdout_console()
     count = len(plan_.targets)
     console.print(
@@ -194,6 +199,11 @@ def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
     print_table(console, rows, whole=["action"], optional=["source"], words=["what"])
     if not rows:
         console.print("nothing to create or change")
+    for pattern in unmatched(link.topics, plan_.targets):
+        console.print(
+            f"[yellow]warning[/]: pattern {escape(pattern)} matches no topic of {escape(link.source)} yet; "
+            "patterns are regular expressions: pay.*, not pay*"
+        )
     created = _settings(plan_)
     if settings:
         for text, topics in created.items():

@@ -299,7 +299,12 @@ class _Reader:
         where, line = f"{cluster.path}.bootstrap.servers", node.line_of("bootstrap.servers")
         given = properties.get("bootstrap.servers")
         if given is None:
-            if "bootstrap.servers" not in node.entries:
+            misspelled = difflib.get_close_matches("bootstrap.servers", node.entries, n=1, cutoff=0.8)
+            if misspelled and misspelled != ["bootstrap.servers"]:
+                key = misspelled[0]
+                place = f"{cluster.path}.{key_name(key)}"
+                self._faults.add(place, "unknown key", "did you mean bootstrap.servers?", node.line_of(key))
+            elif "bootstrap.servers" not in node.entries:
                 self._faults.add(where, "is missing", fix, line)
             return
         for broker in str(given).split(","):
@@ -373,7 +378,11 @@ class _Reader:
             **self._settings(node, path, LINK_SETTINGS),
         }
         for key, fix in _REQUIRED.items():
-            if key not in node.entries and key not in shared:
+            # a misspelled key is one fault, and `unknown` names it
+            misspelled = difflib.get_close_matches(
+                key, node.entries.keys() - LINK_SETTINGS.keys(), n=1, cutoff=0.6
+            )
+            if key not in node.entries and key not in shared and not misspelled:
                 self._faults.add(f"{path}.{key}", "is missing", fix, node.line)
         return Link(**{"name": f"{given['source']}->{given['target']}", **given})
 

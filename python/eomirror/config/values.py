@@ -44,6 +44,8 @@ Parser = Callable[[Place], Any]
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_SCHEMA = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?\s*(ms|s|m|h)$"}
+# a name with a * behind a letter, and nothing else that only a regular expression has
+_GLOB = re.compile(r"[A-Za-z0-9._*-]*?([A-Za-z0-9_-])\*[A-Za-z0-9._*-]*")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _TEXT = {"type": "string", "minLength": 1}
 # 1973: seconds since 1970, and dates without dashes, are smaller numbers
@@ -228,12 +230,24 @@ def _check_pattern(place: Place, text: str) -> None:
         if "(?=" in text or "(?!" in text or "(?<" in text:
             fix = "look-around is not supported (matching takes linear time); use `exclude` instead"
         elif text.startswith("*"):
-            fix = f"write {quoted('.' + text)}: these are regular expressions, not file patterns"
+            fix = f"write {quoted(_of_glob(text))}: these are regular expressions, not file patterns"
         place.refuse(f"{quoted(text)} is not a regular expression: {problem}", fix)
     elif "," in text and "{" not in text:
         place.refuse(
             f"{quoted(text)} contains a comma, which names do not have", "write a list: [first, second]"
         )
+    elif found := _GLOB.fullmatch(text):
+        place.faults.warn(
+            place.path,
+            f"{quoted(text)} is a regular expression: its * repeats the {quoted(found[1])} before it",
+            f"write {quoted(_of_glob(text))} if anything may stand there",
+            place.node.line,
+        )
+
+
+def _of_glob(text: str) -> str:
+    """Returns the regular expression that a file pattern such as ``pay*`` was meant to be."""
+    return re.sub(r"(?<!\.)\*", ".*", text)
 
 
 _NAMING_FIX = "write prefix, identity, {pattern: ...}, {match: ..., to: ...} or {map: {old: new}}"

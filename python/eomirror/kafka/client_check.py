@@ -9,13 +9,14 @@ which is destroyed at once.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from eomirror.config import Cluster, Secret
-from eomirror.config.clients import consumer_properties, producer_properties
+from eomirror.config.clients import CONSUMER_ONLY, PRODUCER_ONLY, consumer_properties, producer_properties
 from eomirror.config.token_function import OAUTH_CB, TokenFunction
 from eomirror.errors import ClusterError, Fault
 from eomirror.kafka.client_factory import holds_secret
@@ -27,6 +28,30 @@ if TYPE_CHECKING:
 __all__ = ["property_faults"]
 
 _SENTINEL = "eomirror.no.such.property"
+
+#: properties of both roles that users set most, for suggestions
+_COMMON = frozenset(
+    {
+        "bootstrap.servers",
+        "client.rack",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.password",
+        "sasl.username",
+        "security.protocol",
+        "socket.timeout.ms",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+    }
+)
 
 # creating a client with these starts what talks to others: a token request, kinit, a broker connection
 _CONNECTS = re.compile(r"^(sasl\.|oauth_cb$|bootstrap\.servers$|security\.protocol$|https\.|ssl\.engine)")
@@ -70,6 +95,10 @@ def _unknown(path: str, properties: Mapping[str, str | Secret], lines: Mapping[s
             what = "librdkafka does not know this property"
             fix = "look it up in librdkafka's CONFIGURATION.md; names of the Java client differ"
             dotted = key.replace("_", ".")
+            if near := difflib.get_close_matches(
+                key, CONSUMER_ONLY | PRODUCER_ONLY | _COMMON, n=1, cutoff=0.8
+            ):
+                fix = f"did you mean {near[0]}?"
             if dotted != key and _SENTINEL in _complaint(Producer, {dotted: text, _SENTINEL: ""}):
                 fix = f"did you mean {dotted}?"
         yield Fault(f"{path}.{key}", what, fix, lines.get(f"{path}.{key}", 0))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eomirror.config import Link
-    from eomirror.driver.snapshot import Snapshot
+    from eomirror.driver.snapshot import LinkSnapshot, Snapshot
     from eomirror.serve.http import Request
 
 __all__ = ["RunningEndpoints"]
@@ -91,8 +91,14 @@ class RunningEndpoints:
         _, snapshot = self._latest
         states = dict.fromkeys(self._facts, "preparing")
         if snapshot is not None:
-            states |= {link.link: link.state for link in snapshot.links}
+            states |= {link.link: _state(link) for link in snapshot.links}
         return _health("ready", ok=all(state == "running" for state in states.values()), links=states)
+
+
+def _state(link: LinkSnapshot) -> str:
+    """Returns the state of a link; ``starting`` until each of its lanes has run on a worker once."""
+    begun = all(lane.plane or lane.state == "idle" for lane in link.lanes)
+    return link.state if begun or link.state != "running" else "starting"
 
 
 def _health(name: str, *, ok: bool, **facts: object) -> Response:

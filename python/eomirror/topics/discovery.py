@@ -37,6 +37,7 @@ from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
 from eomirror.topics.source_contact import SourceContact
 from eomirror.topics.state_topics_check import StateTopicsCheck
+from eomirror.topology.filters import unmatched
 from eomirror.topology.naming import collisions, illegal_name
 from eomirror.types import SourcePartition
 
@@ -272,6 +273,13 @@ class Discovery:
         self._skipped.log_copies(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
         self._check_literals(names, matched)
+        for pattern in unmatched(self._link.topics, matched):
+            log.warning(
+                "pattern_matches_no_topic",
+                link=self._link.name,
+                pattern=pattern,
+                fix="none until a topic of that name appears; patterns are regular expressions: pay.*, not pay*",
+            )
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)
         check_source_rights(self._link, self._source, matched)

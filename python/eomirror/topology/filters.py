@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from eomirror._native import PatternSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 __all__ = [
     "TopicFilter",
@@ -24,6 +24,7 @@ __all__ = [
     "is_literal",
     "pattern_fault",
     "topic_filter",
+    "unmatched",
     "upstream_aliases",
 ]
 
@@ -69,6 +70,15 @@ def pattern_fault(pattern: str) -> str:
 def is_literal(pattern: str) -> bool:
     """Returns True if a pattern matches exactly one text: itself, with any dots escaped."""
     return _META.isdisjoint(pattern.replace(r"\.", ""))
+
+
+def unmatched(patterns: Iterable[str], topics: Collection[str]) -> list[str]:
+    """Returns the patterns, other than names, that match none of the topics."""
+    return [
+        pattern
+        for pattern in patterns
+        if not is_literal(pattern) and not any(map(topic_filter((pattern,)).accepts, topics))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
