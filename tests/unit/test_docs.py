@@ -58,10 +58,9 @@ def test_files_that_a_document_names_exist(document: Path) -> None:
     named = re.findall(
         r"(?<![\w/.{-])((?:[\w.-]+/)+[\w-]+\.(?:py|rs|md|yaml|jsonl|toml))\b", document.read_text()
     )
-    gone = {
-        path for path in named if "DATE-" not in path and not any((root / path).exists() for root in roots)
-    }
-    assert gone == set()
+    # ./mirror.yaml is a file of the reader's
+    ours = {path for path in named if "DATE-" not in path and not path.startswith("./")}
+    assert {path for path in ours if not any((root / path).exists() for root in roots)} == set()
 
 
 CODE = (
