@@ -1,4 +1,4 @@
-"""A running mirror is scraped while it copies: its metrics say what it did, and no secret."""
+"""A running mirror is scraped while it copies, and `serve` tells of it when it is gone; no secret is shown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror import Mirror, load_config
+from eomirror.link.status_reader import StatusReader
+from eomirror.metrics.view import LinkFacts
 from eomirror.serve.address import Address
 from eomirror.serve.http import HttpServer
+from eomirror.serve.polled import PolledEndpoints
 from eomirror.serve.running import RunningEndpoints
 from support.mirrors import running
 from support.plane import plane_under_test
@@ -61,6 +65,13 @@ def samples(port: int) -> Callable[..., float]:
     return value
 
 
+def commit_group(properties: dict[str, str], group: str, topic: str) -> None:
+    """Commits an offset of a group."""
+    consumer = Consumer({**properties, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+
+
 def test_a_mirror_is_scraped_while_it_copies(
     east: Any, west: Any, topic_name: str, spark_context: Any
 ) -> None:
@@ -90,9 +101,15 @@ def test_a_mirror_is_scraped_while_it_copies(
             committed_there = produce(east.client_properties, topic, 3, records, transactional_id=topic_name)
             written = sum(map(len, committed_there.values()))
 
+            commit_group(east.client_properties, f"<script>{topic_name}", topic)
+
             def caught_up() -> bool:
                 value = samples(server.port)
-                return value("records_total") == written and value("lag_records") == 0
+                done = value("records_total") == written and value("lag_records") == 0
+                # the group's checkpoint is committed
+                return (
+                    done and value("groups", state="followed") >= 1 and value("groups", state="pending") == 0
+                )
 
             wait_for(caught_up)
             value = samples(server.port)
@@ -111,7 +128,52 @@ def test_a_mirror_is_scraped_while_it_copies(
             assert 0 <= value("owner_claim_age_seconds") < 30
             status, alive = ask(server.port, "/livez")
             assert (status, orjson.loads(alive)["alive"]) == (200, True)
-            bodies = b"".join(ask(server.port, path)[1] for path in ("/metrics", "/livez", "/readyz", "/"))
-            assert not [secret for secret in SECRETS.values() if secret.encode() in bodies]
+            no_secret(server.port, topic_name)
     finally:
         server.close()
+    check_served(config, topic, written)
+
+
+def check_served(config: Any, topic: str, written: int) -> None:
+    """Checks what `serve` tells of the link, whose mirror has ended."""
+    link = config.links[0]
+    served = PolledEndpoints({LinkFacts.of(link): lambda: reader(config)}, version="test")
+    server = HttpServer(Address("127.0.0.1", 0), served.answer)
+    try:
+        served.start()
+        wait_for(lambda: ask(server.port, "/readyz")[0] == 200)
+        value = samples(server.port)
+        assert value("link_state", state="stopped") == 1
+        assert value("records_total", topic=topic) == written
+        assert value("lag_seconds", topic=topic) == 0
+        body = orjson.loads(ask(server.port, f"/api/v1/links/{link.name}")[1])
+        assert body["failover"] == "yes: nothing would be lost"
+        assert {"owner", "released", "generation", "lane"} <= {event["kind"] for event in body["events"]}
+        page = ask(server.port, f"/links/{link.name}")[1].decode()
+        assert "&lt;script&gt;" in page
+        assert "<script>" not in page
+        no_secret(server.port, link.name)
+    finally:
+        served.close()
+        server.close()
+
+
+def no_secret(port: int, link: str) -> None:
+    """Checks every endpoint."""
+    for path in (
+        "/",
+        f"/links/{link}",
+        "/api/v1/links",
+        f"/api/v1/links/{link}",
+        "/metrics",
+        "/livez",
+        "/readyz",
+    ):
+        body = ask(port, path)[1]
+        assert not [secret for secret in SECRETS.values() if secret.encode() in body], path
+
+
+def reader(config: Any) -> StatusReader:
+    """Reads the only link of a configuration."""
+    link = config.links[0]
+    return StatusReader(link, config.clusters[link.source], config.clusters[link.target])

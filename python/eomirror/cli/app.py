@@ -31,6 +31,7 @@ _COMMANDS = {
     ),
     "lag": ("eomirror.cli.lag:lag", "Show the lag of topics or partitions, the largest first."),
     "events": ("eomirror.cli.events:events", "Show what happened to links, from the target's topics."),
+    "serve": ("eomirror.cli.serve:serve", "Serve a page and metrics of links, from the target's topics."),
     "offsets": ("eomirror.cli.offsets:offsets", "Translate consumer group offsets between clusters."),
     "import": (
         "eomirror.cli.import_mm2:import_files",

@@ -114,7 +114,7 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Serve /metrics (Prometheus), /livez and /readyz on this address, without authentication.",
+    help="Serve a page, /metrics (Prometheus), /livez and /readyz on this address, without authentication.",
 )
 @click.option("--metrics-per-partition", is_flag=True, help="Also export lag and position of each partition.")
 @options.output()
@@ -139,7 +139,8 @@ def run(
     also with --until caught-up; other links keep running.  Refused credentials and missing ACLs fail a link at its
     start.
 
-    --listen serves metrics and health; a port that is in use ends the command with code 1 before anything starts.
+    --listen serves a page, metrics and health, read-only; a port that is in use ends the command with code 1 before
+    anything starts.
 
     Exit codes: 0 done, 1 failed, or a link did not start before --until DURATION passed, 4 data loss, 5 another mirror
     owns the link, 78 the configuration is refused.
@@ -155,6 +156,7 @@ def run(
         from eomirror.cli.progress import ProgressDisplay
         from eomirror.cli.service_manager import ServiceManager
         from eomirror.config import load_config
+        from eomirror.kafka.client_factory import holds_secret
         from eomirror.mirror import Mirror
         from eomirror.serve.running import RunningEndpoints
 
@@ -166,6 +168,9 @@ def run(
             [loaded.link(name) for name in links] or loaded.links,
             version=__version__,
             per_partition=metrics_per_partition,
+            holds_secret=lambda text: any(
+                holds_secret(cluster, text) for cluster in loaded.clusters.values()
+            ),
         )
 
         def show(snapshot: Snapshot) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = [
+    "MOST_GROUPS",
     "RATE_WINDOW_SECONDS",
     "GroupsStatus",
     "LinkStatus",
@@ -43,6 +44,9 @@ __all__ = [
 
 #: Records per second are averaged over this time before the newest commit.
 RATE_WINDOW_SECONDS = 10.0
+
+#: Groups that a status lists by name.
+MOST_GROUPS = 500
 
 # Synchronized clocks differ by less than this; a record from further in the future has a wrong timestamp.
 _IN_STEP_MS = 5_000
@@ -118,6 +122,7 @@ class GroupsStatus:
         last_checkpoint: Timestamp of the newest checkpoint, ms since the epoch; None without checkpoints.
         unreadable: Skipped records that are not checkpoints.
         first_unreadable: Location and error of the first of them; empty for none.
+        by_group: The first `MOST_GROUPS` groups by name: name, number of checkpoints, time of the newest.
     """
 
     followed: int
@@ -125,6 +130,7 @@ class GroupsStatus:
     last_checkpoint: int | None
     unreadable: int = 0
     first_unreadable: str = ""
+    by_group: tuple[dict[str, Any], ...] = ()
 
 
 def groups_status(
@@ -144,12 +150,19 @@ def groups_status(
             unreadable.append(found)
         elif found.topic in topics:
             newest[found.group, found.topic, found.partition] = timestamp
+    by_group: dict[str, list[int]] = {}
+    for (group, _, _), timestamp in newest.items():
+        by_group.setdefault(group, []).append(timestamp)
     return GroupsStatus(
-        followed=len({group for group, _, _ in newest}),
+        followed=len(by_group),
         offsets=len(newest),
         last_checkpoint=max(newest.values(), default=None),
         unreadable=len(unreadable),
         first_unreadable=unreadable[0] if unreadable else "",
+        by_group=tuple(
+            {"group": group, "offsets": len(times), "last_checkpoint": max(times)}
+            for group, times in sorted(by_group.items())[:MOST_GROUPS]
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUN
 from eomirror.lane.spec import Ending
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import PREFIX, by_name
+from eomirror.metrics.verdict import VERDICTS
 from eomirror.metrics.view import STATES
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.link.status import LinkStatus, PartitionStatus
     from eomirror.metrics.families import Family
+    from eomirror.metrics.verdict import Verdict
     from eomirror.metrics.view import LinkView
 
 __all__ = ["ProcessFacts", "exposition", "stop_reason"]
@@ -55,7 +57,7 @@ def stop_reason(exit_code: int) -> str:
 
 
 def exposition(
-    views: Iterable[LinkView],
+    views: Iterable[tuple[LinkView, Verdict]],
     process: ProcessFacts,
     *,
     now_ms: int,
@@ -66,7 +68,7 @@ def exposition(
     Returns the metrics of links and of this process.
 
     Args:
-        views: The links.
+        views: The links, each with its verdict.
         process: This process.
         now_ms: Wall clock, for the age of checkpoints.
         per_partition: Also export the lag and the position of each partition.
@@ -74,8 +76,8 @@ def exposition(
     """
     out = Exposition(openmetrics)
     out.add(_family("build_info"), 1, process.version)
-    for view in views:
-        _Link(out, view).collect(now_ms, per_partition=per_partition)
+    for view, verdict in views:
+        _Link(out, view, verdict).collect(now_ms, per_partition=per_partition)
     out.add(by_name["process_cpu_seconds_total"], process.cpu_seconds)
     out.add(by_name["process_resident_memory_bytes"], process.memory_bytes)
     out.add(by_name["process_start_time_seconds"], process.started)
@@ -91,8 +93,9 @@ def _family(name: str) -> Family:
 class _Link:
     """Adds the samples of one link."""
 
-    def __init__(self, out: Exposition, view: LinkView) -> None:
+    def __init__(self, out: Exposition, view: LinkView, verdict: Verdict) -> None:
         self._out = out
+        self._verdict = verdict
         self._view = view
         self._name = view.facts.name
 
@@ -101,6 +104,8 @@ class _Link:
         self._add("link_info", 1, facts.source, facts.target, facts.naming, facts.plane)
         for state in STATES:
             self._add("link_state", int(state == status.state), state)
+        for word in VERDICTS:
+            self._add("link_verdict", int(word == self._verdict.word), word)
         if self._view.read_seconds is not None:
             self._add("link_read_seconds", self._view.read_seconds)
         if status.state == "unknown":

@@ -1,37 +1,34 @@
 """
-Endpoints of a running mirror: ``/metrics``, ``/livez``, ``/readyz``.
+State of the links of a running mirror, for its endpoints.
 
-They read the newest snapshot that the driver's loop has handed over, so a scrape asks neither a broker nor a lane.
+It is the newest snapshot that the driver's loop has handed over, so a request asks neither a broker nor a lane.
 """
 
 from __future__ import annotations
 
-from http import HTTPStatus
-from typing import TYPE_CHECKING
-
-import orjson
+import threading
+from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.metrics.collect import exposition
-from eomirror.metrics.exposition import wants_openmetrics
+from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, running_view
-from eomirror.serve.http import Response
-from eomirror.serve.process import process_facts
+from eomirror.serve.body import Judged
+from eomirror.serve.endpoints import Endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, Snapshot
-    from eomirror.serve.http import Request
+    from eomirror.serve.http import Request, Response
 
-__all__ = ["RunningEndpoints"]
+__all__ = ["STUCK_SECONDS", "RunningEndpoints"]
 
 #: The driver's loop hands over a snapshot about twice a second; one that stands still for this long is stuck.
 STUCK_SECONDS = 15.0
 
-_TEXT = "text/plain; charset=utf-8"
-_JSON = "application/json"
+# a verdict compares looks over a minute; one more often than this adds nothing
+_JUDGE_SECONDS = 1.0
 
 
 class RunningEndpoints:
@@ -42,18 +39,29 @@ class RunningEndpoints:
         links: Links that it runs.
         version: Release of eomirror.
         per_partition: Export the lag and the position of each partition.
+        holds_secret: Returns True for a text that contains a secret of the configuration.
         clock: Source of time.
     """
 
     def __init__(
-        self, links: Iterable[Link], *, version: str, per_partition: bool = False, clock: Clock = SYSTEM_CLOCK
+        self,
+        links: Iterable[Link],
+        *,
+        version: str,
+        per_partition: bool = False,
+        holds_secret: Callable[[str], bool] = lambda _: False,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._facts = {link.name: LinkFacts.of(link) for link in links}
-        self._version = version
-        self._per_partition = per_partition
         self._clock = clock
         # replaced as a whole, so that no lock is needed
         self._latest: tuple[float, Snapshot | None] = (clock.monotonic(), None)
+        self._lock = threading.Lock()
+        self._windows = {name: Window() for name in self._facts}
+        self._judged: tuple[float, list[Judged]] = (float("-inf"), [])
+        self._endpoints = Endpoints(
+            self, version=version, per_partition=per_partition, holds_secret=holds_secret, clock=clock
+        )
 
     def update(self, snapshot: Snapshot) -> None:
         """Takes the newest snapshot, from the driver's loop."""
@@ -61,46 +69,39 @@ class RunningEndpoints:
 
     def answer(self, request: Request) -> Response:
         """Answers a request."""
-        match request.path:
-            case ("metrics",):
-                return self._metrics(request)
-            case ("livez",) | ("health",):
-                return self._live()
-            case ("readyz",) | ("ready",):
-                return self._ready()
-            case _:
-                return Response(b"not found\n", _TEXT, HTTPStatus.NOT_FOUND)
+        return self._endpoints.answer(request)
 
-    def _metrics(self, request: Request) -> Response:
-        _, snapshot = self._latest
-        found = exposition(
-            [running_view(self._facts[link.link], link) for link in (snapshot.links if snapshot else ())],
-            process_facts(self._version),
-            now_ms=self._clock.wall_ms(),
-            per_partition=self._per_partition,
-            openmetrics=wants_openmetrics(request.accept),
-        )
-        return Response(found.text(), found.content_type)
+    def judged(self) -> list[Judged]:
+        """Returns the newest view of each link."""
+        at, snapshot = self._latest
+        if snapshot is None:
+            return []
+        now = self._clock.monotonic()
+        with self._lock:
+            if now - self._judged[0] < _JUDGE_SECONDS:
+                return self._judged[1]
+            views = [running_view(self._facts[link.link], link) for link in snapshot.links]
+            found = [
+                Judged(view, self._windows[view.facts.name].judge(view, now), now - at) for view in views
+            ]
+            self._judged = (now, found)
+            return found
 
-    def _live(self) -> Response:
-        at, _ = self._latest
-        seconds = self._clock.monotonic() - at
-        return _health("alive", ok=seconds <= STUCK_SECONDS, loop_age_seconds=round(seconds, 1))
+    def live(self) -> tuple[bool, dict[str, Any]]:
+        """Returns True while the driver's loop moves."""
+        seconds = self._clock.monotonic() - self._latest[0]
+        return seconds <= STUCK_SECONDS, {"loop_age_seconds": round(seconds, 1)}
 
-    def _ready(self) -> Response:
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Returns True while all links run, each of their lanes with a worker or without work."""
         _, snapshot = self._latest
         states = dict.fromkeys(self._facts, "preparing")
         if snapshot is not None:
             states |= {link.link: _state(link) for link in snapshot.links}
-        return _health("ready", ok=all(state == "running" for state in states.values()), links=states)
+        return all(state == "running" for state in states.values()), {"links": states}
 
 
 def _state(link: LinkSnapshot) -> str:
-    """Returns the state of a link; ``starting`` until each of its lanes has run on a worker once."""
-    begun = all(lane.plane or lane.state == "idle" for lane in link.lanes)
-    return link.state if begun or link.state != "running" else "starting"
-
-
-def _health(name: str, *, ok: bool, **facts: object) -> Response:
-    status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
-    return Response(orjson.dumps({name: ok, **facts}) + b"\n", _JSON, status)
+    """Returns the state of a link; one that runs is ``starting`` until each lane has had a worker."""
+    waiting = any(not lane.plane and lane.state not in {"idle", "ended"} for lane in link.lanes)
+    return "starting" if link.state == "running" and waiting else link.state

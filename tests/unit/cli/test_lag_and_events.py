@@ -10,11 +10,11 @@ import pytest
 import structlog
 
 from eomirror.cli.app import main
-from eomirror.cli.lag import lag_rows
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import UnreachableError
 from eomirror.link import status_reader
 from eomirror.link.events import Event
+from eomirror.link.lag import lag_rows
 from eomirror.link.status import LinkStatus, PartitionStatus
 from support.two_links import TWO_LINKS
 

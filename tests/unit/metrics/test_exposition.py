@@ -23,6 +23,7 @@ from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUN
 from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
 from eomirror.metrics.collect import ProcessFacts, exposition
 from eomirror.metrics.families import FAMILIES
+from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, LinkView, running_view
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ def snapshot(**changes: Any) -> LinkSnapshot:
 
 def read(views: Iterable[LinkView], *, openmetrics: bool = False, per_partition: bool = False) -> Found:
     """All samples, as the parser of prometheus-client reads them."""
-    found = exposition(views, PROCESS, now_ms=1_000_000, openmetrics=openmetrics, per_partition=per_partition)
+    judged = [(view, Window().judge(view, 0.0)) for view in views]
+    found = exposition(
+        judged, PROCESS, now_ms=1_000_000, openmetrics=openmetrics, per_partition=per_partition
+    )
     parse = parse_openmetrics if openmetrics else parse_text
     samples: Found = {}
     for family in parse(found.text().decode()):
@@ -212,7 +216,12 @@ def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
     samples = read([LinkView(facts=FACTS, status=unknown, read_seconds=4.0)])
     assert value(samples, "link_state", state="unknown") == 1
     names = {name for name, labels in samples if ("link", "east->west") in labels}
-    assert names == {"eomirror_link_state", "eomirror_link_info", "eomirror_link_read_seconds"}
+    assert names == {
+        "eomirror_link_state",
+        "eomirror_link_verdict",
+        "eomirror_link_info",
+        "eomirror_link_read_seconds",
+    }
 
 
 def test_every_family_is_exported_somewhere_and_no_other() -> None:
@@ -220,7 +229,8 @@ def test_every_family_is_exported_somewhere_and_no_other() -> None:
     live = running_view(FACTS, snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1),)))
     hung = LinkView(facts=FACTS, status=status(hanging=({"problem": ""},)), read_seconds=0.1)
     for place, view in (("run", live), ("serve", hung)):
-        text = exposition([view], PROCESS, now_ms=0, per_partition=True).text().decode()
+        verdict = Window().judge(view, 0.0)
+        text = exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True).text().decode()
         exported = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         assert exported == {family.name for family in FAMILIES if place in family.places}
 

@@ -1,0 +1,94 @@
+"""``eomirror serve``: a page, data and metrics of links, from their topics alone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from eomirror.cli import options
+from eomirror.serve.address import parse_listen
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["serve"]
+
+_DEFAULT = "127.0.0.1:9465"
+
+
+@click.command(epilog="Example: eomirror serve mirror.yaml --listen 127.0.0.1:9465")
+@options.config
+@options.links
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default=_DEFAULT,
+    show_default=True,
+    help="Address to serve on, without authentication.",
+)
+@click.option("--metrics-per-partition", is_flag=True, help="Also export lag and position of each partition.")
+@options.overrides
+def serve(
+    config: str, links: tuple[str, ...], listen: str, metrics_per_partition: bool, overrides: tuple[str, ...]
+) -> int:
+    """
+    Serve a page, data (/api/v1) and metrics of links, read from the target's topics.
+
+    Keeps no state and needs no running mirror: it works while the mirror or the source is dead, and several may run. It
+    only reads. It serves until SIGTERM or Ctrl-C; an unreachable cluster is retried.
+
+    There is no authentication: every client that can connect may read names of topics and groups.
+
+    Exit codes: 0 stopped, 1 the address cannot be bound, 2 it is not one.
+    """
+    address = parse_listen(listen)
+    stopped = threading.Event()
+
+    def stop(_: int, __: FrameType | None) -> None:
+        stopped.set()
+
+    # first, because everything below takes time
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+    import structlog
+
+    from eomirror import __version__
+    from eomirror.config import load_config
+    from eomirror.kafka.client_factory import holds_secret
+    from eomirror.link.hanging_scan import HangingTransactions
+    from eomirror.link.status_reader import StatusReader
+    from eomirror.metrics.view import LinkFacts
+    from eomirror.serve.http import HttpServer
+    from eomirror.serve.polled import PolledEndpoints
+
+    loaded = load_config(config, overrides=overrides)
+    chosen = [loaded.link(name) for name in links] or list(loaded.links)
+    endpoints = PolledEndpoints(
+        {
+            LinkFacts.of(link): partial(
+                StatusReader,
+                link,
+                loaded.clusters[link.source],
+                loaded.clusters[link.target],
+                hanging=HangingTransactions,
+            )
+            for link in chosen
+        },
+        version=__version__,
+        per_partition=metrics_per_partition,
+        holds_secret=lambda text: any(holds_secret(cluster, text) for cluster in loaded.clusters.values()),
+    )
+    server = HttpServer(address, endpoints.answer)
+    structlog.get_logger(__name__).info("listening", url=server.url)
+    endpoints.start()
+    try:
+        stopped.wait()
+    finally:
+        endpoints.close()
+        server.close()
+    return 0

@@ -1,0 +1,161 @@
+"""
+One verdict for each link, without thresholds for lag, as Burrow gives them for consumers. Pure.
+
+A window of looks decides.  A lag is bad only if it grows: the age of the oldest record that is not mirrored rises with
+the time.  A position that stands is bad only if the source has more.  A position and an end that went back are a loss.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eomirror.metrics.view import LinkView
+
+__all__ = ["VERDICTS", "Verdict", "Window"]
+
+#: All verdicts, best first.
+VERDICTS = ("ok", "behind", "unknown", "down", "stalled", "stopped", "rewound")
+
+#: Seconds of looks that decide.
+WINDOW_SECONDS = 60.0
+# Of the time that passed: a lag that grows more slowly is noise, such as the time between reading position and end.
+_GROWTH = 0.1
+# a shorter series of looks says nothing about a trend
+_ENOUGH_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    A verdict on a link.
+
+    Attributes:
+        word: One of `VERDICTS`.
+        text: Reason, one sentence.
+        fix: Recommended action; empty for none.
+        failover: What a failover at this moment would lose.
+    """
+
+    word: str
+    text: str
+    fix: str
+    failover: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: float
+    position: int
+    end: int
+    lag: int
+    seconds: float | None
+
+
+class Window:
+    """Looks at one link over the last `WINDOW_SECONDS`.  Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._looks: deque[_Look] = deque()
+        self._rewound = ""
+
+    def judge(self, view: LinkView, now: float) -> Verdict:
+        """
+        Adds a look and returns the verdict.
+
+        Args:
+            view: The link.
+            now: Monotonic seconds.
+        """
+        status = view.status
+        self._add(view, now)
+        failover = _failover(view)
+        if status.state == "unknown":
+            return Verdict("unknown", status.problem or "its topics cannot be read", status.fix, failover)
+        if status.state not in {"running", "preparing", "acquiring"}:
+            return Verdict(*_down(view), failover)
+        if self._rewound:
+            fix = "find out whether the source was restored or recreated: eomirror status"
+            return Verdict("rewound", self._rewound, fix, failover)
+        if status.stopped:
+            first = status.stopped[0]
+            more = f" and {len(status.stopped) - 1} more" if len(status.stopped) > 1 else ""
+            text = f"topic {first['topic']}{more} is stopped: {first['reason']}"
+            return Verdict("stopped", text, first["fix"], failover)
+        if status.problem or status.lag_records is None:
+            text = status.problem or "the lag of a topic is unknown"
+            return Verdict("unknown", text, status.fix, failover)
+        return Verdict(*self._trend(status.lag_records), failover)
+
+    def _add(self, view: LinkView, now: float) -> None:
+        status = view.status
+        known = [item for item in status.partitions if item.lag_records is not None and not item.parked]
+        if status.lag_records is None or not known:
+            return
+        look = _Look(
+            now, sum(item.position for item in known), sum(item.source_lso or 0 for item in known),
+            status.lag_records, status.lag_seconds,
+        )  # fmt: skip
+        before = self._looks[-1] if self._looks else None
+        if before is not None and look.position < before.position and look.end < before.end:
+            self._rewound = f"the source's log went back by {before.end - look.end} offsets"
+            self._looks.clear()
+        elif before is not None and look.position > before.position:
+            self._rewound = ""
+        self._looks.append(look)
+        # keep one look at or before the begin of the window
+        while len(self._looks) > 1 and self._looks[1].at <= now - WINDOW_SECONDS:
+            self._looks.popleft()
+
+    def _trend(self, lag: int) -> tuple[str, str, str]:
+        first, last = self._looks[0], self._looks[-1]
+        seconds = last.at - first.at
+        if not lag or seconds < _ENOUGH_SECONDS or not all(look.lag for look in self._looks):
+            return "ok", f"{lag} records behind" if lag else "caught up", ""
+        if last.position == first.position:
+            text = f"no record was mirrored for {seconds:.0f} s, and {lag} are waiting"
+            return "stalled", text, "see the lanes of the link, and the log of the mirror"
+        if self._grows():
+            text = f"the lag grew from {first.lag} to {last.lag} records in {seconds:.0f} s"
+            return "behind", text, "add lanes, or see docs/troubleshoot.md: slow link"
+        return "ok", f"{lag} records behind, and catching up", ""
+
+    def _grows(self) -> bool:
+        first, last = self._looks[0], self._looks[-1]
+        if first.seconds is not None and last.seconds is not None:
+            return last.seconds - first.seconds > _GROWTH * (last.at - first.at)
+        return last.lag > first.lag and all(
+            after.lag >= before.lag for before, after in pairwise(self._looks)
+        )
+
+
+def _down(view: LinkView) -> tuple[str, str, str]:
+    status = view.status
+    text = {
+        "never ran": "the link never ran",
+        "stopped": "its mirror was stopped",
+        "silent": "its mirror does not renew its claim: it was killed, or its host is away",
+        "handed back": "the link was handed back to another replicator",
+        "waiting": f"it waits for a cluster: {status.problem}",
+        "failed": f"it failed: {status.problem}",
+    }.get(status.state, f"it is {status.state}")
+    fix = (
+        "start it: eomirror run CONFIG" if status.state in {"never ran", "stopped", "silent"} else status.fix
+    )
+    return "down", text, fix
+
+
+def _failover(view: LinkView) -> str:
+    status = view.status
+    if status.state in {"unknown", "never ran"}:
+        return "unknown"
+    if status.lag_records is None or status.lag_seconds is None:
+        if status.lag_records is not None:
+            return f"loses at most {status.lag_records} records"
+        return "unknown: the source does not answer, or a topic has a problem"
+    if not status.lag_records:
+        return "yes: nothing would be lost"
+    return f"loses at most {status.lag_records} records, {status.lag_seconds:.1f} s"

@@ -1,0 +1,90 @@
+"""Builds the JSON of ``/api/v1``; the page is drawn from the same values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.link.lag import lag_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eomirror.metrics.verdict import Verdict
+    from eomirror.metrics.view import LinkView
+
+__all__ = ["HIDDEN", "Judged", "link_body", "masked", "summary_body"]
+
+#: Stands in place of a text that contains a secret.
+HIDDEN = "hidden, because it contains a secret"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """
+    A link with its verdict.
+
+    Attributes:
+        age_seconds: Time since it was read.
+    """
+
+    view: LinkView
+    verdict: Verdict
+    age_seconds: float
+
+
+def summary_body(judged: Judged) -> dict[str, Any]:
+    """Returns the summary of a link."""
+    facts, status = judged.view.facts, judged.view.status
+    topics = {item.topic for item in status.partitions if not item.parked}
+    return {
+        "link": facts.name,
+        "source": facts.source,
+        "target": facts.target,
+        "state": status.state,
+        "verdict": judged.verdict.word,
+        "reason": judged.verdict.text,
+        "fix": judged.verdict.fix,
+        "failover": judged.verdict.failover,
+        "lag_records": status.lag_records,
+        "lag_seconds": status.lag_seconds,
+        "records_per_second": status.rate,
+        "topics": len(topics),
+        "stopped_topics": len(status.stopped),
+        "age_seconds": round(judged.age_seconds, 1),
+    }
+
+
+def link_body(judged: Judged) -> dict[str, Any]:
+    """Returns everything about a link: summary, owner, lanes, topics, groups, gaps and events."""
+    facts, status = judged.view.facts, judged.view.status
+    return {
+        **summary_body(judged),
+        "naming": facts.naming,
+        "plane": facts.plane,
+        "generation": status.generation,
+        "owner": status.owner,
+        "clock_offset_seconds": status.clock_offset_seconds,
+        "lanes": [{"lane": number, **lane} for number, lane in sorted(status.lanes.items())],
+        "topic_rows": [
+            {key: value for key, value in asdict(row).items() if key not in {"link", "partition"}}
+            for row in lag_rows([status], partitions=False)
+        ],
+        "stopped": list(status.stopped),
+        "gaps": list(status.gaps),
+        "hanging": list(status.hanging),
+        "drifted": list(status.drifted),
+        "groups": None if status.groups is None else asdict(status.groups),
+        "events": [asdict(event) for event in reversed(status.events)],
+    }
+
+
+def masked(value: Any, holds_secret: Callable[[str], bool]) -> Any:
+    """Returns a copy of a body in which each text that contains a secret is `HIDDEN`."""
+    if isinstance(value, str):
+        return HIDDEN if holds_secret(value) else value
+    if isinstance(value, dict):
+        return {key: masked(item, holds_secret) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(item, holds_secret) for item in value]
+    return value

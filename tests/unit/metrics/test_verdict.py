@@ -1,0 +1,99 @@
+"""One verdict for each link: a trend decides, not a threshold; what a failover would lose is said with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eomirror.link.status import LinkStatus, PartitionStatus
+from eomirror.metrics.verdict import VERDICTS, Verdict, Window
+from eomirror.metrics.view import LinkFacts, LinkView
+
+FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
+
+
+def view(position: int, end: int, seconds: float | None = 0.0, **changes: Any) -> LinkView:
+    """A running link of one partition."""
+    lag = end - position
+    partition = PartitionStatus(
+        topic="t", partition=0, target_topic="a.t", lane=0, position=position, source_lso=end, lag_records=lag,
+        lag_seconds=seconds, records=position, rate=1.0, last_commit=1,
+    )  # fmt: skip
+    status = LinkStatus(
+        link="a->b", state="running", partitions=(partition,), lag_records=lag, lag_seconds=seconds
+    )
+    return LinkView(facts=FACTS, status=replace(status, **changes))
+
+
+def judged(*looks: tuple[float, LinkView]) -> Verdict:
+    """The verdict after these looks."""
+    window = Window()
+    return [window.judge(link, at) for at, link in looks][-1]
+
+
+def test_a_link_that_keeps_up_is_ok() -> None:
+    """A lag that is there at every look and does not age is the time between two commits."""
+    looks = [(10.0 * n, view(100 * n, 100 * n + 50 + n, 0.1)) for n in range(10)]
+    assert judged(*looks).word == "ok"
+    found = judged((0, view(5, 5)))
+    assert (found.word, found.failover) == ("ok", "yes: nothing would be lost")
+
+
+def test_a_lag_that_ages_is_behind() -> None:
+    """Whatever its size: the link mirrors, and less than the source writes."""
+    looks = [(10.0 * n, view(100 * n, 200 * n + 1, 5.0 * n)) for n in range(8)]
+    found = judged(*looks)
+    assert found.word == "behind"
+    assert found.fix
+    assert "loses at most 701 records, 35.0 s" in found.failover
+    unknown_age = [(at, view(link.status.partitions[0].position, 200 * n + 1, None)) for n, (at, link) in
+                   enumerate(looks)]  # fmt: skip
+    assert judged(*unknown_age).word == "behind"
+
+
+def test_a_position_that_stands_before_records_is_stalled() -> None:
+    """Also if the source writes nothing more."""
+    assert judged(*((10.0 * n, view(7, 9, 10.0 * n)) for n in range(4))).word == "stalled"
+    assert judged(*((5.0 * n, view(7, 9)) for n in range(3))).word == "ok", "too early to say"
+    assert judged(*((10.0 * n, view(7, 7)) for n in range(4))).word == "ok", "there is nothing to mirror"
+
+
+def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
+    """Position and end fell: the source was restored or recreated."""
+    window = Window()
+    window.judge(view(50, 60), 0)
+    found = window.judge(view(10, 12), 5)
+    assert found.word == "rewound"
+    assert "48 offsets" in found.text
+    assert window.judge(view(12, 12), 10).word == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "text"),
+    [
+        ({"state": "unknown", "problem": "no way to b"}, "unknown", "no way to b"),
+        ({"state": "silent"}, "down", "does not renew its claim"),
+        ({"state": "waiting", "problem": "no way to a"}, "down", "no way to a"),
+        ({"state": "never ran"}, "down", "never ran"),
+        ({"problem": "the source is away", "lag_records": None, "lag_seconds": None}, "unknown", "is away"),
+        (
+            {"stopped": ({"topic": "t", "reason": "gone", "fix": "do x", "exit_code": 4},)},
+            "stopped",
+            "topic t is stopped: gone",
+        ),
+    ],
+)
+def test_a_state_is_told_before_a_trend(changes: dict[str, Any], word: str, text: str) -> None:
+    """With the reason in words."""
+    found = judged((0, view(1, 1, **changes)))
+    assert found.word == word
+    assert text in found.text
+    assert found.word in VERDICTS
+
+
+def test_an_unknown_lag_is_no_promise() -> None:
+    """With a dead source, what a failover loses is not known."""
+    found = judged((0, view(1, 1, lag_records=None, lag_seconds=None)))
+    assert found.failover.startswith("unknown")
