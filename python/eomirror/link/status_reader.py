@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -47,9 +47,11 @@ __all__ = ["HangingLook", "StatusReader"]
 
 log = structlog.get_logger(__name__)
 
+Found = TypeVar("Found")
+
 _PEEK_SECONDS = 2.0
-# Status is used when a cluster is down: it then ends within 5 s, its own start included.
-_AWAY_SECONDS = 4.0
+# Status is used when a cluster is down: it then ends within about 5 s, its own start included.
+_AWAY_SECONDS = 3.0
 # Between two looks at a claim that is watched.
 _LOOK_SECONDS = 0.5
 
@@ -115,6 +117,8 @@ class StatusReader:
             return self._never_ran()
         # Lags and ages refer to this moment: the following reads take seconds.
         now_ms = self._clock.wall_ms()
+        # An unreachable source takes seconds, and so does a long positions topic.
+        away = _Beside(self._source_error)
         first = self._control()
         records = self._read(self._names.positions_topic)
         history: list[Position] = []
@@ -135,7 +139,7 @@ class StatusReader:
         # A parked partition may be deleted on either side; that is not a problem.
         mirrored = [position for source, position in positions.items() if source in assigned]
         # Concurrently: an unreachable source and a silent owner take seconds each.
-        sides = _Beside(lambda: self._both_sides(mirrored, positions.keys() - assigned.keys()))
+        sides = _Beside(lambda: self._both_sides(away.result(), mirrored, positions.keys() - assigned.keys()))
         control, liveness = self._look(first)
         observed, left_out, oldest, problem = sides.result()
         found = link_status(
@@ -194,19 +198,31 @@ class StatusReader:
     def _never_ran(self) -> LinkStatus:
         """Returns the status of a link without state topics: a running mirror may wait for its source."""
         try:
-            self._source.describe_cluster()
+            self._source.topic_names()
         except ClusterError as error:
             return LinkStatus(link=self._link.name, state="never ran", problem=error.message, fix=error.fix)
         return LinkStatus(link=self._link.name, state="never ran")
 
-    def _both_sides(self, mirrored: list[Position], parked: Collection[SourcePartition]) -> _Sides:
+    def _source_error(self) -> _SourceError | None:
+        """Returns the reason for which the source must not or cannot be asked; None if it answers."""
+        if not self._ask_source:
+            return _SourceError(f"cluster {self._source.name}: was not asked")
+        try:
+            self._source.topic_names()
+        except ClusterError as error:
+            return _SourceError(error.message, fix=error.fix)
+        return None
+
+    def _both_sides(
+        self, away: _SourceError | None, mirrored: list[Position], parked: Collection[SourcePartition]
+    ) -> _Sides:
         """
         Observes mirrored partitions, parked ones that should be mirrored, and ages of lagging records.
 
-        Returns the source's error if it cannot be reached.
+        Returns the source's error, which is ``away`` if it is known already.
         """
-        if not self._ask_source:
-            return {}, {}, {}, _SourceError(f"cluster {self._source.name}: was not asked")
+        if away is not None:
+            return {}, {}, {}, away
         try:
             observed = self._observe(mirrored)
             left_out = self._left_out(parked)
@@ -330,26 +346,28 @@ def _checkpoint(record: LogRecord) -> Checkpoint | str:
         return error.message
 
 
-class _Beside:
+class _Beside(Generic[Found]):
     """Runs a function in a daemon thread."""
 
-    def __init__(self, action: Callable[[], _Sides]) -> None:
-        self._found: _Sides | BaseException | None = None
+    def __init__(self, action: Callable[[], Found]) -> None:
+        self._found: list[Found] = []
+        self._failed: BaseException | None = None
         self._action = action
         self._thread = threading.Thread(target=self._run, name="status-sides", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._found = self._action()
+            self._found.append(self._action())
         except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
-            self._found = error
+            self._failed = error
 
-    def result(self) -> _Sides:
+    def result(self) -> Found:
+        """Waits for the end; returns the result, or raises the error."""
         self._thread.join()
-        if self._found is None or isinstance(self._found, BaseException):
-            raise self._found or AssertionError("the thread left nothing")
-        return self._found
+        if self._failed is not None:
+            raise self._failed
+        return self._found[0]
 
 
 class _SourceError(MirrorError):

@@ -142,6 +142,8 @@ def _down(view: LinkView) -> tuple[str, str, str]:
         "waiting": f"it waits for a cluster: {status.problem}",
         "failed": f"it failed: {status.problem}",
     }.get(status.state, f"it is {status.state}")
+    if status.problem and status.problem not in text:
+        text += f"; also: {status.problem}"
     fix = (
         "start it: eomirror run CONFIG" if status.state in {"never ran", "stopped", "silent"} else status.fix
     )
