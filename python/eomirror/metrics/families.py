@@ -47,7 +47,8 @@ FAMILIES = (
     _link("link_state", "gauge", "1 for the state of the link, 0 for all others.", "state"),
     _link("link_verdict", "gauge",
           "1 for the verdict on the link, 0 for all others: `ok`, `behind` (the lag grows), `stalled` (records wait, "
-          "none is mirrored), `stopped` (a topic is), `down`, `rewound` (the source went back), `unknown`.", "verdict"),
+          "none is mirrored), `stopped` (a topic is), `down`, `rewound` (the source went back), `promoted`, `unknown`.",
+          "verdict"),
     _link("link_read_seconds", "gauge", "Time that the last read of the link's topics took.", places=_SERVE),
     _link("records_total", "counter",
           "Mirrored records, committed. In `run`: by this run; in `serve`: since the link first ran.", "topic"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["VERDICTS", "Verdict", "Window"]
 
 #: All verdicts, best first.
-VERDICTS = ("ok", "behind", "unknown", "down", "stalled", "stopped", "rewound")
+VERDICTS = ("ok", "promoted", "behind", "unknown", "down", "stalled", "stopped", "rewound")
 
 #: Seconds of looks that decide.
 WINDOW_SECONDS = 60.0
@@ -75,6 +75,9 @@ class Window:
         failover = _failover(view)
         if status.state == "unknown":
             return Verdict("unknown", status.problem or "its topics cannot be read", status.fix, failover)
+        if status.state == "promoted":
+            text = "it was promoted: applications write to the target"
+            return Verdict("promoted", text, "the way back: eomirror failback CONFIG", "it has happened")
         if status.state not in {"running", "preparing", "acquiring"}:
             return Verdict(*_down(view), failover)
         if self._rewound:

@@ -22,7 +22,7 @@ __all__ = ["STATES", "LinkFacts", "LinkView", "running_status", "running_view"]
 #: States of a link: those of a running driver, then those that only its topics show.
 STATES = (
     "preparing", "waiting", "acquiring", "running", "stopping", "done", "failed",
-    "silent", "stopped", "never ran", "handed back", "unknown",
+    "silent", "stopped", "never ran", "handed back", "promoted", "unknown",
 )  # fmt: skip
 
 #: The source was asked if it answered within this time; the driver asks every 5 s.

@@ -26,6 +26,7 @@ _REFRESH_SECONDS = 5
 _MARKS = {
     "ok": "✓", "behind": "↘", "unknown": "?", "down": "■", "stalled": "‖", "stopped": "■", "rewound": "↺",
     "problem": "!",
+    "promoted": "▲",
 }  # fmt: skip
 
 

@@ -77,6 +77,7 @@ def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
         ({"state": "silent"}, "down", "does not renew its claim"),
         ({"state": "waiting", "problem": "no way to a"}, "down", "no way to a"),
         ({"state": "never ran"}, "down", "never ran"),
+        ({"state": "promoted"}, "promoted", "it was promoted"),
         ({"problem": "the source is away", "lag_records": None, "lag_seconds": None}, "unknown", "is away"),
         (
             {"stopped": ({"topic": "t", "reason": "gone", "fix": "do x", "exit_code": 4},)},
