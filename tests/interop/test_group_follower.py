@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +27,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
+from support.raw_commit import commit_raw
 from support.records import create_topic, wait_for
 
 if TYPE_CHECKING:
@@ -252,25 +251,10 @@ def test_a_consumer_that_begins_at_the_end_by_itself_skips_nothing_that_the_copy
     assert read == list(range(60, 100))
 
 
-def commit_without_a_group(bootstrap: str, topic: str, offset: int) -> None:
-    """OffsetCommit, version 2, for the group without a name, as a client does that assigns itself its partitions."""
-
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
-
-    body = struct.pack(">hhi", 8, 2, 1) + text("old") + text("") + struct.pack(">i", -1) + text("")
-    body += struct.pack(">qi", -1, 1) + text(topic) + struct.pack(">iiq", 1, 0, offset) + text("")
-    host, _, port = bootstrap.partition(",")[0].rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as line:
-        line.sendall(struct.pack(">i", len(body)) + body)
-        answer = line.recv(4096)
-    assert answer[-2:] == b"\0\0", answer
-
-
 def test_offsets_without_a_group_keep_no_group_from_being_followed(flow: Flow) -> None:
     """Kafka takes them, lists them as those of a group without a name, and librdkafka cannot ask for that one."""
     flow.stand("old", 30, on="east")
-    commit_without_a_group(flow.east["bootstrap.servers"], flow.topic, 5)
+    commit_raw(flow.east["bootstrap.servers"], "", flow.topic, 0, 5)
     follower = flow.follower(groups=[".*"])
     flow.round(follower)
     follower.record_answers((GroupOffset(f"{flow.alias}.old", flow.source, 30, 25),))
