@@ -778,6 +778,8 @@ class PartitionComparison:
         by_key: tuple[int, int, int] | None = None,
         dead_letters: list[tuple[int, int]] = ...,
         others: list[bytes] = ...,
+        own: list[bytes] = ...,
+        returned: list[bytes] = ...,
         window: int = 4096,
         history: int = 65536,
     ) -> PartitionComparison:
@@ -799,6 +801,9 @@ class PartitionComparison:
                 counts as left out.
             others: Chunks of the offset maps of other links that write into the same copy: records that they name are
                 left out.
+            own: Chunks of the link's own offset map: records that they name are the link's, also without a header.
+            returned: Chunks of the offset maps of reverse links, which write into the source partition: records that
+                they name are left out, also without a header.
             window: Records of either side that are looked at beyond the first difference.
             history: Matched records that are remembered to recognise duplicates.
         """
@@ -835,6 +840,8 @@ class PartitionComparison:
         dead_letters: list[tuple[int, int]] = ...,
         starts: tuple[int, int] = ...,
         others: list[bytes] = ...,
+        own: list[bytes] = ...,
+        returned: list[bytes] = ...,
     ) -> None:
         """
         Both sides have more now, and there may be more dead letters; not for ``by_key``.
@@ -844,7 +851,9 @@ class PartitionComparison:
             target_end: End offset on the target.
             dead_letters: As for the constructor.
             starts: Source and target offset before which nothing can be compared any more.
-            others: As for the constructor; replaces the chunks that were given before.
+            others: As for the constructor; replaces the chunks that were given before, as the next two do.
+            own: As for the constructor.
+            returned: As for the constructor.
         """
 
     def read_on(self, source_tail: int, target_tail: int) -> None:

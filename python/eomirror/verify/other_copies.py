@@ -1,8 +1,9 @@
 """
-Finds the records of an aggregate that other links wrote, in the offset maps of those links.
+Finds out in offset maps which link wrote the records of a copy.
 
 A link's offset map is written in the transactions of its records.  So once a copy's end is stable, the maps name every
-record before it that any link has written.
+record before it that any link has written.  That tells the sources of an aggregate apart, and with equal names both
+ways the copies that are older than the header: they were made while there was no link back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import read_offset_map_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from eomirror.config import Link
     from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord
@@ -31,21 +32,22 @@ Partition = tuple[str, int]
 
 class OtherCopies:
     """
-    Reads what other links wrote into the copies of one link.
+    Reads what links wrote into topics of one cluster.
 
     Args:
-        target: Connections to the target.
-        states: Reader of the target's state topics.
+        link: The link that is verified.
+        cluster: Connections to the cluster.
+        states: Reader of the cluster's state topics.
 
     Attributes:
         any: True if the last look found such a link.
     """
 
-    def __init__(self, link: Link, target: ClusterSession, states: CompactedTopicReader) -> None:
+    def __init__(self, link: Link, cluster: ClusterSession, states: CompactedTopicReader) -> None:
         self._link = link
-        self._admin = target.admin
+        self._admin = cluster.admin
         self._states = states
-        self._links = OtherLinks(link.name, target, event="other_link_unknown")
+        self._links = OtherLinks(link.name, cluster, event="other_link_unknown")
         self.any = False
 
     def look(
@@ -71,21 +73,60 @@ class OtherCopies:
             ours = (at.source_cluster_id, at.topic) == (source_cluster_id, topic)
             if topic_id == at.target_topic_id and topic and not ours:
                 positions.setdefault(each.link, {})[at.source] = at
-        found: dict[Partition, tuple[tuple[str, bytes], ...]] = {}
-        for name, of in sorted(positions.items()):
-            for partition, chunk in self._chunks(name, of):
-                found[partition] = (*found.get(partition, ()), (name, chunk))
         self.any = bool(positions)
-        return found
+        return self._by_copy(positions)
+
+    def returned(
+        self, sources: Mapping[Partition, tuple[str, str]], *, target_cluster_id: str
+    ) -> dict[Partition, tuple[tuple[str, bytes], ...]]:
+        """
+        Returns the reverse links of each source partition: state name, and a chunk of the map that names its records.
+
+        Args:
+            sources: Topic id and copy of each source partition.
+            target_cluster_id: Id of the link's target, from which a reverse link mirrors.
+
+        Raises:
+            StateError: A map is not readable.
+            ClusterError: The cluster does not answer.
+        """
+        positions: dict[str, dict[SourcePartition, Position]] = {}
+        for each in self._links.written(but=self._link.state_name):
+            at = each.position
+            known = sources.get((at.target_topic, at.target_partition), ("", ""))
+            if (at.source_cluster_id, at.target_topic_id, at.topic) == (target_cluster_id, *known):
+                positions.setdefault(each.link, {})[at.source] = at
+        return self._by_copy(positions)
+
+    def own(self, positions: Iterable[Position]) -> dict[Partition, tuple[bytes, ...]]:
+        """
+        Returns the chunks of the link's own map for each of its copies.
+
+        Raises:
+            StateError: The map is not readable.
+            ClusterError: The cluster does not answer.
+        """
+        of = {each.source: each for each in positions}
+        found = self._by_copy({self._link.state_name: of})
+        return {partition: tuple(chunk for _, chunk in named) for partition, named in found.items()}
 
     def close(self) -> None:
         """Closes the reader."""
         self._links.close()
 
+    def _by_copy(
+        self, positions: Mapping[str, Mapping[SourcePartition, Position]]
+    ) -> dict[Partition, tuple[tuple[str, bytes], ...]]:
+        found: dict[Partition, tuple[tuple[str, bytes], ...]] = {}
+        for name, of in sorted(positions.items()):
+            for partition, chunk in self._chunks(name, of):
+                found[partition] = (*found.get(partition, ()), (name, chunk))
+        return found
+
     def _chunks(
         self, link: str, positions: Mapping[SourcePartition, Position]
     ) -> list[tuple[Partition, bytes]]:
-        """Returns one chunk for each source topic of another link, earlier topics of the same name included."""
+        """Returns one chunk for each source topic of a link, earlier topics of the same name included."""
         topic = LinkNames(link).offset_map_topic
         if self._admin.describe_topics([topic])[topic] is None:
             return []

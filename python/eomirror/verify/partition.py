@@ -6,7 +6,7 @@ A batch job on Spark runs this in its tasks; `eomirror.verify.runner` runs it in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +158,15 @@ class Comparer:
         kept = self._kept.get(where)
         if kept is not None and kept.of == of:
             starts = (one.source.start, one.target.start)
-            kept.comparison.extend(one.source.end, one.target.end, _letters(one), starts, _others(one))
+            kept.comparison.extend(
+                one.source.end,
+                one.target.end,
+                _letters(one),
+                starts,
+                _chunks(one.others),
+                list(one.own),
+                _chunks(one.returned),
+            )
             return kept
         # A comparison of other topics; the same topics are read again from their beginning.
         others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
@@ -254,7 +262,9 @@ class Comparer:
             by_key=by_key,
             history=history,
             dead_letters=_letters(one),
-            others=_others(one),
+            others=_chunks(one.others),
+            own=list(one.own),
+            returned=_chunks(one.returned),
         )
 
     def _finish(
@@ -325,8 +335,8 @@ def _letters(one: Scope) -> list[tuple[int, int]]:
     return [(offset, int(digest, 16)) for offset, digest in one.letters]
 
 
-def _others(one: Scope) -> list[bytes]:
-    return [chunk for _, chunk in one.others]
+def _chunks(named: Sequence[tuple[str, bytes]]) -> list[bytes]:
+    return [chunk for _, chunk in named]
 
 
 def _tuple(part: Range) -> tuple[str, int, int, int, int]:

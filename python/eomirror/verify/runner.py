@@ -161,12 +161,9 @@ class Verifier:
 
         verdicts = compare(found.scopes)
         # A copy that begins with an earlier topic of the source's name, or that other links write too, seems to have
-        # foreign records.  Only the offset maps tell them apart, and they are read only if that is needed.
-        if (
-            any(verdict.differences.get("foreign") for verdict in verdicts)
-            and self.resume is None
-            and not follows
-        ):
+        # foreign records, and one that is older than its header seems to lack them.  Only the offset maps tell, and
+        # they are read only if that is needed.
+        if any(map(self._may_be_excused, verdicts)) and self.resume is None and not follows:
             verdicts = self._look_again(bound, verdicts, compare)
         if follows:
             verdicts = [self._last.merge(verdict) for verdict in verdicts]
@@ -218,6 +215,11 @@ class Verifier:
         resume.note(one, ids, counts)
         return self._comparer.verdict(one, counts)
 
+    def _may_be_excused(self, verdict: PartitionVerdict) -> bool:
+        """Returns True if the offset maps may explain differences."""
+        differs = verdict.differences
+        return bool(differs.get("foreign") or (self._link.guard and any(differs.values())))
+
     def _look_again(
         self, bound: Bound, verdicts: list[PartitionVerdict], compare: Compare
     ) -> list[PartitionVerdict]:
@@ -228,10 +230,12 @@ class Verifier:
         for place, verdict in enumerate(verdicts):
             was = verdict.scope
             one = now.get((was.source.topic, was.source.partition))
-            if one is not None and verdict.differences.get("foreign"):
-                begins = (one.source.start, one.target.start)
-                if begins != (was.source.start, was.target.start) or one.others != was.others:
-                    again[place] = one
+            if one is None or not self._may_be_excused(verdict):
+                continue
+            begins = (one.source.start, one.target.start)
+            maps = (one.others, one.own, one.returned)
+            if begins != (was.source.start, was.target.start) or maps != (was.others, was.own, was.returned):
+                again[place] = one
         found = dict(zip(again, compare(list(again.values())), strict=True))
         return [found.get(place, verdict) for place, verdict in enumerate(verdicts)]
 

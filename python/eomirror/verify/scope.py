@@ -89,6 +89,19 @@ class ComparableScopes:
     topic_ids: Mapping[SourcePartition, tuple[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Unmarked:
+    """Chunks that name records without a header: see `Scope`; ``ids`` are those of source and target topic."""
+
+    ids: tuple[str, str]
+    own: tuple[bytes, ...]
+    returned: tuple[tuple[str, bytes], ...]
+
+
+def _ids_of(position: Position) -> tuple[str, str]:
+    return position.topic_id, position.target_topic_id
+
+
 class ScopeFinder:
     """
     Finds the comparable scopes of one link.
@@ -108,6 +121,12 @@ class ScopeFinder:
             target.cluster, target.admin, client_id=target.client_id, clock=clock
         )
         self._others = OtherCopies(link, target, self._states)
+        self._on_source = CompactedTopicReader(
+            source.cluster, source.admin, client_id=source.client_id, clock=clock
+        )
+        self._back = OtherCopies(link, source, self._on_source)
+        # Copies without a header are older than the look that found them.
+        self._unmarked: dict[SourcePartition, _Unmarked] = {}
         # Dead letters, and the end of their topic before they were read.
         self._known_letters: tuple[
             tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]
@@ -124,7 +143,7 @@ class ScopeFinder:
         Args:
             bound: The requested range.
             thorough: Read the offset maps even if all logs begin at 0: they show if the copy begins with an earlier
-                topic of the source's name, and if other links write to it.
+                topic of the source's name, if other links write to it, and which copies are older than their header.
 
         Raises:
             DifferenceError: The link never ran.
@@ -156,6 +175,7 @@ class ScopeFinder:
             scope(each) for each in self._facts(positions, sources, targets, stable, bound, thorough=thorough)
         ]
         scopes += self._unclaimed(positions, copies, targets, stable)
+        scopes = self._with_unmarked(scopes, found, thorough=thorough)
         return ComparableScopes(
             self._without_others(scopes, targets, thorough=thorough),
             _waiting(matched, sources, found),
@@ -164,8 +184,8 @@ class ScopeFinder:
 
     def close(self) -> None:
         """Closes the readers."""
-        self._others.close()
-        self._states.close()
+        for reader in (self._others, self._back, self._states, self._on_source):
+            reader.close()
 
     def _copy_of(self, topic: str) -> str:
         try:
@@ -192,6 +212,48 @@ class ScopeFinder:
         return [
             replace(one, others=found.get((one.target.topic, one.target.partition), ())) for one in scopes
         ]
+
+    def _with_unmarked(
+        self, scopes: list[Scope], positions: Mapping[SourcePartition, Position], *, thorough: bool
+    ) -> list[Scope]:
+        """
+        Returns the scopes with the copies that have no header, of this link and of its reverse links.
+
+        With equal names both ways the header tells whose a record is.  Copies that are older than the link back have
+        none, and only the offset maps name them.
+        """
+        if not self._link.guard:
+            return scopes
+        if thorough:
+            self._unmarked = self._look_for_unmarked(positions)
+        known = {
+            source: each
+            for source, each in self._unmarked.items()
+            if source in positions and each.ids == _ids_of(positions[source])
+        }
+        result = []
+        for one in scopes:
+            each = known.get(SourcePartition(one.source.topic, one.source.partition))
+            result.append(one if each is None else replace(one, own=each.own, returned=each.returned))
+        return result
+
+    def _look_for_unmarked(
+        self, positions: Mapping[SourcePartition, Position]
+    ) -> dict[SourcePartition, _Unmarked]:
+        # A link without the header (`provenance: off`) claims all records of its copies.
+        own = self._others.own(positions.values()) if self._link.provenance_header else {}
+        returned = self._back.returned(
+            {(each.topic, each.partition): (each.topic_id, each.target_topic) for each in positions.values()},
+            target_cluster_id=self._target.describe_cluster().cluster_id,
+        )
+        return {
+            source: _Unmarked(
+                _ids_of(each),
+                own.get((each.target_topic, each.target_partition), ()),
+                returned.get((each.topic, each.partition), ()),
+            )
+            for source, each in positions.items()
+        }
 
     def _unclaimed(
         self,

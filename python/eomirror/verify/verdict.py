@@ -114,6 +114,8 @@ class Scope:
         timestamps: True if timestamps are compared.
         letters: Dead letters in the compared range, which excuse the source's records: offset, digest.
         others: Other links that write into this copy: name, and a chunk of the offset map with their records.
+        own: Chunks of the link's offset map, if copies of the link may lack its header.
+        returned: Reverse links, which write into the source partition: name, and a chunk of their offset map.
         problem: Reason that no record can be compared; empty if some can.
     """
 
@@ -125,6 +127,8 @@ class Scope:
     timestamps: bool = True
     letters: tuple[tuple[int, str], ...] = ()
     others: tuple[tuple[str, bytes], ...] = ()
+    own: tuple[bytes, ...] = ()
+    returned: tuple[tuple[str, bytes], ...] = ()
     problem: str = ""
 
 
@@ -371,6 +375,8 @@ class LinkVerdict:
             told["verdict"] = partition.word
             told["scope"]["letters"] = len(partition.scope.letters)
             told["scope"]["others"] = sorted({name for name, _ in partition.scope.others})
+            told["scope"]["returned"] = sorted({name for name, _ in partition.scope.returned})
+            del told["scope"]["own"]
         return body
 
 

@@ -51,7 +51,7 @@ pub(crate) struct PartitionComparison {
 #[pymethods]
 impl PartitionComparison {
     #[new]
-    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, dead_letters=Vec::new(), others=Vec::new(), window=4096, history=65536))]
+    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, dead_letters=Vec::new(), others=Vec::new(), own=Vec::new(), returned=Vec::new(), window=4096, history=65536))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
@@ -63,6 +63,8 @@ impl PartitionComparison {
         by_key: Option<(usize, u64, u64)>,
         dead_letters: Vec<(i64, u64)>,
         others: Vec<Vec<u8>>,
+        own: Vec<Vec<u8>>,
+        returned: Vec<Vec<u8>>,
         window: usize,
         history: usize,
     ) -> PyResult<Self> {
@@ -89,8 +91,10 @@ impl PartitionComparison {
         };
         let mut source = Half::new(source, forwarded, timestamps);
         source.content.skip_dead_letters(dead_letters);
+        source.content.skip_others(ranges_of(py, returned)?);
         let mut target = Half::new(target, mirrored, timestamps);
         target.content.skip_others(ranges_of(py, others)?);
+        target.content.keep_own(ranges_of(py, own)?);
         Ok(Self {
             work: Mutex::new(Work {
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -172,7 +176,8 @@ impl PartitionComparison {
     }
 
     /// Extends both sides, from `starts` on; only for records that are compared in order.
-    #[pyo3(signature = (source_end, target_end, dead_letters=Vec::new(), starts=(0, 0), others=Vec::new()))]
+    #[pyo3(signature = (source_end, target_end, dead_letters=Vec::new(), starts=(0, 0), others=Vec::new(), own=Vec::new(), returned=Vec::new()))]
+    #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn extend(
         &self,
         py: Python<'_>,
@@ -181,12 +186,17 @@ impl PartitionComparison {
         dead_letters: Vec<(i64, u64)>,
         starts: (i64, i64),
         others: Vec<Vec<u8>>,
+        own: Vec<Vec<u8>>,
+        returned: Vec<Vec<u8>>,
     ) -> PyResult<()> {
         let others = ranges_of(py, others)?;
+        let (own, returned) = (ranges_of(py, own)?, ranges_of(py, returned)?);
         let mut work = self.lock();
         work.begin_again();
         work.source.content.skip_dead_letters(dead_letters);
+        work.source.content.skip_others(returned);
         work.target.content.skip_others(others);
+        work.target.content.keep_own(own);
         for (side, start, end) in [
             (Side::Source, starts.0, source_end),
             (Side::Target, starts.1, target_end),

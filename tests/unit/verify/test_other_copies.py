@@ -74,6 +74,30 @@ def test_a_followed_comparison_learns_of_later_records_of_others() -> None:
     assert comparison.counts()["matched"] == 2
 
 
+def test_copies_without_a_header_are_known_by_the_maps_of_both_directions() -> None:
+    """
+    Equal names both ways: the source holds a, then x that came from the target; the copy holds a and its own x.
+
+    None of them has a header.  The link's map names its copy of a, the reverse link's map names x on the source.
+    """
+    guard = ("east-id", "west-id", ["east-id"])
+    ends = ("t", 0, 0, 2, 2), ("t", 0, 0, 2, 2)
+    unknown = PartitionComparison(*ends, guard=guard)
+    known = PartitionComparison(*ends, guard=guard, own=[chunk((0, 0, 1))], returned=[chunk((1, 1, 1))])
+    for comparison in (unknown, known):
+        feed(comparison, "source", 0, b"a", b"x")
+        assert feed(comparison, "target", 0, b"a", b"x")
+
+    assert differences(unknown) == {"missing": 2}
+    assert differences(known) == {}
+    assert known.counts()["matched"] == 1
+    known.extend(3, 3, [], (0, 0), [], [chunk((0, 0, 1), (2, 2, 1))], [chunk((1, 1, 1))])
+    feed(known, "source", 2, b"b")
+    assert feed(known, "target", 2, b"b")
+    assert differences(known) == {}
+    assert known.counts()["matched"] == 2
+
+
 def test_a_chunk_that_is_none_is_refused() -> None:
     """Corrupt state is an error, not a difference."""
     with pytest.raises(StateError):
@@ -83,9 +107,17 @@ def test_a_chunk_that_is_none_is_refused() -> None:
 def test_json_names_the_other_links() -> None:
     """The maps themselves are no output."""
     part = Range("t", 0, 0, 1, 1)
-    one = Scope(source=part, target=part, others=(("b", chunk((0, 1, 1))), ("a", chunk((0, 2, 1)))))
+    one = Scope(
+        source=part,
+        target=part,
+        others=(("b", chunk((0, 1, 1))), ("a", chunk((0, 2, 1)))),
+        own=(chunk((0, 0, 1)),),
+        returned=(("back", chunk((0, 1, 1))),),
+    )
 
     (shown,) = LinkVerdict(link="l", plane="client", partitions=(PartitionVerdict(scope=one),)).as_dict()[
         "partitions"
     ]
     assert shown["scope"]["others"] == ["a", "b"]
+    assert shown["scope"]["returned"] == ["back"]
+    assert "own" not in shown["scope"]

@@ -71,6 +71,7 @@ pub struct LogDigest {
     timestamps: bool,
     dead_letters: HashMap<i64, u64>,
     others: Vec<Range<i64>>,
+    own: Vec<Range<i64>>,
     counts: Counts,
     holes: Vec<Range<i64>>,
     compacted: bool,
@@ -93,6 +94,7 @@ impl LogDigest {
             timestamps,
             dead_letters: HashMap::new(),
             others: Vec::new(),
+            own: Vec::new(),
             counts: Counts::default(),
             holes: Vec::new(),
             compacted: false,
@@ -107,15 +109,14 @@ impl LogDigest {
     }
 
     /// Excludes the records in these ranges, which other links wrote; replaces the ranges known before.
-    pub fn skip_others(&mut self, mut ranges: Vec<Range<i64>>) {
-        ranges.sort_unstable_by_key(|range| range.start);
-        self.others.clear();
-        for range in ranges {
-            match self.others.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => self.others.push(range),
-            }
-        }
+    pub fn skip_others(&mut self, ranges: Vec<Range<i64>>) {
+        self.others = merged(ranges);
+    }
+
+    /// Includes the records in these ranges, which the link wrote, also if no header says so: copies are older than the
+    /// header if a reverse link was added later. Replaces the ranges known before.
+    pub fn keep_own(&mut self, ranges: Vec<Range<i64>>) {
+        self.own = merged(ranges);
     }
 
     /// Returns the next fetch offset. It never exceeds the end, so after [`Self::extend`] the records past the old end
@@ -228,8 +229,9 @@ impl LogDigest {
         if record.offset < self.next.max(self.range.start) || record.offset >= self.range.end {
             return Ok(None);
         }
-        let ours =
-            !self.is_of_others(record.offset) && self.is_ours(record)? && !self.is_letter(record);
+        let ours = !holds(&self.others, record.offset)
+            && (holds(&self.own, record.offset) || self.is_ours(record)?)
+            && !self.is_letter(record);
         if ours {
             self.counts.records += 1;
         } else {
@@ -250,13 +252,6 @@ impl LogDigest {
             tombstone: record.value.is_none(),
             ours,
         }))
-    }
-
-    fn is_of_others(&self, offset: i64) -> bool {
-        let after = self.others.partition_point(|range| range.start <= offset);
-        after
-            .checked_sub(1)
-            .is_some_and(|index| self.others[index].contains(&offset))
     }
 
     fn is_letter(&mut self, record: &RecordRef<'_>) -> bool {
@@ -294,6 +289,27 @@ impl LogDigest {
             }
         }
     }
+}
+
+/// Returns the ranges in ascending order, those that touch as one.
+fn merged(mut ranges: Vec<Range<i64>>) -> Vec<Range<i64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut found: Vec<Range<i64>> = Vec::new();
+    for range in ranges {
+        match found.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => found.push(range),
+        }
+    }
+    found
+}
+
+/// Returns true if one of the merged ranges contains the offset.
+fn holds(ranges: &[Range<i64>], offset: i64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= offset);
+    after
+        .checked_sub(1)
+        .is_some_and(|index| ranges[index].contains(&offset))
 }
 
 /// Returns the digest of a key. Null and empty differ.
@@ -401,6 +417,28 @@ mod tests {
         assert_eq!(content.counts().left_out, 8);
         content.skip_others(Vec::new());
         assert!(content.take(&record(14, 1, &[])).unwrap().unwrap().ours);
+    }
+
+    #[test]
+    fn copies_of_the_link_count_with_and_without_a_header() {
+        let part = || Part::From {
+            source: "east".to_owned(),
+            target: "west".to_owned(),
+        };
+        let mut content = LogDigest::new("t", 0..20, part(), true);
+        content.keep_own(vec![4..6, 1..3]);
+        content.skip_others(std::iter::once(2..3).collect());
+        let ours: Vec<_> = (0..8)
+            .filter(|offset| {
+                content
+                    .take(&record(*offset, 1, &[]))
+                    .unwrap()
+                    .unwrap()
+                    .ours
+            })
+            .collect();
+        assert_eq!(ours, [1, 4, 5]);
+        assert_eq!(content.counts().left_out, 5);
     }
 
     #[test]
