@@ -59,6 +59,7 @@ class Policy:
         header: bool = False,
         guard: bool = False,
         origins: Sequence[str] | None = None,
+        origin: str | None = None,
         producer_id: int | None = None,
     ) -> Policy:
         """
@@ -71,6 +72,7 @@ class Policy:
             header: Write the provenance header ``eomirror.hops`` into kept records.
             guard: Drop records whose provenance says that they would go round.
             origins: Ids of the clusters whose records are forwarded; None for any.
+            origin: Alias of the source cluster, to write the header ``eomirror.origin``; None for no such header.
             producer_id: Of the producer that sends the records; the headers carry it as a mark. None for no mark.
 
         Raises:
@@ -552,6 +554,7 @@ class NativeLane:
         header: bool = False,
         guard: bool = False,
         origins: Sequence[str] | None = None,
+        origin: str | None = None,
         source_tokens: _Tokens | None = None,
         target_tokens: _Tokens | None = None,
     ) -> NativeLane:
@@ -568,6 +571,7 @@ class NativeLane:
             header: Write the provenance header into records.
             guard: Drop records whose provenance says that they would go round.
             origins: Ids of the clusters whose records are forwarded; None for any.
+            origin: Alias of the source cluster, to write the header ``eomirror.origin``; None for no such header.
             source_tokens: Gives tokens for the source's OAUTHBEARER; see `PlaneReader`.  Called from within any of
                 the calls below, when a connection is opened.
             target_tokens: Returns tokens for the target.
@@ -780,6 +784,7 @@ class PartitionComparison:
         others: list[bytes] = ...,
         own: list[bytes] = ...,
         returned: list[bytes] = ...,
+        origins: bool = True,
         window: int = 4096,
         history: int = 65536,
     ) -> PartitionComparison:
@@ -804,6 +809,7 @@ class PartitionComparison:
             own: Chunks of the link's own offset map: records that they name are the link's, also without a header.
             returned: Chunks of the offset maps of reverse links, which write into the source partition: records that
                 they name are left out, also without a header.
+            origins: Whether the header ``eomirror.origin`` counts; it does not where the link writes it.
             window: Records of either side that are looked at beyond the first difference.
             history: Matched records that are remembered to recognise duplicates.
         """

@@ -263,3 +263,98 @@ def equal(verdicts: Mapping[str, Any], sources: Sequence[Mapping[int, Sequence[A
     matched = [sum(each["matched"] for each in link["partitions"]) for link in verdicts["links"]]
     assert matched == list(map(count, sources)), verdicts
     return all(link["verdict"] == "equal" for link in verdicts["links"])
+
+
+def test_the_origin_of_each_merged_record_is_in_its_header(
+    east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path
+) -> None:
+    """
+    Two sources become one topic, and the mirror is killed; each copy names the place of its original.
+
+    Every place on the sources is named exactly once, in its partition and in its order, and the record there has the
+    same key, value and timestamp.  `verify` does not count the header as a difference.
+    """
+    clusters = {"dc1": dict(east.client_properties), "dc2": dict(west.client_properties)}
+    topics = {"dc1": f"{topic_name}-1", "dc2": f"{topic_name}-2"}
+    settings = {
+        "clusters": clusters,
+        "links": [
+            {
+                "name": f"{topic_name}-{alias}", "source": alias, "target": "dc1", "topics": [topic],
+                "naming": {"map": {topic: topic_name}},
+            }
+            for alias, topic in topics.items()
+        ],
+        "defaults": {"aggregate": True, "origin_header": True, "lanes": 1, "plane": plane_under_test()},
+    }  # fmt: skip
+    path = written_file(tmp_path, settings)
+    for alias, topic in topics.items():
+        create_topic(clusters[alias], topic, _PARTITIONS)
+    target = {"dc1": clusters["dc1"]}
+    mirror = CommandMirror(settings, tmp_path / "mirror")
+    try:
+        mirror.start()
+        with Writers(
+            {alias: (clusters[alias], topic, _PARTITIONS) for alias, topic in topics.items()}
+        ) as writers:
+            wait_for(lambda: copied(target, topic_name, 500), 180)
+            mirror.kill()
+            mirror.start()
+            before = count(read_committed(clusters["dc1"], topic_name))
+            wait_for(lambda: copied(target, topic_name, before + 500), 180)
+        total = sum(map(count, writers.committed.values()))
+        wait_for(lambda: copied(target, topic_name, total), 180)
+        mirror.stop()
+    finally:
+        mirror.close()
+
+    originals = {
+        f"{alias}/{topic}/{number}/{offset}": record
+        for alias, topic in topics.items()
+        for (number, offset), record in placed(clusters[alias], topic).items()
+    }
+    assert len(originals) == total
+    seen: list[tuple[str, int, int]] = []
+    named = set()
+    for (number, _), copy in sorted(placed(clusters["dc1"], topic_name).items()):
+        name, value = copy[3][-1]
+        assert name == "eomirror.origin"
+        assert [each for each, _ in copy[3]].count(name) == 1
+        original = originals[value.decode()]
+        assert (copy[:3], copy[3][:-1]) == (original[:3], original[3])
+        alias, _, partition, offset = value.decode().split("/")
+        assert int(partition) == number
+        seen.append((alias, number, int(offset)))
+        named.add(value.decode())
+    assert named == set(originals)
+    assert len(seen) == total
+    for alias in topics:
+        for number in range(_PARTITIONS):
+            offsets = [offset for *where, offset in seen if where == [alias, number]]
+            assert offsets == sorted(offsets)
+    verdicts = command(path, "verify", str(path))
+    assert equal(verdicts, list(writers.committed.values()))
+
+
+def placed(properties: Mapping[str, Any], topic: str) -> dict[tuple[int, int], Any]:
+    """Every committed record of a topic by partition and offset: key, value, timestamp, headers."""
+    consumer = Consumer(
+        {
+            **properties, "group.id": "reader", "isolation.level": "read_committed",
+            "enable.partition.eof": True, "enable.auto.commit": False,
+        }
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(_PARTITIONS)])
+    found: dict[tuple[int, int], Any] = {}
+    ended: set[int] = set()
+    while len(ended) < _PARTITIONS:
+        message = consumer.poll(30.0)
+        assert message is not None, f"{topic}: no end of partition within 30 s"
+        if message.error() is not None:
+            ended.add(message.partition())
+            continue
+        headers = tuple(message.headers() or ())
+        record = message.key(), message.value(), message.timestamp()[1], headers
+        found[message.partition(), message.offset()] = record
+    consumer.close()
+    return found

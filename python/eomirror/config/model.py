@@ -108,6 +108,12 @@ class Link:
         "States that copies hold the records of several links, each in its order, which is otherwise warned of. "
         "Settings of an existing copy are then only extended: it keeps records at least as long as each source.",
     )
+    origin_header: bool = setting(
+        FLAG,
+        "Adds the header `eomirror.origin` with its place on the source to each record, as text: "
+        "`SOURCE/TOPIC/PARTITION/OFFSET`. It replaces a header of this name. The native plane then rewrites each batch "
+        "instead of passing it on.",
+    )
     forward: str | tuple[str, ...] = setting(
         FORWARD,
         "Origin clusters whose records the link forwards if several clusters use equal names: `auto` (one tree per "

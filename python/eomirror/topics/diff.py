@@ -220,7 +220,7 @@ def desired_configs(
     source: Mapping[str, ConfigValue],
     target_defaults: Mapping[str, str | None] | None = None,
     *,
-    provenance_header: bool = False,
+    added_header: bool = False,
 ) -> dict[str, str]:
     """
     Returns the settings of a new copy.
@@ -230,7 +230,7 @@ def desired_configs(
         target_defaults: Defaults of topics on the target; None if unknown, as is a setting whose value is None.
             A setting that is missing here is unknown to the target's brokers; without any defaults, a setting counts as
             unknown if not all brokers know it.
-        provenance_header: True if the mirror's header makes records larger.
+        added_header: True if a header of the mirror makes records larger.
     """
     wanted: dict[str, str] = {}
     for name, entry in source.items():
@@ -244,7 +244,7 @@ def desired_configs(
             or _stored_differently(name, entry, target_defaults)
         ):
             wanted[name] = entry.value
-    if provenance_header and "max.message.bytes" in wanted:
+    if added_header and "max.message.bytes" in wanted:
         wanted["max.message.bytes"] = str(min(int(wanted["max.message.bytes"]) + _HEADER_ROOM, _LARGEST))
     if "segment.bytes" in wanted:
         wanted["segment.bytes"] = str(max(int(wanted["segment.bytes"]), _LEAST_SEGMENT))
@@ -275,7 +275,7 @@ def topic_changes(
     brokers: int,
     replication_factor: int | None = None,
     target_defaults: Mapping[str, str | None] | None = None,
-    provenance_header: bool = False,
+    added_header: bool = False,
     guard: bool = False,
     aggregate: bool = False,
     sync: bool = True,
@@ -289,7 +289,7 @@ def topic_changes(
         brokers: Broker count of the target.
         replication_factor: As configured; None for three, or the number of brokers if that is smaller.
         target_defaults: Defaults of topics on the target; None if unknown.
-        provenance_header: True if the mirror's header makes records larger.
+        added_header: True if a header of the mirror makes records larger.
         guard: True if other links may bring back the link's records.
         aggregate: True if other links write into the copy, whose settings are then only extended.
         sync: False if settings of an existing copy are not changed.
@@ -304,7 +304,7 @@ def topic_changes(
             ),
         )
     if pair.target is None:
-        wanted = desired_configs(pair.source_configs, target_defaults, provenance_header=provenance_header)
+        wanted = desired_configs(pair.source_configs, target_defaults, added_header=added_header)
         wanted = {name: value for name, value in wanted.items() if not excluded(name)}
         factor = default_replication_factor(brokers, replication_factor)
         return (CreateTopic(pair.name, pair.source.partitions, factor, wanted),)
@@ -314,7 +314,7 @@ def topic_changes(
     elif pair.target.partitions > pair.source.partitions:
         changes.append(Surplus(pair.name, pair.target.partitions, pair.source.partitions))
     found = {name: entry.value for name, entry in (pair.target_configs or {}).items()}
-    wanted = desired_configs(pair.source_configs, found, provenance_header=provenance_header)
+    wanted = desired_configs(pair.source_configs, found, added_header=added_header)
     alter = {
         name: value
         for name, value in wanted.items()

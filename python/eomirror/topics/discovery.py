@@ -466,7 +466,7 @@ class Discovery:
             brokers=self._brokers,
             replication_factor=self._link.replication_factor,
             target_defaults=self._target_defaults,
-            provenance_header=self._link.provenance_header,
+            added_header=self._link.provenance_header or self._link.origin_header,
             guard=self._link.guard,
             aggregate=self._link.aggregate,
             sync=self._link.sync_topic_configs,

@@ -265,6 +265,7 @@ class Comparer:
             others=_chunks(one.others),
             own=list(one.own),
             returned=_chunks(one.returned),
+            origins=not self._link.origin_header,
         )
 
     def _finish(

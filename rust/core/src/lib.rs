@@ -23,6 +23,7 @@ pub mod fetch_session;
 pub mod header;
 pub mod loop_guard;
 pub mod offset_map;
+pub mod origin;
 pub mod pattern;
 pub mod relay;
 pub mod transaction;

@@ -11,7 +11,7 @@
 //!   - compaction left gaps
 //!   - log append times, and a target that keeps producers' timestamps
 //!   - larger than the target accepts
-//!   - every record gets a provenance header
+//!   - every record gets a provenance header, or one with its place on the source
 //!   - the loop guard drops one of its records
 //! small, and a neighbour that is small or re-encoded?    re-encode both into one
 //! otherwise                              pass: its body under a new header, nothing is copied

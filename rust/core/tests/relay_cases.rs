@@ -13,6 +13,7 @@ use batch_forge::{Forge, LOG_APPEND_TIME, Plain, plain};
 use eomirror_core::batch::{BatchError, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::header::NAME;
 use eomirror_core::loop_guard::LoopGuard;
+use eomirror_core::origin;
 use eomirror_core::relay::{
     Accounting, Content, Fetched, Outgoing, Relay, RelayError, Relayed, SourceRun, Target,
     TopicPolicy,
@@ -501,4 +502,46 @@ fn buffers_of_batches_that_are_done_with_serve_again() {
         }
     }
     assert!(places.contains(&used));
+}
+
+/// The place of each record on the source, as the last header; one that the source's record has is replaced.
+#[test]
+fn the_place_on_the_source_is_added_to_every_record() {
+    for header in [false, true] {
+        let rules = Rules {
+            header,
+            ..Rules::NONE
+        };
+        let policy = rules.policy().with_origin("east");
+        let mut earlier = plain(1, 5, b"b");
+        earlier.headers = vec![
+            (origin::NAME.as_bytes().to_vec(), Some(b"copied".to_vec())),
+            (b"x".to_vec(), None),
+        ];
+        let bytes = Forge::new(0, &[plain(0, 10, b"a"), earlier]).bytes();
+        let fetched = Fetched {
+            records: &bytes,
+            aborted: &[],
+            offsets: 0..i64::MAX,
+        };
+        let mut relayed = Relay::new(LIMITS).relay(&policy, 3, &LARGE, &fetched);
+        assert_eq!(shape(&relayed), [(false, 0, 1)]);
+        let arrived = arrive(&mut relayed.batches, &bytes, &LARGE, |_| Codec::None);
+        assert_eq!(arrived.len(), 2);
+        for (offset, record) in arrived {
+            let place = format!("east/{TOPIC}/3/{offset}").into_bytes();
+            let names: Vec<_> = record
+                .headers
+                .iter()
+                .map(|(name, _)| name.as_slice())
+                .collect();
+            assert_eq!(record.headers.last().unwrap().1.as_ref(), Some(&place));
+            let origins = names
+                .iter()
+                .filter(|name| **name == origin::NAME.as_bytes());
+            assert_eq!(origins.count(), 1);
+            assert_eq!(names.contains(&NAME.as_bytes()), header);
+            assert_eq!(names.contains(&b"x".as_slice()), offset == 1);
+        }
+    }
 }

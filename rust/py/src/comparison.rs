@@ -51,7 +51,7 @@ pub(crate) struct PartitionComparison {
 #[pymethods]
 impl PartitionComparison {
     #[new]
-    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, dead_letters=Vec::new(), others=Vec::new(), own=Vec::new(), returned=Vec::new(), window=4096, history=65536))]
+    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, dead_letters=Vec::new(), others=Vec::new(), own=Vec::new(), returned=Vec::new(), origins=true, window=4096, history=65536))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
@@ -65,6 +65,7 @@ impl PartitionComparison {
         others: Vec<Vec<u8>>,
         own: Vec<Vec<u8>>,
         returned: Vec<Vec<u8>>,
+        origins: bool,
         window: usize,
         history: usize,
     ) -> PyResult<Self> {
@@ -95,6 +96,10 @@ impl PartitionComparison {
         let mut target = Half::new(target, mirrored, timestamps);
         target.content.skip_others(ranges_of(py, others)?);
         target.content.keep_own(ranges_of(py, own)?);
+        if !origins {
+            source.content.skip_origins();
+            target.content.skip_origins();
+        }
         Ok(Self {
             work: Mutex::new(Work {
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),

@@ -62,8 +62,8 @@ pub(crate) struct Row<'py> {
     pub(crate) first_header: usize,
     pub(crate) end_header: usize,
     topic: Bound<'py, PyString>,
-    partition_number: i32,
-    offset: i64,
+    pub(crate) partition_number: i32,
+    pub(crate) offset: i64,
     leader_epoch: i32,
     milliseconds: i64,
     /// librdkafka does not report producer ids.

@@ -64,6 +64,7 @@ pub(crate) struct NativeLane {
     header: bool,
     guard: bool,
     origins: Option<HashSet<String>>,
+    origin: Option<String>,
     lane: Mutex<Option<Lane>>,
     interruptions: Interruptions,
 }
@@ -73,7 +74,7 @@ impl NativeLane {
     #[new]
     #[pyo3(signature = (
         source, target, *, transactional_id, transaction_timeout, source_cluster_id, target_cluster_id,
-        header=false, guard=false, origins=None, source_tokens=None, target_tokens=None
+        header=false, guard=false, origins=None, origin=None, source_tokens=None, target_tokens=None
     ))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
@@ -87,6 +88,7 @@ impl NativeLane {
         header: bool,
         guard: bool,
         origins: Option<Vec<String>>,
+        origin: Option<String>,
         source_tokens: Option<Py<PyAny>>,
         target_tokens: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
@@ -111,6 +113,7 @@ impl NativeLane {
             header,
             guard,
             origins: origins.map(HashSet::from_iter),
+            origin,
             lane: Mutex::new(Some(lane.map_err(|failure| lane_failed(py, &failure))?)),
             interruptions,
         })
@@ -146,6 +149,10 @@ impl NativeLane {
             HashSet::new(),
         )
         .map_err(|error| raise(py, &error))?;
+        let policy = match &self.origin {
+            Some(alias) => policy.with_origin(alias),
+            None => policy,
+        };
         // CreateTime also when the target sets its own times now: its setting may change at any moment, and a batch
         // sent with the source's append times would then show other ones.
         let target = Target {

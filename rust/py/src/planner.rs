@@ -2,7 +2,7 @@
 
 use eomirror_core::client_plane::plan::{Decision, Planned, plan};
 use eomirror_core::digest::Digest;
-use eomirror_core::{Ledger, header, skip};
+use eomirror_core::{Ledger, header, origin, skip};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -63,7 +63,7 @@ impl Planner {
             let headers = batch.header_refs()?;
             let records = batch.record_refs(&headers)?;
             let ledger = &mut self.ledger;
-            without_interpreter(py, || plan(&policy.policy, &records, ledger))
+            without_interpreter(py, || plan(&policy.rules, &records, ledger))
                 .map_err(|error| raise(py, &error))?
         };
         let fetched = batch.rows.len();
@@ -84,13 +84,13 @@ impl Planner {
         let headers = batch.header_refs()?;
         let records = batch.record_refs(&headers)?;
         let policy = self.policy.get();
-        skip(&policy.policy, &records, &mut self.ledger).map_err(|error| raise(py, &error))
+        skip(&policy.rules, &records, &mut self.ledger).map_err(|error| raise(py, &error))
     }
 
     fn settle(&self, py: Python<'_>, acks: &Acks) -> PyResult<Vec<PartitionAccount>> {
         let accounts = self
             .ledger
-            .settle(self.policy.get().policy.routes(), &acks.acks)
+            .settle(self.policy.get().rules.routes(), &acks.acks)
             .map_err(|error| raise(py, &error))?;
         Ok(accounts
             .into_iter()
@@ -100,14 +100,14 @@ impl Planner {
 
     fn planned(&self) -> Vec<(String, i32, i64)> {
         self.ledger
-            .planned(self.policy.get().policy.routes())
+            .planned(self.policy.get().rules.routes())
             .map(|(topic, partition, count)| (topic.to_owned(), partition, count))
             .collect()
     }
 
     fn reached(&self) -> Vec<(String, i32, i64, Option<i32>)> {
         self.ledger
-            .reached(self.policy.get().policy.routes())
+            .reached(self.policy.get().rules.routes())
             .map(|(topic, partition, offset, epoch)| {
                 (
                     topic.to_owned(),
@@ -121,7 +121,7 @@ impl Planner {
 
     fn tails(&self) -> Vec<(String, i32, (i64, String, String))> {
         self.ledger
-            .tails(self.policy.get().policy.routes())
+            .tails(self.policy.get().rules.routes())
             .map(|(topic, partition, tail)| {
                 let mark = (tail.offset, tail.before.hex(), tail.after.hex());
                 (topic.to_owned(), partition, mark)
@@ -143,15 +143,20 @@ fn produce_arguments<'py>(
     planned: &Planned,
 ) -> PyResult<Bound<'py, PyList>> {
     let none = py.None().into_bound(py);
-    let name = PyString::new(py, header::NAME);
+    let names = [header::NAME, origin::NAME].map(|name| PyString::new(py, name));
+    let mut place = Vec::new();
     let mut records = Vec::with_capacity(planned.kept);
     for (row, decision) in batch.rows.iter().zip(&planned.decisions) {
         let Decision::Keep { route, header, .. } = decision else {
             continue;
         };
-        let headers = match header {
-            None => row.headers.clone(),
-            Some(value) => with_provenance(batch, row, &name, value)?.into_any(),
+        let origin = policy.origins.get(route.source).map(|origin| {
+            origin.write(row.partition_number, row.offset, &mut place);
+            place.as_slice()
+        });
+        let headers = match (header.as_deref(), origin) {
+            (None, None) => row.headers.clone(),
+            values => with_headers(batch, row, &names, [values.0, values.1])?.into_any(),
         };
         records.push(PyTuple::new(
             py,
@@ -170,20 +175,28 @@ fn produce_arguments<'py>(
     PyList::new(py, records)
 }
 
-/// Returns the record's headers in order, without any earlier provenance header, and the new one last.
-fn with_provenance<'py>(
+/// Returns the record's headers in order, without earlier ones of the mirror that are written again, and the new ones
+/// last: provenance and origin.
+fn with_headers<'py>(
     batch: &Batch<'py>,
     row: &Row<'py>,
-    name: &Bound<'py, PyString>,
-    value: &[u8],
+    names: &[Bound<'py, PyString>; 2],
+    values: [Option<&[u8]>; 2],
 ) -> PyResult<Bound<'py, PyList>> {
-    let py = name.py();
+    let py = names[0].py();
     let headers = PyList::empty(py);
+    let replaced = |key: &str| {
+        (key == header::NAME && values[0].is_some()) || (key == origin::NAME && values[1].is_some())
+    };
     for header in &batch.headers[row.first_header..row.end_header] {
-        if header.key.to_str()? != header::NAME {
+        if !replaced(header.key.to_str()?) {
             headers.append(&header.original)?;
         }
     }
-    headers.append((name, PyBytes::new(py, value)))?;
+    for (name, value) in names.iter().zip(values) {
+        if let Some(value) = value {
+            headers.append((name, PyBytes::new(py, value)))?;
+        }
+    }
     Ok(headers)
 }

@@ -163,3 +163,21 @@ def test_a_record_that_comes_back_is_dropped_and_counted() -> None:
 
     assert (plan.kept, plan.dropped) == (0, 1)
     assert back.settle(Acks())[0].dropped == {"hop": 1}
+
+
+def test_the_place_on_the_source_is_the_last_header_and_replaces_an_earlier_one() -> None:
+    """Alias, topic, partition and offset as text; other headers keep their order."""
+    earlier = [("eomirror.origin", b"copied"), ("x", None)]
+    messages = [FakeMessage(offset_=7, partition_=2, headers_=earlier), FakeMessage(offset_=8, partition_=2)]
+
+    plain = planner(origin="shop1").plan(messages).records
+    marked = planner(origin="shop1", header=True).plan(messages).records
+
+    assert [args[7] for args in plain] == [
+        [("x", None), ("eomirror.origin", b"shop1/orders/2/7")],
+        [("eomirror.origin", b"shop1/orders/2/8")],
+    ]
+    assert [[name for name, _ in args[7]] for args in marked] == [
+        ["x", "eomirror.hops", "eomirror.origin"],
+        ["eomirror.hops", "eomirror.origin"],
+    ]

@@ -47,7 +47,7 @@ class World:
         }
         facts = TopicFacts("t", "id", 1, 1)
         pair = TopicPair(facts, found[source], "t", facts, found[target])
-        changes = link.carried(pair, topic_changes(pair, brokers=1, provenance_header=True, guard=True))
+        changes = link.carried(pair, topic_changes(pair, brokers=1, added_header=True, guard=True))
 
         def apply() -> None:
             for change in changes:

@@ -166,7 +166,7 @@ def test_append_times_of_the_source_become_create_times() -> None:
 
 def test_the_provenance_header_gets_room() -> None:
     """A record that is as large as the source allows still fits with the mirror's header."""
-    wanted = desired_configs(configs(), DEFAULTS, provenance_header=True)
+    wanted = desired_configs(configs(), DEFAULTS, added_header=True)
 
     assert int(wanted["max.message.bytes"]) > int(DEFAULTS["max.message.bytes"])
     assert desired_configs(configs(), DEFAULTS)["max.message.bytes"] == DEFAULTS["max.message.bytes"]
@@ -175,8 +175,8 @@ def test_the_provenance_header_gets_room() -> None:
 def test_the_room_ends_where_brokers_can_hold_no_larger_limit() -> None:
     """A topic that takes all that there can be is created, and left alone afterwards."""
     source = configs("topic", max__message__bytes="2147483647", message__timestamp__after__max__ms=FOR_EVER)
-    assert desired_configs(source, DEFAULTS, provenance_header=True)["max.message.bytes"] == "2147483647"
-    assert changes(source, source, provenance_header=True) == ()
+    assert desired_configs(source, DEFAULTS, added_header=True)["max.message.bytes"] == "2147483647"
+    assert changes(source, source, added_header=True) == ()
 
 
 def test_links_both_ways_raise_the_limit_once() -> None:
@@ -189,7 +189,7 @@ def test_links_both_ways_raise_the_limit_once() -> None:
             for name, limit in limits.items()
         }
         pair = TopicPair(facts(), found[source], "orders", facts(), found[target])
-        for change in topic_changes(pair, brokers=1, provenance_header=True, guard=True):
+        for change in topic_changes(pair, brokers=1, added_header=True, guard=True):
             assert isinstance(change, AlterConfig)
             if "max.message.bytes" in change.values:
                 limits[target] = change.values["max.message.bytes"]
@@ -206,7 +206,7 @@ def test_a_limit_below_the_source_s_is_raised() -> None:
             configs("topic", max__message__bytes=str(value)) for value in (limit + lacking, limit)
         )
         pair = TopicPair(facts(), source, "orders", facts(), target)
-        (change,) = topic_changes(pair, brokers=1, provenance_header=True)
+        (change,) = topic_changes(pair, brokers=1, added_header=True)
         assert isinstance(change, AlterConfig)
         assert int(change.values["max.message.bytes"]) > limit + lacking
 
@@ -217,7 +217,7 @@ def test_a_limit_that_was_raised_by_a_round_number_is_raised_on_the_copy(header:
     source = configs("topic", max__message__bytes=str(128 * 1024))
     copy = configs("topic", max__message__bytes=str(64 * 1024), message__timestamp__after__max__ms=FOR_EVER)
 
-    (change,) = changes(source, copy, provenance_header=header)
+    (change,) = changes(source, copy, added_header=header)
 
     assert isinstance(change, AlterConfig)
     assert int(change.values["max.message.bytes"]) >= 128 * 1024

@@ -111,8 +111,11 @@ def compared(source: Log, target: Log, *, by_key: bool = True, **link: Any) -> P
     comparer = object.__new__(Comparer)
     comparer._ids = ("S", "T")
     comparer._link = SimpleNamespace(  # type: ignore[assignment]
-        **{"guard": False, "provenance_header": False, "source": "s", "origin_ids": lambda *_: None, **link}
-    )
+        **{
+            "guard": False, "provenance_header": False, "origin_header": False, "source": "s",
+            "origin_ids": lambda *_: None, **link,
+        }
+    )  # fmt: skip
     comparer._show, comparer._most_keys, comparer._clock, comparer._readers = 10, MOST, SYSTEM_CLOCK, None
     comparer._clients = (source, target)  # type: ignore[assignment]
     comparer._ends = SimpleNamespace(stable=lambda _: (12, 12))  # type: ignore[assignment]

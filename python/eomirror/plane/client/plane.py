@@ -574,6 +574,7 @@ class ClientPlane:
             header=spec.link.provenance_header,
             guard=spec.link.guard,
             origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
+            origin=spec.link.source if spec.link.origin_header else None,
             # librdkafka keeps it for the life of the producer: only an abort may bring another, and ends that life
             producer_id=None if writer is None else writer.identity().producer_id,
         )

@@ -349,6 +349,7 @@ class NativePlane:
             header=spec.link.provenance_header,
             guard=spec.link.guard,
             origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
+            origin=spec.link.source if spec.link.origin_header else None,
         )
 
     def _route(self, wanted: Mapping[str, Start]) -> None:

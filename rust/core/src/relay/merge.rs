@@ -7,6 +7,7 @@ use super::target::Target;
 use super::topic_policy::Change;
 use crate::batch::{BatchError, BatchWriter, Codec, Memory, Record};
 use crate::header;
+use crate::origin;
 use crate::types::HeaderRef;
 
 /// Collects the outgoing batches of one partition.
@@ -20,6 +21,8 @@ pub(super) struct Merge<'w> {
     batches: Vec<Outgoing>,
     /// Number of runs in all batches, including the one being written.
     all_runs: usize,
+    /// Value of the current record's origin header.
+    place: Vec<u8>,
 }
 
 impl<'w> Merge<'w> {
@@ -39,6 +42,7 @@ impl<'w> Merge<'w> {
             runs: Vec::new(),
             batches: Vec::new(),
             all_runs: 0,
+            place: Vec::new(),
         }
     }
 
@@ -92,6 +96,31 @@ impl<'w> Merge<'w> {
             key: header::NAME.as_bytes(),
             value: Some(provenance),
         };
+        if let Some(origin) = self.source.policy.origin() {
+            origin.write(self.source.partition, record.offset, &mut self.place);
+            let place = HeaderRef {
+                key: origin::NAME.as_bytes(),
+                value: Some(&self.place),
+            };
+            let own = (change != Change::Nothing).then_some(own);
+            let replaced = |header: &HeaderRef<'_>| {
+                header.key == place.key || own.is_some_and(|own| header.key == own.key)
+            };
+            let others = record.headers.clone();
+            let headers: Vec<HeaderRef<'_>> = others
+                .filter(|header| !replaced(header))
+                .chain(own)
+                .chain([place])
+                .collect();
+            let headers = headers.iter().copied();
+            return self.writer.add_within(
+                most,
+                record.timestamp,
+                record.key,
+                record.value,
+                headers,
+            );
+        }
         match change {
             Change::Nothing => self.writer.copy_within(most, record, None),
             Change::Append => self.writer.copy_within(most, record, Some(own)),

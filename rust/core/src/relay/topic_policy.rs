@@ -6,6 +6,7 @@ use crate::batch::Record;
 use crate::error::Error;
 use crate::header::{self, Provenance, Template, Writer};
 use crate::loop_guard::{LoopGuard, Verdict};
+use crate::origin::Origin;
 use crate::types::{DropReason, HeaderRef, RecordRef, Written};
 
 /// Policy for the records of one topic, on all of its partitions.
@@ -17,6 +18,7 @@ pub struct TopicPolicy {
     header: bool,
     opposite: HashSet<i64>,
     local: Local,
+    origin: Option<Origin>,
 }
 
 /// Decision for records without a provenance header. It is equal for all of them, so it is made once.
@@ -108,7 +110,20 @@ impl TopicPolicy {
             header,
             opposite,
             local,
+            origin: None,
         })
+    }
+
+    /// Adds the header [`crate::origin`] to every kept record, with the alias of the source cluster.
+    #[must_use]
+    pub fn with_origin(mut self, alias: &str) -> Self {
+        self.origin = Some(Origin::new(alias, &self.source_topic));
+        self
+    }
+
+    /// Returns the writer of the header with the place of records on the source, if they get one.
+    pub(super) fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
     }
 
     /// Returns the source topic.
@@ -130,7 +145,7 @@ impl TopicPolicy {
     }
 
     pub(super) fn need(&self) -> Need {
-        if self.header {
+        if self.header || self.origin.is_some() {
             Need::Write
         } else if self.guard.enforced() {
             Need::Read

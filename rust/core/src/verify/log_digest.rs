@@ -15,6 +15,7 @@ use crate::batch::{
 use crate::digest::Digest;
 use crate::header::{self, Reading};
 use crate::loop_guard::{self, LoopGuard};
+use crate::origin;
 use crate::types::{HeaderRef, RecordRef, Written};
 use crate::verify::compare::Seen;
 
@@ -72,6 +73,7 @@ pub struct LogDigest {
     dead_letters: HashMap<i64, u64>,
     others: Vec<Range<i64>>,
     own: Vec<Range<i64>>,
+    origins: bool,
     counts: Counts,
     holes: Vec<Range<i64>>,
     compacted: bool,
@@ -95,6 +97,7 @@ impl LogDigest {
             dead_letters: HashMap::new(),
             others: Vec::new(),
             own: Vec::new(),
+            origins: true,
             counts: Counts::default(),
             holes: Vec::new(),
             compacted: false,
@@ -117,6 +120,11 @@ impl LogDigest {
     /// header if a reverse link was added later. Replaces the ranges known before.
     pub fn keep_own(&mut self, ranges: Vec<Range<i64>>) {
         self.own = merged(ranges);
+    }
+
+    /// Leaves the header [`crate::origin`] out of the digests, because the link replaces it.
+    pub fn skip_origins(&mut self) {
+        self.origins = false;
     }
 
     /// Returns the next fetch offset. It never exceeds the end, so after [`Self::extend`] the records past the old end
@@ -237,10 +245,18 @@ impl LogDigest {
         } else {
             self.counts.left_out += 1;
         }
-        let compared = RecordRef {
+        let headers: Vec<HeaderRef<'_>>;
+        let mut compared = RecordRef {
             timestamp: if self.timestamps { record.timestamp } else { 0 },
             ..*record
         };
+        if !self.origins {
+            let kept = record.headers.iter().copied();
+            headers = kept
+                .filter(|header| header.key != origin::NAME.as_bytes())
+                .collect();
+            compared.headers = &headers;
+        }
         let mut digest = Digest::default();
         digest.add(&compared, &mut self.scratch);
         Ok(Some(Entry {
@@ -417,6 +433,28 @@ mod tests {
         assert_eq!(content.counts().left_out, 8);
         content.skip_others(Vec::new());
         assert!(content.take(&record(14, 1, &[])).unwrap().unwrap().ours);
+    }
+
+    #[test]
+    fn the_header_with_the_place_on_the_source_is_left_out_on_request() {
+        let place = HeaderRef {
+            key: crate::origin::NAME.as_bytes(),
+            value: Some(b"a/t/0/1"),
+        };
+        let other = HeaderRef {
+            key: b"x",
+            value: None,
+        };
+        let digest = |skip: bool, headers: &[HeaderRef<'_>]| {
+            let mut content = LogDigest::new("t", 0..9, Part::All, true);
+            if skip {
+                content.skip_origins();
+            }
+            content.take(&record(1, 1, headers)).unwrap().unwrap().seen
+        };
+        assert_eq!(digest(true, &[other, place]), digest(true, &[other]));
+        assert_eq!(digest(true, &[other]), digest(false, &[other]));
+        assert_ne!(digest(false, &[other, place]), digest(false, &[other]));
     }
 
     #[test]
