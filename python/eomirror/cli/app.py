@@ -30,6 +30,7 @@ _COMMANDS = {
         "Show lag, rate and problems of links from the target's topics.",
     ),
     "lag": ("eomirror.cli.lag:lag", "Show the lag of topics or partitions, the largest first."),
+    "top": ("eomirror.cli.top:top", "Watch links, their verdicts, and the topics that lag most."),
     "events": ("eomirror.cli.events:events", "Show what happened to links, from the target's topics."),
     "serve": ("eomirror.cli.serve:serve", "Serve a page and metrics of links, from the target's topics."),
     "offsets": ("eomirror.cli.offsets:offsets", "Translate consumer group offsets between clusters."),

@@ -1,4 +1,4 @@
-"""`eomirror lag` and `eomirror events`: the worst first, unknown is not 0, foreign text is harmless; played readers."""
+"""`eomirror lag`, `top` and `events`: the worst first, unknown is not 0, foreign text is harmless; played readers."""
 
 from __future__ import annotations
 
@@ -112,6 +112,21 @@ def test_lag_names_a_link_that_cannot_be_read(path: str, capsys: pytest.CaptureF
     assert "west->north: no way to cluster north" in out.err
     assert run("lag", path, "--link", "west->east", "-o", "table") == 0
     assert "busy" in capsys.readouterr().out
+
+
+def test_top_prints_one_look_without_a_terminal(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Verdict of each link, then topics by lag; a link that cannot be read is one of them."""
+    assert run("top", path, "-o", "json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert {each["link"]: each["verdict"] for each in found["links"]} == {
+        "west->north": "unknown",
+        "west->east": "unknown",
+    }
+    assert [row["topic"] for row in found["topics"]][:3] == ["away", "gone", "busy"]
+    assert run("top", path, "--link", "west->east", "-o", "table") == 0
+    table = capsys.readouterr().out
+    assert "UNKNOWN  the lag of a topic is unknown" in table
+    assert "busy" in table
 
 
 def test_events_are_told_since_a_time(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,158 @@
+"""``eomirror top``: redraws links with their verdicts, and the topics that lag most."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eomirror.cli import options
+from eomirror.cli.link_readers import UNKNOWN, LinkReaders
+from eomirror.cli.render import (
+    escape,
+    human_count,
+    human_rate,
+    human_seconds,
+    print_structured,
+    print_table,
+    stdout_console,
+    wants_table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eomirror.link.lag import LagRow
+    from eomirror.link.status import LinkStatus
+    from eomirror.metrics.verdict import Verdict
+
+__all__ = ["top"]
+
+_REDRAW_SECONDS = 2.0
+# rows of the terminal that the links and the heads take, at least
+_HEAD_ROWS = 8
+_FEWEST_TOPICS = 5
+
+Judged = list[tuple["LinkStatus", "Verdict"]]
+
+
+@click.command(epilog="Example: eomirror top mirror.yaml")
+@options.config
+@options.links
+@options.overrides
+@options.output()
+def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output: str | None) -> int:
+    """
+    Watch links and the topics that lag most, until interrupted.
+
+    Each link has one verdict (ok, behind, stalled, stopped, down, rewound, promoted, unknown), by the trend of the last
+    minute, and what a failover would lose. Reads the target's topics and the source's end offsets; needs no running
+    mirror. Without a terminal, or with -o, prints one look and ends.
+
+    Exit codes: 0 done; 1 a link is unknown; 130 interrupted.
+    """
+    from rich.text import Text
+
+    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.config import load_config
+    from eomirror.link.lag import lag_rows
+    from eomirror.metrics.verdict import Window
+    from eomirror.metrics.view import LinkFacts, LinkView
+    from eomirror.screen import LiveFrame
+
+    loaded = load_config(config, overrides=overrides)
+    facts = {link.name: LinkFacts.of(link) for link in loaded.links}
+    windows = {name: Window() for name in facts}
+    frame = LiveFrame(sys.stdout, stays=True)
+    with LinkReaders(loaded, links) as readers:
+        try:
+            if output is None and wants_table(output):
+                frame.__enter__()
+            while True:
+                found = readers.read()
+                now = SYSTEM_CLOCK.monotonic()
+                judged = [
+                    (item, windows[item.link].judge(LinkView(facts=facts[item.link], status=item), now))
+                    for item in found
+                ]
+                rows = lag_rows(found, partitions=False)
+                if frame.live:
+                    columns, height = frame.size
+                    most = max(_FEWEST_TOPICS, height - _HEAD_ROWS - 2 * len(judged))
+                    frame.draw(Text.from_ansi(_drawn(judged, rows[:most], columns=columns)))
+                    SYSTEM_CLOCK.sleep(_REDRAW_SECONDS)
+                    continue
+                if wants_table(output):
+                    _draw(judged, rows, stdout_console())
+                else:
+                    print_structured(_body(judged, rows), output)
+                return int(any(item.state == UNKNOWN for item in found))
+        finally:
+            frame.__exit__()
+
+
+def _body(judged: Judged, rows: list[LagRow]) -> dict[str, Any]:
+    return {
+        "links": [
+            {
+                "link": item.link,
+                "state": item.state,
+                "verdict": verdict.word,
+                "reason": verdict.text,
+                "fix": verdict.fix,
+                "failover": verdict.failover,
+                "lag_records": item.lag_records,
+                "lag_seconds": item.lag_seconds,
+                "records_per_second": item.rate,
+            }
+            for item, verdict in judged
+        ],
+        "topics": [asdict(row) for row in rows],
+    }
+
+
+def _drawn(judged: Judged, rows: list[LagRow], *, columns: int) -> str:
+    """Returns the tables as text, with colours."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=columns, force_terminal=True, highlight=False)
+    with console.capture() as captured:
+        _draw(judged, rows, console)
+    return captured.get()
+
+
+def _draw(judged: Judged, rows: list[LagRow], console: Console) -> None:
+    from eomirror.log import printable
+
+    for item, verdict in judged:
+        colour = (
+            "green" if verdict.word in {"ok", "promoted"} else "yellow" if verdict.word == "behind" else "red"
+        )
+        console.print(
+            f"[bold]{escape(item.link)}[/bold]  [{colour}]{verdict.word.upper()}[/{colour}]"
+            f"  {escape(printable(verdict.text).replace(chr(10), ' '))}"
+        )
+        console.print(
+            f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
+            f"  {human_rate(item.rate)}  failover: {escape(verdict.failover)}",
+            style="dim",
+        )
+    print_table(
+        console,
+        [
+            {
+                "LINK": row.link,
+                "TOPIC": row.topic,
+                "LAG": human_count(row.lag_records),
+                "LAG s": human_seconds(row.lag_seconds),
+                "RATE": human_rate(row.rate),
+                "STATE": row.state,
+            }
+            for row in rows
+        ],
+        right=("LAG", "LAG s", "RATE"),
+        optional=("RATE", "LINK"),
+    )
