@@ -64,11 +64,9 @@ def values(records: dict[int, list[Record]]) -> dict[int, list[bytes]]:
     return {number: [record[1] or b"" for record in found] for number, found in records.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "number",
-    [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, _DISASTERS))],
-)
+@pytest.mark.parametrize("number", range(_DISASTERS))
 def test_nothing_is_lost_beyond_the_cut_and_nothing_comes_twice(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, seed: int, number: int
 ) -> None:

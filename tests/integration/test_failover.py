@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -117,6 +119,7 @@ def test_the_way_there_and_back_with_orphans(
     assert code == 0, said
     assert found["orphans"] >= sum(map(len, orphans.values()))
     scene.catch_up(scene.back)
+    check_export(scene, tmp_path / "orphans.jsonl", orphans)
     code, found, said = scene.command(
         "restore", "--orphans", "merge", "--yes", crash="failover.orphans_written"
     )
@@ -218,6 +221,19 @@ def test_a_cutover_under_load_loses_nothing_and_a_failed_one_undoes_its_fence(
     assert code == 0, said
     assert not stop.exists()
     assert calls.read_text().split() == ["fence", scene.name, "unfence", scene.name]
+
+
+def check_export(scene: Disaster, path: Path, orphans: dict[int, list[Any]]) -> None:
+    """Every orphan is in the file, once; without a file the command says what it needs."""
+    code, _, said = scene.command("restore", "--orphans", "export", "--yes")
+    assert code == 2, said
+    code, _, said = scene.command("restore", "--orphans", "export", "--to", str(path), "--yes")
+    assert code == 0, said
+    documents = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {
+        number: sorted(base64.b64decode(each["value"]) for each in documents if each["partition"] == number)
+        for number in range(2)
+    } == values(orphans)
 
 
 def values(*written: dict[int, list[Any]]) -> dict[int, list[bytes]]:

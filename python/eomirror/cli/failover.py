@@ -502,7 +502,8 @@ def _draw_promotion(found: PromotionReport) -> None:
     if found.dry_run:
         return
     for group, reason in sorted(found.refused_groups.items()):
-        console.print(f"group {escape(group)} was not moved: {escape(reason)}", style="yellow")
+        what = "groups were" if group == "*" else f"group {escape(group)} was"
+        console.print(f"{what} not moved: {escape(reason)}", style="yellow")
     if found.promotion is None:
         console.print(f"{found.state}: the link stays a mirror", style="red")
         return

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
-from eomirror.failover.group_moves import plan_moves
+from eomirror.failover.group_moves import Absence, plan_moves
 from eomirror.failover.readiness import Facts
+from eomirror.groups.bidirectional_reader import opposite_link
 from eomirror.groups.offset_queries import group_offsets
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
@@ -19,8 +20,9 @@ from eomirror.link.hanging_scan import HangingTransactions
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.state import LinkState
 from eomirror.link.status_reader import StatusReader
+from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
-from eomirror.records.promotion import Cut, PromotionHistory
+from eomirror.records.promotion import Cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
     from eomirror.config import Config, Link
     from eomirror.failover.group_moves import GroupMove
     from eomirror.records.position import Position
+    from eomirror.records.promotion import PromotionHistory
     from eomirror.types import SourcePartition
 
-__all__ = ["cuts_of", "group_moves", "history_of", "read_facts", "source_answers"]
+__all__ = ["control_of", "cuts_of", "group_moves", "history_of", "mirrored", "read_facts", "source_answers"]
 
 
 def source_answers(config: Config, link: Link) -> bool:
@@ -47,6 +50,39 @@ def source_answers(config: Config, link: Link) -> bool:
     return link.source not in away
 
 
+def control_of(link: Link, target: ClusterSession) -> ControlView:
+    """
+    Returns the control topic of a link; empty if it never ran.
+
+    Raises:
+        StateError: A record is not readable.
+        ClusterError: The target does not answer.
+    """
+    topic = LinkNames(link.state_name).control_topic
+    if target.admin.describe_topics([topic])[topic] is None:
+        return ControlView()
+    with closing(LinkState(link, target)) as state:
+        return state.control(wait_for_open=False)
+
+
+def mirrored(
+    link: Link, positions: Mapping[SourcePartition, Position], control: ControlView
+) -> dict[SourcePartition, Position]:
+    """
+    Returns the positions of partitions that have a cut.
+
+    Topics that have left the link's filter have none.  Neither has the topic of heartbeats, to which a running mirror
+    itself writes on the source.
+    """
+    assigned = {} if control.generation is None else control.generation.assignment.partitions
+    beats = link.target_naming.heartbeats
+    return {
+        source: position
+        for source, position in positions.items()
+        if source in assigned and source.topic != beats
+    }
+
+
 def history_of(link: Link, target: ClusterSession) -> PromotionHistory:
     """
     Returns the promotions of a link; empty if it never ran.
@@ -55,11 +91,7 @@ def history_of(link: Link, target: ClusterSession) -> PromotionHistory:
         StateError: A record is not readable.
         ClusterError: The target does not answer.
     """
-    topic = LinkNames(link.state_name).control_topic
-    if target.admin.describe_topics([topic])[topic] is None:
-        return PromotionHistory()
-    with closing(LinkState(link, target)) as state:
-        return state.control(wait_for_open=False).history
+    return control_of(link, target).history
 
 
 def cuts_of(
@@ -131,7 +163,24 @@ def group_moves(
         placed = {(one.group, one.topic, one.partition): one.downstream for one in reader.checkpoints()}
         copies = sorted({(row.to_topic, row.to_partition) for row in rows if row.to_offset is None})
         starts = skip_missing(reader.log_starts, copies)
-    return plan_moves(rows, cuts, starts, placed)
+    return plan_moves(rows, cuts, starts, placed, _absences(config, link))
+
+
+def _absences(config: Config, link: Link) -> dict[SourcePartition, list[Absence]]:
+    """Returns the times at which a link was promoted; empty if the map of the link back is asked as well."""
+    if opposite_link(config, link) is not None:
+        return {}
+    client_id = LinkNames(link.state_name).client_id("groups")
+    with closing(ClusterSession(config.clusters[link.target], client_id=client_id)) as session:
+        history = history_of(link, session)
+    found: dict[SourcePartition, list[Absence]] = {}
+    for number, promotion in history.promotions.items():
+        resumption = history.resumptions.get(number)
+        for cut in promotion.cuts:
+            if resumption is not None and cut.source in resumption.starts:
+                absence = Absence(cut.position, resumption.starts[cut.source], cut.target_end)
+                found.setdefault(cut.source, []).append(absence)
+    return found
 
 
 def read_facts(
@@ -170,8 +219,11 @@ def read_facts(
         closing(ClusterAdmin(source, client_id=role, clock=clock)) as source_admin,
         closing(OffsetMapReader(link, target, clock=clock)) as map_reader,
     ):
-        positions = map_reader.positions()
+        positions = mirrored(link, map_reader.positions(), control_of(link, session))
         history = history_of(link, session)
+        leaderless = _leaderless(positions.values(), session.admin)
+        if leaderless:
+            return replace(facts, promotion=history.current, leaderless=leaderless)
         cuts = cuts_of(positions.values(), session.admin, source_admin if answers else None)
         newest = max((one.timestamp for one in positions.values()), default=None)
         facts = replace(
@@ -186,6 +238,17 @@ def read_facts(
         return replace(facts, groups=tuple(group_moves(config, link, cuts, answers=answers)))
     except MirrorError as error:
         return replace(facts, groups_problem=error.message)
+
+
+def _leaderless(positions: Iterable[Position], target: ClusterAdmin) -> tuple[str, ...]:
+    """Returns the copies' partitions without a leader."""
+    wanted = [(one.target_topic, one.target_partition) for one in positions]
+    found = target.describe_topics(sorted({topic for topic, _ in wanted}))
+    return tuple(
+        f"{topic}-{number}"
+        for topic, number in wanted
+        if (facts := found[topic]) is not None and number in facts.leaderless
+    )
 
 
 def _open(source: ClusterAdmin, cuts: Mapping[SourcePartition, Cut]) -> tuple[tuple[str, int, int, int], ...]:

@@ -6,7 +6,10 @@ The offset map translates an offset exactly.  Three cases are left to a promotio
 * an offset beyond the cut lies among records that were never mirrored (orphans).  The group resumes at the cut: it has
   read all that is before it;
 * an offset before the first mirrored record, or no checkpoint: the group resumes at the beginning of the copy;
-* an offset of a recreated topic has no meaning in the copy: the group is left alone, and the report says so.
+* an offset of a recreated topic has no meaning in the copy: the group is left alone, and the report says so;
+* an offset among what the link back wrote to the source, of a link that has returned from a promotion: one map cannot
+  tell it.  The group resumes where applications began to write to the copy, and reads again.  If both links are
+  configured, the offset map of each is asked instead, and this case does not occur.
 
 An offset on the target that is ahead of the group's own was committed by consumers there, unless the link placed it.
 """
@@ -14,23 +17,39 @@ An offset on the target that is ahead of the group's own was committed by consum
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.groups.offset_queries import GroupPartition
     from eomirror.records.promotion import Cut
 
-__all__ = ["GroupMove", "counted", "plan_moves", "written"]
+__all__ = ["Absence", "GroupMove", "counted", "plan_moves", "written"]
 
 _IDLE = frozenset({"EMPTY", "DEAD"})
 
 # Reasons of `eomirror.groups.recreated_topic`: the offset belongs to another topic.
 _VOID = ("created again", "does not exist")
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """
+    Source offsets that a link did not mirror while it was promoted.
+
+    Attributes:
+        start: First offset: the position at the cut.
+        end: Offset at which the link mirrors again.
+        target_end: End of the copy at the cut: applications wrote to it from there on.
+    """
+
+    start: int
+    end: int
+    target_end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +96,7 @@ def plan_moves(
     cuts: Mapping[SourcePartition, Cut],
     starts: Mapping[tuple[str, int], int],
     placed: Mapping[tuple[str, str, int], int],
+    absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
 ) -> list[GroupMove]:
     """
     Returns what happens to every group and partition.
@@ -86,10 +106,25 @@ def plan_moves(
         cuts: Cut of each partition.
         starts: Log start of each copy.
         placed: Group, copy and partition -> offset on the target that the link committed last.
+        absences: Times at which the link was promoted, of partitions whose other map is not asked.
     """
-    return [
-        _planned(row, cuts.get(SourcePartition(row.topic, row.partition)), starts, placed) for row in rows
-    ]
+    moves = []
+    for row in rows:
+        source = SourcePartition(row.topic, row.partition)
+        found = _before_absence(row, (absences or {}).get(source, ()))
+        moves.append(_planned(found, cuts.get(source), starts, placed))
+    return moves
+
+
+def _before_absence(row: GroupPartition, absences: Sequence[Absence]) -> GroupPartition:
+    for each in absences:
+        if (
+            each.start <= row.offset < each.end
+            and row.to_offset is not None
+            and row.to_offset > each.target_end
+        ):
+            return replace(row, to_offset=each.target_end, kind="earlier", from_checkpoint=True)
+    return row
 
 
 def _planned(
@@ -138,7 +173,10 @@ def _resume(
     if row.to_offset is not None:
         # A checkpoint is as old as the last look at the source: how far the group read since is not known.
         again = None if row.from_checkpoint else row.again
-        return row.to_offset, row.kind, again, "as of its last checkpoint" if row.from_checkpoint else ""
+        reason = "as of its last checkpoint" if row.from_checkpoint else ""
+        if row.kind == "earlier" and row.from_checkpoint:
+            reason = "it stands among records that the link back wrote"
+        return row.to_offset, row.kind, again, reason
     start = starts.get((row.to_topic, row.to_partition))
     if cut is None or start is None or any(word in row.skipped for word in _VOID):
         return None, "unknown", None, row.skipped

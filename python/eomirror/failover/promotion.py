@@ -13,7 +13,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import MirrorError, NotReadyError
-from eomirror.failover.facts import cuts_of, group_moves, read_facts, source_answers
+from eomirror.failover.facts import cuts_of, group_moves, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, written
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
@@ -95,7 +95,7 @@ class PromotionReport:
         readiness: What was checked.
         promotion: The record; None if the link is not promoted.
         groups: Groups and partitions.
-        refused_groups: Groups whose commit was refused, with the reason.
+        refused_groups: Groups whose commit was refused, with the reason; ``*`` if no group could be read.
         milliseconds: Duration of each step.
         write_pause_ms: Time from the fence to the record, in which no application could write; None without a fence.
         switched: Result of the user's command; None without one.
@@ -233,6 +233,8 @@ class _Run:
         self._answers = False
         self._readiness: Readiness | None = None
         self._view: ControlView | None = None
+        # All positions, and those that have a cut.
+        self._every: Mapping[SourcePartition, Position] = {}
         self._positions: Mapping[SourcePartition, Position] = {}
         self._cuts: dict[SourcePartition, Cut] = {}
         self._moves: list[GroupMove] = []
@@ -370,7 +372,8 @@ class _Run:
             on_event=self._on_event,
             hanging_client=target_hanging_client,
         )
-        self._view, self._positions = self._owner.retake()
+        self._view, self._every = self._owner.retake()
+        self._positions = mirrored(self._link, self._every, self._view)
         self._renewal = _Renewal(self._owner)
         self._renewal.start()
         crash_point("failover.taken")
@@ -381,7 +384,7 @@ class _Run:
         view = self._known_view()
         assert view.generation is not None, "retake publishes one"  # noqa: S101  for the type checker
         end_hanging_copies(
-            self._link, self._sessions.target, self._positions, highest_lane=view.generation.highest_lane
+            self._link, self._sessions.target, self._every, highest_lane=view.generation.highest_lane
         )
         crash_point("failover.ended")
         return Event.DONE
@@ -469,7 +472,8 @@ class _Run:
 
     def _read_positions(self) -> Mapping[SourcePartition, Position]:
         with closing(LinkState(self._link, self._sessions.target)) as state:
-            return state.positions(wait_for_open=False, overruled=())
+            positions = state.positions(wait_for_open=False, overruled=())
+            return mirrored(self._link, positions, state.control(wait_for_open=False))
 
     def _log_ends(self, cuts: Mapping[SourcePartition, Cut]) -> dict[SourcePartition, int]:
         """Returns the source's log ends, open transactions included: a planned command waits for these, too."""

@@ -65,7 +65,7 @@ class Facts:
         groups_problem: Reason that groups could not be read; empty if they could.
         active_on_source: Followed groups with members on the source.
         open_transactions: Source partitions whose last stable offset is before their end, with both.
-        under_replicated: Copies with fewer in-sync replicas than replicas, as texts.
+        leaderless: Partitions of copies without a leader, as texts.
         silent_seconds: Time since the newest commit of the link; None if it never committed.
         now_ms: Wall clock.
     """
@@ -76,7 +76,7 @@ class Facts:
     groups: tuple[GroupMove, ...] = ()
     groups_problem: str = ""
     open_transactions: tuple[tuple[str, int, int, int], ...] = ()
-    under_replicated: tuple[str, ...] = ()
+    leaderless: tuple[str, ...] = ()
     silent_seconds: float | None = None
     now_ms: int = 0
 
@@ -163,7 +163,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         _gaps(facts),
         _open(facts, verb),
         _hanging(facts),
-        _replicas(facts),
+        _leaders(facts),
         _groups(facts),
     ]
     ready = not any(check.level is Level.NO for check in checks)
@@ -318,10 +318,15 @@ def _hanging(facts: Facts) -> Check:
     )
 
 
-def _replicas(facts: Facts) -> Check:
-    if not facts.under_replicated:
-        return Check("target replicas", Level.OK, "full")
-    return Check("target replicas", Level.WARN, f"not in sync: {_some(facts.under_replicated)}")
+def _leaders(facts: Facts) -> Check:
+    if not facts.leaderless:
+        return Check("target leaders", Level.OK, "all")
+    return Check(
+        "target leaders",
+        Level.NO,
+        f"no leader: {_some(facts.leaderless)}",
+        "start the brokers that hold their replicas",
+    )
 
 
 def _groups(facts: Facts) -> Check:

@@ -300,7 +300,11 @@ class _Reverse:
             resume=None
             if ended is None
             else Resumption(
-                number=ended.number, link=self._link.name, run=self._run, timestamp=self._clock.wall_ms()
+                number=ended.number,
+                link=self._link.name,
+                starts=begins(promotion),
+                run=self._run,
+                timestamp=self._clock.wall_ms(),
             ),
             adopt=begins(promotion),
             on_event=self._on_event,

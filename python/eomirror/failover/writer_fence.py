@@ -12,13 +12,21 @@ import os
 import shlex
 import socket
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import LaneError, MirrorError, NotReadyError, UnreachableError, UsageError
-from eomirror.failover.facts import history_of
+from eomirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    LaneError,
+    MirrorError,
+    NotReadyError,
+    UnreachableError,
+    UsageError,
+)
+from eomirror.failover.facts import history_of, mirrored
 from eomirror.kafka.session import ClusterSession
 from eomirror.kafka.write_denials import WriteDenials
 from eomirror.link.state import LinkState
@@ -105,8 +113,16 @@ class LinkWriterFence:
         if self._method.name == "command":
             self._call("fence")
             return
-        with closing(self._denials()) as denials:
-            denials.deny(topics)
+        try:
+            with closing(self._denials()) as denials:
+                denials.deny(topics)
+        except AuthorizationError:
+            raise
+        except ClusterError:
+            # Without an authorizer nothing was added, and the record must not stand for it.
+            with suppress(MirrorError):
+                self.lift()
+            raise
 
     def undo(self) -> None:
         """Lifts the fence if this object has set or completed it; raises as `lift`."""
@@ -147,7 +163,8 @@ class LinkWriterFence:
     def _topics(self, target: ClusterSession) -> tuple[str, ...]:
         """Returns the source topics that the link mirrors, as its positions name them."""
         with closing(LinkState(self._link, target)) as state:
-            positions = state.positions(wait_for_open=False, overruled=())
+            found = state.positions(wait_for_open=False, overruled=())
+            positions = mirrored(self._link, found, state.control(wait_for_open=False))
         return tuple(sorted({source.topic for source in positions}))
 
     def _call(self, action: str) -> None:

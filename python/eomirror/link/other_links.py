@@ -113,7 +113,9 @@ class OtherLinks:
         _, records = self._reader.read(names.positions_topic, wait_for_open=False)
         adopted = {each.source: each.target_offset for each in control.adopted}
         mirrored = control.generation.assignment.partitions if living and control.generation else {}
+        promotion = control.history.current
+        cuts = {} if promotion is None else {cut.source: cut.target_end for cut in promotion.cuts}
         return [
-            ReverseLink(link, position, adopted.get(source), source in mirrored)
+            ReverseLink(link, position, adopted.get(source), source in mirrored, cuts.get(source))
             for source, position in valid_positions(records).items()
         ]

@@ -56,17 +56,21 @@ class ReverseLink:
         position: Position of the other link.
         adopted: Offset of the last record there that an earlier replicator wrote, which adds no header.
         running: True if the other link has a living owner and mirrors this partition.
+        cut: End of the copy at the promotion of the other link that is in force; None for none.  Behind it that link
+            has only merged orphans, which it marks.
     """
 
     link: str
     position: Position
     adopted: int | None = None
     running: bool = False
+    cut: int | None = None
 
     @property
     def unmarked(self) -> int | None:
         """Offset up to which copies may lack the provenance header; None for none."""
-        return self.adopted if self.position.header else self.position.target_offset
+        last = self.adopted if self.position.header else self.position.target_offset
+        return last if last is None or self.cut is None else min(last, self.cut - 1)
 
 
 def runs(claim: Claim | None, *, dead: bool, now_ms: int) -> bool:

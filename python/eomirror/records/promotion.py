@@ -192,11 +192,14 @@ class Reversal:
 
     def value(self) -> bytes:
         """Value of the record."""
-        topics: dict[str, dict[str, int]] = defaultdict(dict)
-        for source, end in sorted(self.ends.items()):
-            topics[source.topic][str(source.partition)] = end
         return orjson.dumps(
-            {"v": VERSION, "link": self.link, "ends": topics, "run": self.run, "timestamp": self.timestamp}
+            {
+                "v": VERSION,
+                "link": self.link,
+                "ends": _by_topic(self.ends),
+                "run": self.run,
+                "timestamp": self.timestamp,
+            }
         )
 
 
@@ -238,12 +241,15 @@ class Resumption:
     Attributes:
         number: Number of the promotion that it ends.
         link: Name of the link in the other direction, whose promotion gave the positions.
+        starts: Source offset at which each partition mirrors again.  Between the cut and this offset stand the orphans,
+            and what the link in the other direction has written.
         run: Run that resumed the link.
         timestamp: Milliseconds since the epoch.
     """
 
     number: int
     link: str
+    starts: Mapping[SourcePartition, int]
     run: str
     timestamp: int
 
@@ -253,7 +259,15 @@ class Resumption:
 
     def value(self) -> bytes:
         """Value of the record."""
-        return _numbered(asdict(self))
+        return orjson.dumps(
+            {
+                "v": VERSION,
+                "link": self.link,
+                "starts": _by_topic(self.starts),
+                "run": self.run,
+                "timestamp": self.timestamp,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +357,7 @@ def decode_history(
         "promotion": (history.promotions, _promotion),
         "reversal": (history.reversals, _reversal),
         "restoration": (history.restorations, _plain(Restoration)),
-        "resumption": (history.resumptions, _plain(Resumption)),
+        "resumption": (history.resumptions, _resumption),
         "fence": (history.fences, _fence),
     }
     for (kind, number), body in sorted(records.items(), key=lambda item: item[0]):
@@ -382,18 +396,38 @@ def _promotion(number: int, body: dict[str, Any]) -> Promotion:
 
 
 def _reversal(number: int, body: dict[str, Any]) -> Reversal:
-    ends = {
-        SourcePartition(topic, int(partition)): whole(end)
-        for topic, partitions in body["ends"].items()
-        for partition, end in partitions.items()
-    }
     return Reversal(
         number=number,
         link=text(body["link"]),
-        ends=ends,
+        ends=_offsets(body["ends"]),
         run=text(body["run"]),
         timestamp=whole(body["timestamp"]),
     )
+
+
+def _resumption(number: int, body: dict[str, Any]) -> Resumption:
+    return Resumption(
+        number=number,
+        link=text(body["link"]),
+        starts=_offsets(body["starts"]),
+        run=text(body["run"]),
+        timestamp=whole(body["timestamp"]),
+    )
+
+
+def _offsets(topics: dict[str, dict[str, int]]) -> dict[SourcePartition, int]:
+    return {
+        SourcePartition(topic, int(partition)): whole(offset)
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def _by_topic(offsets: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = defaultdict(dict)
+    for source, offset in sorted(offsets.items()):
+        topics[source.topic][str(source.partition)] = offset
+    return topics
 
 
 def _fence(number: int, body: dict[str, Any]) -> Fence:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eomirror.failover.group_moves import GroupMove, counted, plan_moves, written
+from eomirror.failover.group_moves import Absence, GroupMove, counted, plan_moves, written
 from eomirror.groups.offset_queries import GroupPartition
 from eomirror.records.promotion import Cut
 from eomirror.types import SourcePartition
@@ -73,6 +73,28 @@ def test_a_checkpoint_is_a_lower_bound() -> None:
     """The group may have read further since, by an unknown number of records."""
     assert planned(from_checkpoint=True).again is None
     assert planned().again == 0
+
+
+@pytest.mark.parametrize(
+    ("offset", "at", "expected"),
+    [
+        (19, 18, ("exact", 18)),
+        (20, 60, ("earlier", 25)),
+        (39, 60, ("earlier", 25)),
+        (40, 60, ("exact", 60)),
+        (20, 25, ("exact", 25)),
+    ],
+)
+def test_a_group_among_records_of_the_link_back_resumes_where_applications_began(
+    offset: int, at: int, expected: tuple[str, int]
+) -> None:
+    """The copy holds what was written there while the link was promoted, and one map would skip it."""
+    (move,) = plan_moves(
+        [row(offset=offset, to_offset=at)], {ORDERS: CUT}, {}, {}, {ORDERS: [Absence(20, 40, 25)]}
+    )
+
+    assert (move.kind, move.to_offset) == expected
+    assert (move.again is None) is (move.kind == "earlier") is bool(move.reason)
 
 
 def test_groups_are_counted_once_whatever_their_partitions() -> None:

@@ -52,6 +52,7 @@ STOPPED = {"stopped": ({"topic": "orders", "reason": "a gap"},)}
         (Verb.FAILOVER, facts(promotion=PROMOTION, **GONE), ["link"]),
         (Verb.FAILOVER, facts({"state": "never ran", "owner": None}, **GONE), ["link"]),
         (Verb.PROMOTE, facts({"state": "handed back"}), ["link"]),
+        (Verb.FAILOVER, facts(leaderless=("east.orders-0",), **GONE), ["target leaders"]),
     ],
 )
 def test_a_command_is_refused_for_its_own_reasons(verb: Verb, given: Facts, refused: list[str]) -> None:

@@ -88,6 +88,10 @@ def test_two_links_that_run_and_know_nothing_of_each_other_are_refused() -> None
         (replace(MARKED, adopted=6), 6, True, True),
         (replace(MARKED, adopted=3), 4, True, False),
         (ReverseLink("east.west", position(target_offset=None)), 0, False, False),
+        # promoted at 4: what it has written since are merged orphans, which it marks
+        (replace(BARE, cut=4), 4, True, False),
+        (replace(BARE, cut=9), 6, True, True),
+        (replace(BARE, cut=4), 4, False, True),
     ],
 )
 def test_copies_that_nothing_marks_are_not_written_back(

@@ -32,7 +32,9 @@ def promotion(number: int = 1, *cuts: Cut) -> Promotion:
 
 REVERSAL = Reversal(number=1, link="back", ends={SourcePartition("orders", 0): 105}, run="r", timestamp=8)
 RESTORATION = Restoration(number=1, orphans="merge", records=5, place="", run="r", timestamp=9)
-RESUMPTION = Resumption(number=1, link="back", run="r", timestamp=10)
+RESUMPTION = Resumption(
+    number=1, link="back", starts={SourcePartition("orders", 0): 130}, run="r", timestamp=10
+)
 
 
 FENCE = Fence(number=1, method="acl", topics=("orders",), lifted=False, host="h", timestamp=1)
