@@ -15,6 +15,8 @@ from eomirror.serve.address import parse_listen
 if TYPE_CHECKING:
     from types import FrameType
 
+    from eomirror.serve.address import Address
+
 __all__ = ["serve"]
 
 _DEFAULT = "127.0.0.1:9465"
@@ -51,10 +53,26 @@ def serve(
     def stop(_: int, __: FrameType | None) -> None:
         stopped.set()
 
-    # first, because everything below takes time
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    # first, because reading the configuration takes time
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        _serve(config, links, address, stopped, overrides=overrides, per_partition=metrics_per_partition)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0
 
+
+def _serve(
+    config: str,
+    links: tuple[str, ...],
+    address: Address,
+    stopped: threading.Event,
+    *,
+    overrides: tuple[str, ...],
+    per_partition: bool,
+) -> None:
+    """Serves until ``stopped`` is set."""
     import structlog
 
     from eomirror import __version__
@@ -80,7 +98,7 @@ def serve(
             for link in chosen
         },
         version=__version__,
-        per_partition=metrics_per_partition,
+        per_partition=per_partition,
         holds_secret=lambda text: any(holds_secret(cluster, text) for cluster in loaded.clusters.values()),
     )
     server = HttpServer(address, endpoints.answer)
@@ -91,4 +109,3 @@ def serve(
     finally:
         endpoints.close()
         server.close()
-    return 0
