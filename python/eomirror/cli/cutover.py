@@ -85,8 +85,8 @@ def cutover(
     compares the tail, takes the link, moves the consumer groups and commits the promotion record.  A failure before the
     record undoes the fence.  The fence stays afterwards: `eomirror unfence` lifts it, before `eomirror reverse`.
 
-    Exit codes: 0 promoted, 1 failed before the record, 3 source and copies differ, 5 another mirror took the link,
-    6 not ready.
+    Exit codes: 0 promoted, 1 failed before the record, or --on-switch failed after it, 3 source and copies differ,
+    5 another mirror took the link, 6 not ready.
     """
     from eomirror.config import load_config
     from eomirror.failover import PromotionOptions, Verb, run_command

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import orjson
@@ -21,10 +24,11 @@ from eomirror.cli.render import (
     print_table,
     stdout_console,
 )
-from eomirror.errors import NotReadyError, UsageError
+from eomirror.errors import MirrorError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
 
     from rich.console import Console
 
@@ -53,6 +57,7 @@ __all__ = [
     "readiness",
     "restore",
     "reverse",
+    "terminable",
     "verification",
     "verification_option",
     "write_report",
@@ -64,9 +69,19 @@ _GROUPS_SHOWN = 20
 _TAIL_SECONDS = 600.0
 
 _source_gone = click.option("--source-gone", is_flag=True, help="Do not connect to the source.")
+
+
+def _writable(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Refuses a file that cannot be written before anything is done: a promotion is not repeated for its report."""
+    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{path} cannot be written")
+    return path
+
+
 _report = click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=_writable,
     metavar="FILE",
     help="Also write the result to FILE, as JSON.",
 )
@@ -347,7 +362,8 @@ def failback(
     if not dry_run:
         confirm("failback", name, yes=yes)
     chosen = PromotionOptions(dry_run=dry_run, patience=patience)
-    found = run(loaded, link=name, options=chosen, on_event=print_message)
+    with terminable():
+        found = run(loaded, link=name, options=chosen, on_event=print_message)
     write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_failback(found))
     if found.promotion is not None and dry_run:
@@ -402,14 +418,35 @@ def promoted(
     name = config.only_link(link).name
     if not chosen.dry_run:
         confirm(verb.value, name, yes=yes)
-    found = run(config, verb, link=name, options=chosen, on_event=print_message)
+    with terminable():
+        found = run(config, verb, link=name, options=chosen, on_event=print_message)
     write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_promotion(found))
     if chosen.dry_run:
         return 0 if found.readiness.ready else NotReadyError.exit_code
     if found.error is not None and not found.promoted:
         raise found.error
+    if found.error is not None or found.switched is False:
+        reason = f": {found.error.message}" if found.error is not None else ""
+        raise MirrorError(
+            f"link {name} is promoted, but the command of --on-switch failed{reason}",
+            fix="switch the clients by hand, or call the command again; this command need not be repeated",
+        )
     return 0
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Lets SIGTERM unwind the stack, as Ctrl-C does, so that a fence is lifted."""
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def confirm(verb: str, link: str, *, yes: bool) -> None:

@@ -12,12 +12,13 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
-from eomirror.errors import MirrorError, NotReadyError
+from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover.facts import cuts_of, group_moves, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, written
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
 from eomirror.failover.readiness import assess
+from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
@@ -29,7 +30,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, Promotion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from eomirror.config import Config, Link
     from eomirror.failover.readiness import Readiness
@@ -245,6 +246,7 @@ class _Run:
         self._milliseconds: dict[str, int] = {}
         self._fenced_at: float | None = None
         self._pause_ms: int | None = None
+        self._recording = False
         self._steps: dict[State, Callable[[], Event]] = {
             State.CHECKING: self._check,
             State.FENCING: self._fence,
@@ -260,12 +262,13 @@ class _Run:
         }
 
     def to_the_end(self) -> PromotionReport:
-        state = State.CHECKING
-        while state not in FINAL:
-            event = self._timed(state)
-            if state is State.CHECKING and self._options.dry_run:
-                break
-            state = following(state, event)
+        try:
+            state = self._taken_through()
+        except BaseException:
+            # Ctrl-C, or a defect: a fence that stays would stop the applications for good.
+            if self._promotion is None:
+                self._timed(State.UNDOING)
+            raise
         if self._readiness is None:
             raise self._error or AssertionError("the check left no verdict")
         return PromotionReport(
@@ -282,6 +285,15 @@ class _Run:
             switched=self._switched,
             error=self._error,
         )
+
+    def _taken_through(self) -> State:
+        state = State.CHECKING
+        while state not in FINAL:
+            event = self._timed(state)
+            if state is State.CHECKING and self._options.dry_run:
+                break
+            state = following(state, event)
+        return state
 
     def close(self) -> None:
         self._stop_renewal()
@@ -347,10 +359,10 @@ class _Run:
             if ends != before:
                 before, since = ends, now
             behind = [cut for cut in cuts.values() if cut.lost is None or cut.position != ends[cut.source]]
-            if not behind and now - since >= self._options.quiet:
+            if not behind and now - since >= self._options.quiet and not self._uncut(positions):
                 break
             if deadline.passed:
-                raise self._not_drained(behind)
+                raise self._not_drained(behind, self._uncut(positions))
             self._clock.sleep(_LOOK_SECONDS)
         crash_point("failover.drained")
         return Event.DONE
@@ -392,11 +404,8 @@ class _Run:
     def _read(self) -> Event:
         source = self._sessions.source.admin if self._answers else None
         self._cuts = cuts_of(self._positions.values(), self._sessions.target.admin, source)
-        if self._verb is not Verb.FAILOVER:
-            ends = self._log_ends(self._cuts)
-            behind = [cut for cut in self._cuts.values() if cut.position != ends.get(cut.source)]
-            if behind:
-                raise self._not_drained(behind)
+        self._refuse_unknown_ends()
+        self._refuse_later_records()
         crash_point("failover.read")
         return Event.DONE
 
@@ -422,6 +431,12 @@ class _Run:
                 crash_point("failover.group_moved")
         finally:
             groups.close()
+        if self._refused and self._verb is not Verb.FAILOVER:
+            group, reason = min(self._refused.items())
+            raise NotReadyError(
+                f"link {self._link.name}: {len(self._refused)} groups could not be moved: {group}: {reason}",
+                fix="mend this, or leave the groups out of the link's `groups`",
+            )
         crash_point("failover.groups_moved")
         return Event.DONE
 
@@ -444,7 +459,13 @@ class _Run:
             timestamp=self._clock.wall_ms(),
             milliseconds=dict(self._milliseconds),
         )
-        owner.promote(promotion)
+        self._refuse_later_records()
+        self._recording = True
+        try:
+            owner.promote(promotion)
+        except MirrorError:
+            if self._is_recorded() is not True:
+                raise
         self._promotion = promotion
         if self._fenced_at is not None:
             self._pause_ms = int((self._clock.monotonic() - self._fenced_at) * 1000)
@@ -460,15 +481,69 @@ class _Run:
         return Event.DONE if self._switched else Event.FAILED
 
     def _undo(self) -> Event:
-        self._on_event("the link stays a mirror; undoing")
         self._stop_renewal()
+        if self._recording and (recorded := self._is_recorded()) is not False:
+            # Applications that write to the source again would write records that are left behind.
+            found = "it is promoted" if recorded else "it is not known if it is promoted"
+            self._on_event(
+                f"{found}: nothing is undone; see `eomirror history CONFIG --link {self._link.name}`"
+            )
+            return Event.DONE
+        self._on_event("the link stays a mirror; undoing")
         if self._owner is not None:
             self._owner.release()
+            if self._owner.published:
+                self._on_event(
+                    "the mirror that ran was superseded: start it again, `eomirror run CONFIG --link "
+                    f"{self._link.name}`"
+                )
         if self._options.fence is not None:
-            self._options.fence.undo()
+            try:
+                self._options.fence.undo()
+            except MirrorError as error:
+                # The first failure keeps its exit code; the fence is what the user must mend.
+                self._error = self._error or MirrorError("interrupted")
+                self._error.message += (
+                    f"; applications stay stopped: the fence was not lifted: {error.message}"
+                )
+                self._error.fix = f"`eomirror unfence CONFIG --link {self._link.name}`"
+                self._on_event(self._error.message)
         return Event.DONE
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _refuse_unknown_ends(self) -> None:
+        """Raises if a copy exists and its end is not known: without a cut, the link back would never read it."""
+        without = {one.target_topic for source, one in self._positions.items() if source not in self._cuts}
+        found = self._sessions.target.admin.describe_topics(sorted(without)) if without else {}
+        if there := sorted(topic for topic, facts in found.items() if facts is not None):
+            raise UnreachableError(
+                f"link {self._link.name}: the end of {', '.join(there[:3])} on {self._link.target} is not known: a "
+                "partition has no leader",
+                fix="start the brokers that hold its replicas, then repeat this",
+            )
+
+    def _refuse_later_records(self) -> None:
+        """Raises if a planned command would leave records of the source behind; no lane runs any more."""
+        if self._verb is Verb.FAILOVER:
+            return
+        ends = self._log_ends(self._cuts)
+        behind = [cut for cut in self._cuts.values() if cut.position != ends.get(cut.source)]
+        if behind or (uncut := self._uncut(self._cuts)):
+            raise self._not_drained(behind, [] if behind else uncut)
+
+    def _uncut(self, known: Collection[SourcePartition]) -> list[SourcePartition]:
+        """Returns source partitions with records that the mirror has not found yet."""
+        return sorted(uncut_partitions(self._link, self._sessions.source.admin, known))
+
+    def _is_recorded(self) -> bool | None:
+        """Returns True if this run has promoted the link, although its commit was not answered; None if unknown."""
+        try:
+            with closing(LinkState(self._link, self._sessions.target)) as state:
+                current = state.control().history.current
+        except MirrorError:
+            return None
+        return current is not None and current.run == self._run
 
     def _read_positions(self) -> Mapping[SourcePartition, Position]:
         with closing(LinkState(self._link, self._sessions.target)) as state:
@@ -481,13 +556,15 @@ class _Run:
         found = self._sessions.source.admin.offsets(there, at="latest", read_committed=False) if there else {}
         return {source: found[source] for source in there}
 
-    def _not_drained(self, behind: list[Cut]) -> NotReadyError:
+    def _not_drained(self, behind: list[Cut], uncut: list[SourcePartition]) -> NotReadyError:
         some = ", ".join(
             f"{cut.source} at {cut.position} of {'?' if cut.source_end is None else cut.source_end}"
             for cut in behind[:3]
         )
         if not behind:
             some = "records keep arriving"
+        if uncut:
+            some = f"the mirror has not begun {', '.join(map(str, uncut[:3]))}"
         return NotReadyError(
             f"link {self._link.name}: the source is not silent, or not everything is mirrored: {some}"
             + ("" if len(behind) <= 3 else f" and {len(behind) - 3} more"),  # noqa: PLR2004  as shown

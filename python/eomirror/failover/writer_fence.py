@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["FenceMethod", "LinkWriterFence", "run_command"]
 
 _COMMAND_SECONDS = 300.0
+_STDERR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,18 @@ class LinkWriterFence:
             history = history_of(self._link, target)
             topics = self._topics(target) if self._method.name == "acl" else ()
             standing = history.fence
+            if standing is not None and standing.method != self._method.name:
+                self._fenced = False
+                raise NotReadyError(
+                    f"link {self._link.name} is fenced already, with the method {standing.method}, by {standing.host}",
+                    fix=f"`eomirror unfence CONFIG --link {self._link.name}` first, or use --method {standing.method}",
+                )
+            if standing is not None and set(topics) - set(standing.topics):
+                # Topics that were found since: what is added now is recorded first, like the others.
+                with closing(self._denials()) as denials:
+                    more = set(topics) - set(standing.topics) - denials.existing()
+                if more:
+                    self._write(replace(standing, topics=tuple(sorted({*standing.topics, *more}))))
             if standing is None:
                 number = 1 if history.last is None else history.last.number + 1
                 added = tuple(topics)
@@ -228,6 +241,8 @@ def run_command(command: str, environment: dict[str, str]) -> int:
             env={**os.environ, **environment},
             timeout=_COMMAND_SECONDS,
             check=False,
+            # stdout belongs to the result of this process
+            stdout=_STDERR,
         )
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot start {command!r}: {error}", fix="give the path of a program") from error

@@ -1,0 +1,63 @@
+"""
+Finds source partitions that a link should mirror and has no position for.
+
+The mirror looks for new topics and partitions every few seconds.  What applications write there in between has no cut:
+a planned promotion would leave it behind, and a failover does not know of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.errors import TopicError
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from eomirror.config import Link
+    from eomirror.kafka.admin import ClusterAdmin
+
+__all__ = ["uncut_partitions"]
+
+
+def uncut_partitions(
+    link: Link, source: ClusterAdmin, known: Collection[SourcePartition]
+) -> dict[SourcePartition, tuple[int, int]]:
+    """
+    Returns the log start and the log end of each partition that holds records, and that the link does not know.
+
+    Args:
+        link: The link.
+        source: Admin client of its source.
+        known: Partitions with a position.
+
+    Raises:
+        ClusterError: The source does not answer.
+    """
+    names = [topic for topic in source.topic_names() if _is_mirrored(link, topic)]
+    there = [
+        where
+        for topic, facts in source.describe_topics(names).items()
+        if facts is not None
+        for where in (SourcePartition(topic, number) for number in range(facts.partitions))
+        if where not in known
+    ]
+    starts = skip_missing(lambda asked: source.offsets(asked, at="earliest", read_committed=False), there)
+    ends = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
+    return {
+        where: (starts[where], ends[where])
+        for where in there
+        if where in starts and where in ends and ends[where] > starts[where]
+    }
+
+
+def _is_mirrored(link: Link, topic: str) -> bool:
+    if topic == link.target_naming.heartbeats or not link.mirrors(topic):
+        return False
+    try:
+        link.target_topic(topic)
+    except TopicError:
+        return False
+    return True

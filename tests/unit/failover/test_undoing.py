@@ -1,0 +1,214 @@
+"""A failure before the record lifts the fence, whatever it is; a fence that stays is named."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror import load_config
+from eomirror.cli.failover import promoted
+from eomirror.errors import MirrorError, NotReadyError, UnreachableError
+from eomirror.failover import writer_fence
+from eomirror.failover.machine import Event, State, Verb
+from eomirror.failover.promotion import PromotionOptions, _Run
+from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
+from eomirror.records.promotion import Fence, PromotionHistory
+from eomirror.types import SourcePartition
+from support.clocks import PlayedClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONFIG = load_config(
+    {
+        "clusters": {
+            "east": {"bootstrap.servers": "127.0.0.1:1"},
+            "west": {"bootstrap.servers": "127.0.0.1:2"},
+        },
+        "links": [{"source": "east", "target": "west", "topics": ["orders"]}],
+    }
+)
+STANDING = Fence(number=1, method="acl", topics=("orders",), lifted=False, host="h", timestamp=1)
+
+
+class Writers:
+    """A fence that counts, and may be impossible to lift."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.calls: list[str] = []
+        self.problem = problem
+
+    def fence(self) -> None:
+        self.calls.append("fence")
+
+    def undo(self) -> None:
+        self.calls.append("undo")
+        if self.problem:
+            raise MirrorError(self.problem)
+
+
+def cutover(writers: Writers) -> _Run:
+    """A cutover that is ready, and has reached its drain."""
+    run = _Run(
+        CONFIG,
+        CONFIG.links[0],
+        Verb.CUTOVER,
+        options=PromotionOptions(fence=writers),
+        on_event=lambda _: None,
+        clock=PlayedClock(),
+    )
+
+    def ready() -> Event:
+        run._readiness = object()  # type: ignore[assignment]  only passed on
+        return Event.FENCE_WANTED
+
+    run._steps[State.CHECKING] = ready
+    return run
+
+
+def raising(error: BaseException) -> Any:
+    def step() -> Event:
+        raise error
+
+    return step
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), ZeroDivisionError()])
+def test_an_interrupted_cutover_lifts_its_fence(error: BaseException) -> None:
+    """Also for what is no error of ours: applications would be stopped for good."""
+    writers = Writers()
+    run = cutover(writers)
+    run._steps[State.DRAINING] = raising(error)
+
+    with pytest.raises(type(error)):
+        run.to_the_end()
+
+    run.close()
+    assert writers.calls == ["fence", "undo"]
+
+
+def test_a_fence_that_cannot_be_lifted_is_named_with_the_failure() -> None:
+    """The user is told of both, and of the command."""
+    writers = Writers("no broker answers")
+    run = cutover(writers)
+    run._steps[State.DRAINING] = raising(NotReadyError("records keep arriving"))
+
+    report = run.to_the_end()
+
+    run.close()
+    assert report.state == "failed"
+    assert report.error is not None
+    assert "records keep arriving" in report.error.message
+    assert "no broker answers" in report.error.message
+    assert "unfence" in report.error.fix
+    assert report.error.exit_code == 6
+
+
+@pytest.mark.parametrize(("recorded", "undone"), [(None, False), (True, False), (False, True)])
+def test_a_fence_stays_while_the_link_may_be_promoted(
+    monkeypatch: pytest.MonkeyPatch, *, recorded: bool | None, undone: bool
+) -> None:
+    """The commit of the record was not answered: applications that write to the source again would lose records."""
+    writers = Writers()
+    run = cutover(writers)
+    monkeypatch.setattr(run, "_is_recorded", lambda: recorded)
+    run._recording = True
+
+    assert run._undo() is Event.DONE
+
+    run.close()
+    assert writers.calls == (["undo"] if undone else [])
+
+
+class Denials:
+    """ACL entries of a cluster."""
+
+    def __init__(self, *topics: str) -> None:
+        self.entries = set(topics)
+
+    def existing(self) -> frozenset[str]:
+        return frozenset(self.entries)
+
+    def deny(self, topics: tuple[str, ...]) -> None:
+        self.entries |= set(topics)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture
+def fenced(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A link with a fence that stands, of which a topic was found later; what is written."""
+    world: dict[str, Any] = {"written": [], "denials": Denials("orders", "theirs")}
+    monkeypatch.setattr(writer_fence, "history_of", lambda *_: PromotionHistory(fences={1: STANDING}))
+    monkeypatch.setattr(LinkWriterFence, "_topics", lambda *_: ("orders", "later", "theirs"))
+    monkeypatch.setattr(LinkWriterFence, "_write", lambda _, fence: world["written"].append(fence))
+    monkeypatch.setattr(LinkWriterFence, "_denials", lambda _: world["denials"])
+    return world
+
+
+def test_a_fence_that_stands_is_extended_by_what_is_added(fenced: dict[str, Any]) -> None:
+    """`unfence` removes each entry that was added, and no other."""
+    LinkWriterFence(CONFIG, CONFIG.links[0], FenceMethod(name="acl")).fence()
+
+    assert [fence.topics for fence in fenced["written"]] == [("later", "orders")]
+    assert fenced["denials"].entries == {"orders", "later", "theirs"}
+
+
+def test_a_fence_of_another_method_is_refused_and_stays(
+    fenced: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record would undo one of the two only."""
+    other = LinkWriterFence(CONFIG, CONFIG.links[0], FenceMethod(name="command", command="false"))
+    monkeypatch.setattr(LinkWriterFence, "lift", lambda _: pytest.fail("not ours"))
+
+    with pytest.raises(NotReadyError, match="fenced already, with the method acl"):
+        other.fence()
+
+    other.undo()
+    assert fenced["written"] == []
+
+
+def test_the_output_of_a_hook_is_not_mixed_into_the_result(capfd: pytest.CaptureFixture[str]) -> None:
+    """Stdout holds one JSON document."""
+    assert run_command("echo done", {}) == 0
+
+    assert capfd.readouterr() == ("", "done\n")
+
+
+@pytest.mark.parametrize("error", [None, MirrorError("cannot start it")], ids=["failed", "not started"])
+def test_a_switch_that_failed_is_an_error_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, error: MirrorError | None
+) -> None:
+    """The link is promoted, but clients are where they were: exit code 0 would tell a script otherwise."""
+    report: Any = SimpleNamespace(
+        promoted=True, switched=None if error else False, error=error, as_dict=dict, readiness=None
+    )
+    monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
+
+    with pytest.raises(MirrorError, match="is promoted, but the command of --on-switch failed"):
+        promoted(CONFIG, Verb.CUTOVER, None, PromotionOptions(), yes=True, report=None, output="json")
+
+
+@pytest.mark.parametrize(
+    ("facts", "refused"), [(object(), True), (None, False)], ids=["no leader", "deleted"]
+)
+def test_a_copy_that_exists_has_a_cut(
+    monkeypatch: pytest.MonkeyPatch, facts: object | None, *, refused: bool
+) -> None:
+    """A broker may fail between the check and the cut: the link back would never read that topic."""
+    run = cutover(Writers())
+    position: Any = SimpleNamespace(target_topic="east.orders")
+    run._positions = {SourcePartition("orders", 0): position}
+    monkeypatch.setattr(
+        run._sessions.target.admin, "describe_topics", lambda names: dict.fromkeys(names, facts)
+    )
+
+    if refused:
+        with pytest.raises(UnreachableError, match=r"the end of east\.orders on west is not known"):
+            run._refuse_unknown_ends()
+    else:
+        run._refuse_unknown_ends()
+    run.close()
