@@ -15,6 +15,7 @@ from eomirror.errors import NotReadyError
 from eomirror.failover.back_link import back_link
 from eomirror.failover.facts import history_of
 from eomirror.failover.machine import Verb
+from eomirror.failover.orphans import refuse_forgotten
 from eomirror.failover.promotion import PromotionOptions, promote
 from eomirror.failover.reversal import reverse
 from eomirror.kafka.session import ClusterSession
@@ -91,6 +92,8 @@ def failback(
             f"link {chosen.name} {state}: there is nothing to return from",
             fix="the order is: failover or promote, reverse, run the link back, failback",
         )
+    client_id = LinkNames(chosen.state_name).client_id("failback")
+    refuse_forgotten(chosen, config.clusters[chosen.source], history, client_id=client_id, clock=clock)
     back = back_link(config, chosen, promotion)
     promoted = None
     if _history(config, back, clock).current is None:

@@ -22,6 +22,8 @@ from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover.facts import history_of
 from eomirror.failover.orphans import count_orphans, orphan_ranges, write_orphans
+from eomirror.failover.uncut import uncut_partitions
+from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import link_sessions
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
@@ -141,10 +143,14 @@ def restore(
         wanted = [cut.source for cut in promotion.cuts]
         if reversal is None:
             found = sessions.source.admin.offsets(wanted, at="latest", read_committed=False)
-            ends: Mapping[SourcePartition, int] = {source: found[source] for source in wanted}
+            unseen = uncut_partitions(chosen, sessions.source.admin, wanted)
+            ends: Mapping[SourcePartition, int] = {
+                **{source: found[source] for source in wanted},
+                **{source: end for source, (_, end) in unseen.items()},
+            }
         else:
             ends = reversal.ends
-        ranges = orphan_ranges(promotion, ends)
+        ranges = orphan_ranges(promotion, ends, _starts(sessions, ends.keys() - set(wanted)))
         counts = count_orphans(clusters[0], ranges, client_id=client_id, clock=clock)
         compacted = _compacted(sessions.source.admin.topic_configs({each.source.topic for each in ranges}))
         actions = {each.source: _action(orphans, each, compacted) for each in ranges}
@@ -192,6 +198,14 @@ def restore(
         _note(chosen, report, sessions, clock)
         crash_point("failover.restored")
     return report
+
+
+def _starts(sessions: LinkSessions, partitions: set[SourcePartition]) -> Mapping[SourcePartition, int]:
+    """Returns the log starts of partitions that have no cut."""
+    found = skip_missing(
+        lambda asked: sessions.source.admin.offsets(asked, at="earliest", read_committed=False), partitions
+    )
+    return {source: found[source] for source in partitions if source in found}
 
 
 def _action(orphans: str, each: OrphanRange, compacted: frozenset[str]) -> str:

@@ -23,6 +23,8 @@ from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError
 from eomirror.failover.back_link import back_link, begins
 from eomirror.failover.facts import history_of
+from eomirror.failover.orphans import refuse_forgotten
+from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.session import link_sessions
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
@@ -83,6 +85,7 @@ class ReversalReport:
         resumed: True if the link back was promoted before, and mirrors again.
         committed: False for a dry run.
         partitions: One per partition.
+        unseen: Offsets in source partitions that the promoted link never saw, so that they have no cut.
     """
 
     link: str
@@ -91,11 +94,12 @@ class ReversalReport:
     resumed: bool
     committed: bool
     partitions: tuple[ReversedPartition, ...]
+    unseen: int = 0
 
     @property
     def orphans(self) -> int:
         """Number of offsets that never reached the copies."""
-        return sum(each.orphans for each in self.partitions)
+        return self.unseen + sum(each.orphans for each in self.partitions)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -159,6 +163,14 @@ class _Reverse:
         sessions = self._connect(back)
         try:
             before = history_of(back, sessions.target)
+            self._refuse_stale(back, promotion, before)
+            refuse_forgotten(
+                back,
+                self._config.clusters[back.source],
+                before,
+                client_id=LinkNames(back.state_name).client_id("reverse"),
+                clock=self._clock,
+            )
             started = self._started(back, sessions, before, promotion)
             noted = history.reversals.get(promotion.number)
             ends = noted.ends if noted is not None else self._ends(promotion)
@@ -188,6 +200,7 @@ class _Reverse:
                 )
                 for cut in promotion.cuts
             ),
+            unseen=sum(ends[source] for source in ends.keys() - {cut.source for cut in promotion.cuts}),
         )
 
     def close(self) -> None:
@@ -209,6 +222,18 @@ class _Reverse:
                         f"topic {name} on {session.admin.name} {what} since link {self._link.name} was promoted",
                         fix="restore it, or `exclude` the topic from both links and start a new link for it",
                     )
+
+    def _refuse_stale(self, back: Link, promotion: Promotion, before: PromotionHistory) -> None:
+        """Raises if the link to resume was promoted later than this one: its positions would go back to an old cut."""
+        ended = before.current
+        if ended is None:
+            return
+        positions = {cut.source: cut.position for cut in promotion.cuts}
+        if any(positions.get(cut.copy, cut.target_end) < cut.target_end for cut in ended.cuts):
+            raise NotReadyError(
+                f"link {self._link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
+                fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {back.name}`",
+            )
 
     def _started(
         self, back: Link, sessions: LinkSessions, history: PromotionHistory, promotion: Promotion
@@ -248,6 +273,7 @@ class _Reverse:
         """
         admin = self._sessions.source.admin
         wanted = [cut.source for cut in promotion.cuts]
+        wanted += sorted(uncut_partitions(self._link, admin, wanted))
         first = admin.offsets(wanted, at="latest", read_committed=False)
         self._clock.sleep(_LOOK_SECONDS)
         ends = admin.offsets(wanted, at="latest", read_committed=False)

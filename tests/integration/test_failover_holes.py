@@ -1,0 +1,147 @@
+"""Failover on real brokers: partitions that the mirror does not know, interrupted commands, and forgotten orphans."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from support.disaster import Disaster
+from support.records import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
+
+
+def grow(scene: Disaster, number: int, count: int) -> None:
+    """Add a partition on the source, and write records into it."""
+    admin = AdminClient(scene.east)
+    (future,) = admin.create_partitions([NewPartitions(scene.topic, number + 1)]).values()
+    future.result(30)
+    producer = Producer(scene.east)
+
+    def known() -> bool:
+        found = producer.list_topics(scene.topic, timeout=10).topics[scene.topic]
+        return len(found.partitions) > number
+
+    wait_for(known)
+    for each in range(count):
+        producer.produce(scene.topic, b"grown-%d" % each, partition=number)
+    assert producer.flush(30) == 0
+
+
+def hook(path: Path, calls: Path) -> Path:
+    """A command that fences nothing, notes its calls, and writes to stdout."""
+    path.write_text(f"#!/bin/sh\necho $EOMIRROR_ACTION >> {calls}\necho done $EOMIRROR_ACTION\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.timeout(400)
+def test_a_planned_promotion_counts_partitions_that_are_new_and_lifts_its_fence_when_interrupted(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """A record in a partition without a position would be left behind; Ctrl-C leaves no fence."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, back=False
+    )
+    scene.write("east", 20)
+    scene.catch_up()
+
+    # an open transaction: the source never gets silent
+    producer = Producer({**scene.east, "transactional.id": f"{topic_name}-open"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(scene.topic, b"open", partition=0)
+    producer.flush(30)
+    calls = tmp_path / "calls"
+    command = [
+        sys.executable, "-m", "eomirror", "cutover", str(scene.path()), "--link", scene.name, "-o", "json", "--yes",
+        "--method", "command", "--fence-command", str(hook(tmp_path / "hook", calls)), "--patience", "100",
+    ]  # fmt: skip
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
+        ) as running:
+            wait_for(calls.exists, 60)
+            running.send_signal(sent)
+            said = running.communicate(timeout=60)[1].decode()
+        assert running.returncode == 128 + sent, said
+        assert calls.read_text().split() == ["fence", "unfence"], said
+        calls.unlink()
+    producer.abort_transaction(30)
+    scene.catch_up()
+
+    grow(scene, 2, 5)
+    code, _, said = scene.command("promote", "--yes", "--patience", "2", "--verify", "skip")
+    assert code == 6, said
+    assert f"{scene.topic}-2" in said
+    assert scene.command("history")[1]["state"] == "mirror"
+
+    scene.catch_up()
+    done = subprocess.run(
+        [*command[:-1], "10", "--verify", "skip", "--on-switch", str(tmp_path / "hook")],
+        capture_output=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["promoted"] is True
+
+
+@pytest.mark.timeout(400)
+def test_orphans_are_not_forgotten_on_the_way_back(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Also in a partition that the mirror never saw; and a half reversal is no way back."""
+    scene = Disaster(east.client_properties, west.client_properties, topic_name, tmp_path, spark_context)
+    scene.write("east", 40)
+    scene.catch_up()
+    orphans = sum(map(len, scene.write("east", 20).values()))
+    grow(scene, 2, 5)
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    scene.write("west", 40)
+    scene.catch_up(scene.back)
+    code, found, said = scene.command("failback", "--yes")
+    assert code == 6, said
+    assert "restore" in said
+    assert scene.command("history", link=scene.back)[1]["state"] == "mirror"
+    exported = tmp_path / "orphans.jsonl"
+    code, found, said = scene.command("restore", "--orphans", "export", "--to", str(exported), "--yes")
+    assert code == 0, said
+    assert found["records"] == orphans + 5
+    assert len(exported.read_text().splitlines()) == orphans + 5
+    code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+    assert code == 0, said
+    assert found["records"] == orphans + 5
+    scene.catch_up(scene.back)
+
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    scene.write("east", 20)
+    scene.catch_up()
+    code, _, said = scene.command("promote", "--yes")
+    assert code == 0, said
+    scene.write("west", 10)
+    assert scene.command("reverse", "--yes", crash="failover.reversal_noted")[0] == -9
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 6, said
+    assert scene.command("history")[1]["state"] == "reversed"
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    east_count, west_count = scene.count("east"), scene.count("west")
+    scene.catch_up()
+    assert (scene.count("east"), scene.count("west")) == (east_count, west_count)
