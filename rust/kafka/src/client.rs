@@ -180,8 +180,7 @@ impl Client {
             }
         };
         let listed = self.of_leaders(partitions, deadline, ask, |answer| {
-            let partitions = answer.partitions.into_iter();
-            let said = partitions.map(|one| {
+            let said = answer.into_iter().map(|one| {
                 let told = (one.offset, one.leader_epoch);
                 (one.topic, one.partition, one.error, told)
             });
@@ -498,9 +497,9 @@ impl Client {
         version: i16,
         body: Bytes,
     ) -> Result<R::Answer, Error> {
-        match protocol::read::<R>(version, body) {
-            Ok(answer) => {
-                if let Ok(millis @ 1..) = u64::try_from(R::throttle_ms(&answer)) {
+        match protocol::read_throttled::<R>(version, body) {
+            Ok((answer, throttle_ms)) => {
+                if let Ok(millis @ 1..) = u64::try_from(throttle_ms) {
                     let now = self.clock.now();
                     self.network
                         .throttle(peer, Duration::from_millis(millis), now);

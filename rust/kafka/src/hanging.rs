@@ -25,7 +25,7 @@ use crate::protocol::fetch::{
 };
 use crate::protocol::list_transactions::ListTransactions;
 use crate::protocol::transaction::{
-    AddPartitions, AddedPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
+    AddPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
 };
 use crate::protocol::{IsolationLevel, Request, by_topic};
 use crate::topic::TopicId;
@@ -303,7 +303,7 @@ impl HangingTransactions {
                     added = true;
                     ended
                 };
-                Ok(said(ended?, EndTxnV1::API.name, |it| it.error))
+                Ok(said(ended?, EndTxnV1::API.name, |code| *code))
             },
         )?;
         Ok(Identity { producer_id, epoch })
@@ -368,9 +368,9 @@ impl HangingTransactions {
         };
         self.client
             .of_leaders(partitions, deadline, asked, |described| {
-                let partitions = described.partitions.into_iter();
-                let said =
-                    partitions.map(|one| (one.topic, one.partition, one.error, one.producers));
+                let said = described
+                    .into_iter()
+                    .map(|one| (one.topic, one.partition, one.error, one.producers));
                 said.collect()
             })
     }
@@ -446,8 +446,8 @@ fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> ErrorCode) -> Res
 }
 
 /// Returns the error code of the partition that was refused itself, if any was.
-fn refused_partition(added: &AddedPartitions) -> ErrorCode {
-    let codes = added.partitions.iter().map(|(_, _, code)| *code);
+fn refused_partition(added: &[(String, i32, ErrorCode)]) -> ErrorCode {
+    let codes = added.iter().map(|(_, _, code)| *code);
     let mut refused = codes.filter(|code| !code.is_none());
     // the others of a request in which one was refused
     let first = refused

@@ -16,6 +16,7 @@ pub(crate) mod transaction;
 
 use std::collections::BTreeMap;
 
+use crate::topic::TopicId;
 use crate::wire::{DecodeError, Reader, Writer};
 
 /// The API key of `ApiVersions`.
@@ -45,19 +46,21 @@ pub(crate) trait Request {
         Self::API.versions.1
     }
 
-    /// Writes the body of a request, after its header.
+    /// Writes the body of a request, after its header and up to its tagged fields.
     fn write(&self, version: i16, out: &mut Writer);
 
-    /// Reads the body of an answer, after its header.
+    /// Reads the body of an answer, after its header and up to its tagged fields.
     fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, DecodeError>;
+
+    /// Reads a tagged field of an answer's body.
+    fn read_tagged(_: &mut Self::Answer, _tag: u32, _: &mut Reader) -> Result<(), DecodeError> {
+        Ok(())
+    }
 
     /// Returns the time in ms that a broker may hold the answer back.
     fn held_ms(&self) -> i32 {
         0
     }
-
-    /// Returns the pause in ms that the broker requests (KIP-219).
-    fn throttle_ms(answer: &Self::Answer) -> i32;
 }
 
 /// Encodes a whole frame: length, request header, body. The result has pieces, so that records are not copied.
@@ -76,8 +79,15 @@ pub(crate) fn frame<R: Request>(
     if version >= R::API.flexible {
         out.no_tags();
     }
-    request.write(version, &mut out);
+    write_body(request, version, &mut out);
     out.into_frame()
+}
+
+fn write_body<R: Request>(request: &R, version: i16, out: &mut Writer) {
+    request.write(version, out);
+    if version >= R::API.flexible {
+        out.no_tags();
+    }
 }
 
 /// Returns whether an answer's header has tagged fields. That of `ApiVersions` never has: a client reads it before it
@@ -88,10 +98,41 @@ pub(crate) const fn has_tagged_header(api: Api, version: i16) -> bool {
 
 /// Reads the body of an answer, and checks that no bytes are left.
 pub(crate) fn read<R: Request>(version: i16, body: bytes::Bytes) -> Result<R::Answer, DecodeError> {
+    read_throttled::<R>(version, body).map(|(answer, _)| answer)
+}
+
+/// Reads the body of an answer, and the pause in ms that the broker requests (KIP-219).
+pub(crate) fn read_throttled<R: Request>(
+    version: i16,
+    body: bytes::Bytes,
+) -> Result<(R::Answer, i32), DecodeError> {
     let mut reader = Reader::new(body);
-    let answer = R::read(version, &mut reader)?;
+    let mut answer = R::read(version, &mut reader)?;
+    if version >= R::API.flexible {
+        reader.tags(|tag, field| R::read_tagged(&mut answer, tag, field))?;
+    }
+    let throttle_ms = reader.throttle_ms();
     reader.finish()?;
-    Ok(answer)
+    Ok((answer, throttle_ms))
+}
+
+/// The last version of Fetch and Produce in which topics go by name (KIP-516).
+const BY_NAME: i16 = 12;
+
+fn write_topic(version: i16, name: &str, id: TopicId, out: &mut Writer) {
+    if version <= BY_NAME {
+        out.compact_string(name);
+    } else {
+        out.topic_id(id);
+    }
+}
+
+fn read_topic(version: i16, from: &mut Reader) -> Result<(String, TopicId), DecodeError> {
+    if version <= BY_NAME {
+        Ok((from.compact_string()?, TopicId::NONE))
+    } else {
+        Ok((String::new(), from.topic_id()?))
+    }
 }
 
 /// The records that a reader sees.
@@ -137,7 +178,7 @@ pub(crate) mod oracle {
     /// Returns what the reference decodes from our encoding.
     pub(crate) fn read<T: Decodable>(request: &impl Request, version: i16) -> T {
         let mut out = Writer::default();
-        request.write(version, &mut out);
+        super::write_body(request, version, &mut out);
         let mut body = out.into_bytes();
         let read = T::decode(&mut body, version).unwrap();
         assert!(body.is_empty(), "{} bytes are left over", body.len());

@@ -28,11 +28,15 @@ const fn broken<T>(reason: &'static str) -> Read<T> {
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
     bytes: Bytes,
+    throttle_ms: i32,
 }
 
 impl Reader {
     pub(crate) const fn new(bytes: Bytes) -> Self {
-        Self { bytes }
+        Self {
+            bytes,
+            throttle_ms: 0,
+        }
     }
 
     pub(crate) fn remaining(&self) -> usize {
@@ -87,6 +91,17 @@ impl Reader {
 
     pub(crate) fn int64(&mut self) -> Read<i64> {
         self.fixed().map(i64::from_be_bytes)
+    }
+
+    /// Reads the pause in ms that the broker requests (KIP-219), and keeps it for [`Self::throttle_ms`].
+    pub(crate) fn throttle(&mut self) -> Read<i32> {
+        self.throttle_ms = self.int32()?;
+        Ok(self.throttle_ms)
+    }
+
+    /// Returns the pause in ms that was read; 0 for none.
+    pub(crate) const fn throttle_ms(&self) -> i32 {
+        self.throttle_ms
     }
 
     pub(crate) fn topic_id(&mut self) -> Read<TopicId> {
@@ -197,6 +212,32 @@ impl Reader {
             Some(items) => Ok(items),
             None => broken("an array is null"),
         }
+    }
+
+    /// Reads an array of structures: each ends with tagged fields, which are skipped.
+    pub(crate) fn structures<T>(
+        &mut self,
+        smallest: usize,
+        mut item: impl FnMut(&mut Self) -> Read<T>,
+    ) -> Read<Vec<T>> {
+        self.compact_array(smallest, |from| {
+            let read = item(from)?;
+            from.skip_tags()?;
+            Ok(read)
+        })
+    }
+
+    /// Reads topics with their partitions, and returns the partitions. `item` gets the topic's name.
+    pub(crate) fn partitions<T>(
+        &mut self,
+        smallest: usize,
+        mut item: impl FnMut(&mut Self, &str) -> Read<T>,
+    ) -> Read<Vec<T>> {
+        let topics = self.structures(3, |from| {
+            let topic = from.compact_string()?;
+            from.structures(smallest, |from| item(from, &topic))
+        })?;
+        Ok(topics.into_iter().flatten().collect())
     }
 
     pub(crate) fn array<T>(
@@ -360,6 +401,22 @@ impl Writer {
         for each in items {
             item(self, each);
         }
+    }
+
+    /// Writes an array of structures, which end with tagged fields.
+    pub(crate) fn structures<T>(&mut self, items: &[T], mut item: impl FnMut(&mut Self, &T)) {
+        self.compact_array(items, |out, each| {
+            item(out, each);
+            out.no_tags();
+        });
+    }
+
+    /// Writes the names of topics with the numbers of their partitions.
+    pub(crate) fn partitions(&mut self, topics: &[(String, Vec<i32>)]) {
+        self.structures(topics, |out, (name, partitions)| {
+            out.compact_string(name);
+            out.compact_array(partitions, |out, partition| out.int32(*partition));
+        });
     }
 
     pub(crate) fn no_tags(&mut self) {

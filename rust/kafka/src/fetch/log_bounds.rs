@@ -107,15 +107,12 @@ impl Bounds {
         let listed = answer
             .body
             .and_then(|(version, body)| client.read::<ListOffsetsRequest>(peer, version, body));
-        *known = match listed.map(|listed| listed.partitions) {
-            Ok(said) => match &said[..] {
-                [one] if one.error.is_none() && one.offset >= 0 => Known::Is {
-                    offset: one.offset,
-                    epoch: one.leader_epoch,
-                },
-                _ => Known::Not,
+        *known = match listed.as_deref() {
+            Ok([one]) if one.error.is_none() && one.offset >= 0 => Known::Is {
+                offset: one.offset,
+                epoch: one.leader_epoch,
             },
-            Err(_) => Known::Not,
+            _ => Known::Not,
         };
         if matches!(waiting.start, Known::Asked(_)) || matches!(waiting.end, Known::Asked(_)) {
             return Ok(None);

@@ -19,8 +19,6 @@ pub(crate) struct SupportedApis {
     pub(crate) error: ErrorCode,
     /// Lowest and highest version by API key.
     pub(crate) apis: BTreeMap<i16, (i16, i16)>,
-    /// The requested pause in ms.
-    pub(crate) throttle_ms: i32,
     /// Finalized levels of the cluster's features, such as `transaction.version`.
     pub(crate) features: BTreeMap<String, i16>,
 }
@@ -49,51 +47,41 @@ impl Request for ApiVersions {
         if version >= 3 {
             out.compact_string("eomirror");
             out.compact_string(env!("CARGO_PKG_VERSION"));
-            out.no_tags();
         }
     }
 
     fn read(version: i16, from: &mut Reader) -> Result<SupportedApis, DecodeError> {
         let error = from.error_code()?;
-        let flexible = version >= 3;
-        let range = |from: &mut Reader| {
-            let entry = (from.int16()?, (from.int16()?, from.int16()?));
-            if flexible {
-                from.skip_tags()?;
-            }
-            Ok(entry)
-        };
-        let apis = if flexible {
-            from.compact_array(7, range)?
+        let range = |from: &mut Reader| Ok((from.int16()?, (from.int16()?, from.int16()?)));
+        let apis = if version >= Self::API.flexible {
+            from.structures(7, range)?
         } else {
             from.array(6, range)?
         };
-        let mut supported = SupportedApis {
+        if version >= 1 {
+            from.throttle()?;
+        }
+        Ok(SupportedApis {
             error,
             apis: apis.into_iter().collect(),
-            throttle_ms: if version >= 1 { from.int32()? } else { 0 },
             features: BTreeMap::new(),
-        };
-        if flexible {
-            from.tags(|tag, field| {
-                if tag == 2 {
-                    let features = field.compact_array(6, |from| {
-                        let name = from.compact_string()?;
-                        let high = from.int16()?;
-                        from.int16()?;
-                        from.skip_tags()?;
-                        Ok((name, high))
-                    })?;
-                    supported.features = features.into_iter().collect();
-                }
-                Ok(())
-            })?;
-        }
-        Ok(supported)
+        })
     }
 
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
+    fn read_tagged(
+        supported: &mut SupportedApis,
+        tag: u32,
+        field: &mut Reader,
+    ) -> Result<(), DecodeError> {
+        if tag == 2 {
+            let features = field.structures(6, |from| {
+                let feature = (from.compact_string()?, from.int16()?);
+                from.int16()?; // lowest level
+                Ok(feature)
+            })?;
+            supported.features = features.into_iter().collect();
+        }
+        Ok(())
     }
 }
 
@@ -105,7 +93,7 @@ mod tests {
     use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{fetch, oracle, read};
+    use super::super::{fetch, oracle, read, read_throttled};
     use super::{ApiVersions, Request as _, SupportedApis};
 
     fn answer() -> ApiVersionsResponse {
@@ -144,9 +132,9 @@ mod tests {
                 ]),
             4,
         );
-        let supported = read::<ApiVersions>(4, body.clone()).unwrap();
+        let (supported, throttle_ms) = read_throttled::<ApiVersions>(4, body.clone()).unwrap();
         assert_eq!(supported.features["transaction.version"], 2);
-        assert_eq!(supported.throttle_ms, 7);
+        assert_eq!(throttle_ms, 7);
         assert_eq!(supported.apis[&18], (0, 5));
         oracle::survives_damage::<ApiVersions>(4, &body);
     }

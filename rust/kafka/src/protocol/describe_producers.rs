@@ -29,13 +29,6 @@ pub(crate) struct DescribedPartition {
     pub(crate) producers: Vec<ActiveProducer>,
 }
 
-/// All partitions of an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DescribedProducers {
-    pub(crate) throttle_ms: i32,
-    pub(crate) partitions: Vec<DescribedPartition>,
-}
-
 impl Request for DescribeProducers {
     const API: Api = Api {
         key: 61,
@@ -44,46 +37,25 @@ impl Request for DescribeProducers {
         flexible: 0,
     };
 
-    type Answer = DescribedProducers;
+    type Answer = Vec<DescribedPartition>;
 
     fn write(&self, _version: i16, out: &mut Writer) {
-        out.compact_array(&self.topics, |out, (name, partitions)| {
-            out.compact_string(name);
-            out.compact_array(partitions, |out, partition| out.int32(*partition));
-            out.no_tags();
-        });
-        out.no_tags();
+        out.partitions(&self.topics);
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<DescribedProducers, DecodeError> {
-        let throttle_ms = from.int32()?;
-        let topics = from.compact_array(3, |from| {
-            let topic = from.compact_string()?;
-            let partitions = from.compact_array(9, |from| {
-                let partition = from.int32()?;
-                let error = from.error_code()?;
-                from.nullable_compact_string()?; // message
-                let producers = from.compact_array(37, producer)?;
-                from.skip_tags()?;
-                Ok(DescribedPartition {
-                    topic: topic.clone(),
-                    partition,
-                    error,
-                    producers,
-                })
-            })?;
-            from.skip_tags()?;
-            Ok(partitions)
-        })?;
-        from.skip_tags()?;
-        Ok(DescribedProducers {
-            throttle_ms,
-            partitions: topics.into_iter().flatten().collect(),
+    fn read(_version: i16, from: &mut Reader) -> Result<Vec<DescribedPartition>, DecodeError> {
+        from.throttle()?;
+        from.partitions(9, |from, topic| {
+            let partition = from.int32()?;
+            let error = from.error_code()?;
+            from.nullable_compact_string()?; // message
+            Ok(DescribedPartition {
+                topic: topic.to_owned(),
+                partition,
+                error,
+                producers: from.structures(37, producer)?,
+            })
         })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
     }
 }
 
@@ -93,12 +65,10 @@ fn producer(from: &mut Reader) -> Result<ActiveProducer, DecodeError> {
     from.int32()?; // last sequence
     from.int64()?; // last timestamp
     from.int32()?; // coordinator epoch
-    let open_from = from.int64()?;
-    from.skip_tags()?;
     Ok(ActiveProducer {
         producer_id,
         epoch,
-        open_from,
+        open_from: from.int64()?,
     })
 }
 
@@ -112,7 +82,7 @@ mod tests {
     };
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{oracle, read};
+    use super::super::{oracle, read_throttled};
     use super::DescribeProducers;
 
     #[test]
@@ -143,9 +113,9 @@ mod tests {
                     .with_partitions(vec![partition]),
             ]);
         let body = oracle::write(&answer, 0);
-        let read = read::<DescribeProducers>(0, body.clone()).unwrap();
-        assert_eq!(read.throttle_ms, 2);
-        let found = &read.partitions[0];
+        let (read, throttle_ms) = read_throttled::<DescribeProducers>(0, body.clone()).unwrap();
+        assert_eq!(throttle_ms, 2);
+        let found = &read[0];
         assert_eq!(
             (found.topic.as_str(), found.partition, found.error.0),
             ("a", 3, 6)

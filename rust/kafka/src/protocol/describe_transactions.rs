@@ -14,7 +14,6 @@ pub(crate) struct DescribeTransaction {
 /// The state of the transactional id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DescribedTransaction {
-    pub(crate) throttle_ms: i32,
     pub(crate) error: ErrorCode,
     pub(crate) producer_id: i64,
     /// The transaction is decided, and its markers are being written.
@@ -35,12 +34,11 @@ impl Request for DescribeTransaction {
         out.compact_array(std::slice::from_ref(&self.transactional_id), |out, id| {
             out.compact_string(id);
         });
-        out.no_tags();
     }
 
     fn read(_version: i16, from: &mut Reader) -> Result<DescribedTransaction, DecodeError> {
-        let throttle_ms = from.int32()?;
-        let described = from.compact_array(29, |from| {
+        from.throttle()?;
+        let described = from.structures(29, |from| {
             let error = from.error_code()?;
             from.compact_string()?; // transactional id
             let state = from.compact_string()?;
@@ -49,30 +47,22 @@ impl Request for DescribeTransaction {
             from.int64()?; // when it began
             let producer_id = from.int64()?;
             from.int16()?; // epoch
-            from.compact_array(3, |from| {
+            from.structures(3, |from| {
                 from.compact_string()?;
-                from.compact_array(4, Reader::int32)?;
-                from.skip_tags()
+                from.compact_array(4, Reader::int32)
             })?;
-            from.skip_tags()?;
             Ok((error, producer_id, is_ending))
         })?;
-        from.skip_tags()?;
         let [(error, producer_id, is_ending)] = described[..] else {
             return Err(DecodeError {
                 reason: "it is not about the one transactional id that was asked about",
             });
         };
         Ok(DescribedTransaction {
-            throttle_ms,
             error,
             producer_id,
             is_ending,
         })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
     }
 }
 
@@ -85,7 +75,7 @@ mod tests {
     };
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{oracle, read};
+    use super::super::{oracle, read, read_throttled};
     use super::DescribeTransaction;
 
     #[test]
@@ -113,13 +103,10 @@ mod tests {
                 .with_transaction_states(vec![state.clone(); count])
         };
         let body = oracle::write(&answer(1), 0);
-        let read_back = read::<DescribeTransaction>(0, body.clone()).unwrap();
+        let (read_back, throttle_ms) =
+            read_throttled::<DescribeTransaction>(0, body.clone()).unwrap();
         assert_eq!(
-            (
-                read_back.throttle_ms,
-                read_back.error.0,
-                read_back.producer_id
-            ),
+            (throttle_ms, read_back.error.0, read_back.producer_id),
             (3, 15, 77)
         );
         oracle::survives_damage::<DescribeTransaction>(0, &body);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use eomirror_core::ErrorCode;
 use eomirror_core::batch::AbortedTransaction;
 
-use super::{Api, IsolationLevel, Request};
+use super::{Api, IsolationLevel, Request, read_topic, write_topic};
 use crate::topic::TopicId;
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -148,67 +148,49 @@ impl Request for FetchRequest {
         out.int8(self.isolation.wire());
         out.int32(self.session_id);
         out.int32(self.session_epoch);
-        out.compact_array(&self.topics, |out, topic| {
-            if version <= 12 {
-                out.compact_string(&topic.name);
-            } else {
-                out.topic_id(topic.id);
-            }
-            out.compact_array(&topic.partitions, |out, asked| {
+        out.structures(&self.topics, |out, topic| {
+            write_topic(version, &topic.name, topic.id, out);
+            out.structures(&topic.partitions, |out, asked| {
                 out.int32(asked.index);
                 out.int32(asked.leader_epoch);
                 out.int64(asked.offset);
                 out.int32(asked.last_epoch);
                 out.int64(-1); // log start offset, of followers
                 out.int32(asked.max_bytes);
-                out.no_tags();
             });
-            out.no_tags();
         });
-        out.compact_array(&self.forgotten, |out, topic| {
-            if version <= 12 {
-                out.compact_string(&topic.name);
-            } else {
-                out.topic_id(topic.id);
-            }
+        out.structures(&self.forgotten, |out, topic| {
+            write_topic(version, &topic.name, topic.id, out);
             out.compact_array(&topic.partitions, |out, index| out.int32(*index));
-            out.no_tags();
         });
         out.compact_string(&self.rack);
-        out.no_tags();
     }
 
     fn read(version: i16, from: &mut Reader) -> Result<FetchAnswer, DecodeError> {
-        let throttle_ms = from.int32()?;
+        // its tagged fields are addresses of new leaders: metadata is asked for them
+        let throttle_ms = from.throttle()?;
         let error = from.error_code()?;
         let session_id = from.int32()?;
         let mut topics = Vec::new();
-        from.compact_array(3, |from| {
-            let mut topic = AnsweredTopic::default();
-            if version <= 12 {
-                topic.name = from.compact_string()?;
-            } else {
-                topic.id = from.topic_id()?;
-            }
-            topic.partitions = from.compact_array(37, partition)?;
-            from.skip_tags()?;
+        from.structures(3, |from| {
+            let (name, id) = read_topic(version, from)?;
+            let partitions = from.compact_array(37, partition)?;
             // a topic without partitions has no content, and takes up to 21 times the memory of its 3 bytes on the wire
-            if !topic.partitions.is_empty() {
-                topics.push(topic);
+            if !partitions.is_empty() {
+                topics.push(AnsweredTopic {
+                    name,
+                    id,
+                    partitions,
+                });
             }
             Ok(())
         })?;
-        from.skip_tags()?; // addresses of new leaders: metadata is asked for them
         Ok(FetchAnswer {
             throttle_ms,
             error,
             session_id,
             topics,
         })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
     }
 }
 

@@ -33,13 +33,6 @@ pub(crate) struct AnsweredOffset {
     pub(crate) leader_epoch: i32,
 }
 
-/// All partitions of an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListedOffsets {
-    pub(crate) throttle_ms: i32,
-    pub(crate) partitions: Vec<AnsweredOffset>,
-}
-
 impl Request for ListOffsetsRequest {
     const API: Api = Api {
         key: 2,
@@ -48,55 +41,36 @@ impl Request for ListOffsetsRequest {
         flexible: 6,
     };
 
-    type Answer = ListedOffsets;
+    type Answer = Vec<AnsweredOffset>;
 
     fn write(&self, version: i16, out: &mut Writer) {
         out.int32(-1); // replica
         out.int8(self.isolation.wire());
-        out.compact_array(&self.topics, |out, (name, partitions)| {
+        out.structures(&self.topics, |out, (name, partitions)| {
             out.compact_string(name);
-            out.compact_array(partitions, |out, asked| {
+            out.structures(partitions, |out, asked| {
                 out.int32(asked.partition);
                 out.int32(asked.leader_epoch);
                 out.int64(asked.timestamp);
-                out.no_tags();
             });
-            out.no_tags();
         });
         if version >= 10 {
             out.int32(self.timeout_ms);
         }
-        out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<ListedOffsets, DecodeError> {
-        let throttle_ms = from.int32()?;
-        let topics = from.compact_array(3, |from| {
-            let name = from.compact_string()?;
-            let partitions = from.compact_array(27, |from| {
-                let answered = AnsweredOffset {
-                    topic: name.clone(),
-                    partition: from.int32()?,
-                    error: from.error_code()?,
-                    timestamp: from.int64()?,
-                    offset: from.int64()?,
-                    leader_epoch: from.int32()?,
-                };
-                from.skip_tags()?;
-                Ok(answered)
-            })?;
-            from.skip_tags()?;
-            Ok(partitions)
-        })?;
-        from.skip_tags()?;
-        Ok(ListedOffsets {
-            throttle_ms,
-            partitions: topics.into_iter().flatten().collect(),
+    fn read(_version: i16, from: &mut Reader) -> Result<Vec<AnsweredOffset>, DecodeError> {
+        from.throttle()?;
+        from.partitions(27, |from, topic| {
+            Ok(AnsweredOffset {
+                topic: topic.to_owned(),
+                partition: from.int32()?,
+                error: from.error_code()?,
+                timestamp: from.int64()?,
+                offset: from.int64()?,
+                leader_epoch: from.int32()?,
+            })
         })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
     }
 }
 
@@ -148,7 +122,7 @@ mod tests {
             ]);
             let body = oracle::write(&answer, version);
             let read = read::<ListOffsetsRequest>(version, body.clone()).unwrap();
-            let partition = &read.partitions[0];
+            let partition = &read[0];
             assert_eq!((partition.topic.as_str(), partition.partition), ("a", 3));
             assert_eq!(
                 (partition.error.0, partition.offset, partition.leader_epoch),
@@ -165,7 +139,7 @@ mod tests {
                 .with_partitions(vec![ListOffsetsPartitionResponse::default(); 100]);
             let answer = ListOffsetsResponse::default().with_topics(vec![topic]);
             let read = read::<ListOffsetsRequest>(version, oracle::write(&answer, version));
-            assert_eq!(read.unwrap().partitions.len(), 100);
+            assert_eq!(read.unwrap().len(), 100);
         }
     }
 }

@@ -14,7 +14,6 @@ pub(crate) struct ListTransactions {
 /// The transactional ids that a broker coordinates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListedTransactions {
-    pub(crate) throttle_ms: i32,
     pub(crate) error: ErrorCode,
     /// Transactional id and producer id.
     pub(crate) listed: Vec<(String, i64)>,
@@ -34,30 +33,19 @@ impl Request for ListTransactions {
         let states: [&str; 0] = [];
         out.compact_array(&states, |out, state| out.compact_string(state));
         out.compact_array(&self.producer_ids, |out, id| out.int64(*id));
-        out.no_tags();
     }
 
     fn read(_version: i16, from: &mut Reader) -> Result<ListedTransactions, DecodeError> {
-        let throttle_ms = from.int32()?;
+        from.throttle()?;
         let error = from.error_code()?;
         from.compact_array(1, Reader::compact_string)?; // unknown states
-        let listed = from.compact_array(11, |from| {
+        let listed = from.structures(11, |from| {
             let transactional_id = from.compact_string()?;
             let producer_id = from.int64()?;
             from.compact_string()?; // state
-            from.skip_tags()?;
             Ok((transactional_id, producer_id))
         })?;
-        from.skip_tags()?;
-        Ok(ListedTransactions {
-            throttle_ms,
-            error,
-            listed,
-        })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
+        Ok(ListedTransactions { error, listed })
     }
 }
 
@@ -69,7 +57,7 @@ mod tests {
     };
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{oracle, read};
+    use super::super::{oracle, read_throttled};
     use super::ListTransactions;
 
     #[test]
@@ -89,8 +77,8 @@ mod tests {
             .with_error_code(14)
             .with_transaction_states(vec![state]);
         let body = oracle::write(&answer, 0);
-        let found = read::<ListTransactions>(0, body.clone()).unwrap();
-        assert_eq!((found.throttle_ms, found.error.0), (3, 14));
+        let (found, throttle_ms) = read_throttled::<ListTransactions>(0, body.clone()).unwrap();
+        assert_eq!((throttle_ms, found.error.0), (3, 14));
         assert_eq!(found.listed, [("x".to_owned(), 77)]);
         oracle::survives_damage::<ListTransactions>(0, &body);
     }

@@ -15,7 +15,6 @@ pub(crate) struct MetadataRequest {
 /// The cluster as one broker sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterMetadata {
-    pub(crate) throttle_ms: i32,
     pub(crate) error: ErrorCode,
     pub(crate) cluster_id: Option<String>,
     pub(crate) brokers: Vec<Broker>,
@@ -61,34 +60,31 @@ impl Request for MetadataRequest {
     type Answer = ClusterMetadata;
 
     fn write(&self, version: i16, out: &mut Writer) {
-        out.compact_array(&self.topics, |out, name| {
+        out.structures(&self.topics, |out, name| {
             out.topic_id(TopicId::NONE);
             out.compact_string(name);
-            out.no_tags();
         });
         out.bool(false); // allow_auto_topic_creation
         if version <= 10 {
             out.bool(false); // include_cluster_authorized_operations
         }
         out.bool(false); // include_topic_authorized_operations
-        out.no_tags();
     }
 
     fn read(version: i16, from: &mut Reader) -> Result<ClusterMetadata, DecodeError> {
-        let throttle_ms = from.int32()?;
-        let brokers = from.compact_array(11, |from| {
+        from.throttle()?;
+        let brokers = from.structures(11, |from| {
             let broker = Broker {
                 id: from.int32()?,
                 host: from.compact_string()?,
                 port: from.int32()?,
             };
             from.nullable_compact_string()?; // rack
-            from.skip_tags()?;
             Ok(broker)
         })?;
         let cluster_id = from.nullable_compact_string()?;
         from.int32()?; // controller
-        let topics = from.compact_array(26, topic)?;
+        let topics = from.structures(26, topic)?;
         if version <= 10 {
             from.int32()?; // authorized operations
         }
@@ -97,18 +93,12 @@ impl Request for MetadataRequest {
         } else {
             ErrorCode::NONE
         };
-        from.skip_tags()?;
         Ok(ClusterMetadata {
-            throttle_ms,
             error,
             cluster_id,
             brokers,
             topics,
         })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
     }
 }
 
@@ -118,9 +108,8 @@ fn topic(from: &mut Reader) -> Result<TopicMetadata, DecodeError> {
     let name = from.nullable_compact_string()?.unwrap_or_default();
     let id = from.topic_id()?;
     from.bool()?; // is_internal
-    let partitions = from.compact_array(18, partition)?;
+    let partitions = from.structures(18, partition)?;
     from.int32()?; // authorized operations
-    from.skip_tags()?;
     Ok(TopicMetadata {
         error,
         name,
@@ -139,7 +128,6 @@ fn partition(from: &mut Reader) -> Result<PartitionMetadata, DecodeError> {
     for _ in ["replicas", "in-sync replicas", "offline replicas"] {
         from.compact_array(4, Reader::int32)?;
     }
-    from.skip_tags()?;
     Ok(partition)
 }
 
@@ -153,7 +141,7 @@ mod tests {
     };
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{oracle, read};
+    use super::super::{oracle, read, read_throttled};
     use super::MetadataRequest;
     use crate::topic::TopicId;
 
@@ -197,11 +185,9 @@ mod tests {
                 ])
                 .with_topics(vec![topic]);
             let body = oracle::write(&answer, version);
-            let read = read::<MetadataRequest>(version, body.clone()).unwrap();
-            assert_eq!(
-                (read.throttle_ms, read.cluster_id.as_deref()),
-                (3, Some("id"))
-            );
+            let (read, throttle_ms) =
+                read_throttled::<MetadataRequest>(version, body.clone()).unwrap();
+            assert_eq!((throttle_ms, read.cluster_id.as_deref()), (3, Some("id")));
             assert_eq!((read.brokers[0].id, read.brokers[0].port), (2, 9092));
             assert_eq!(read.topics[0].id, TopicId([7; 16]));
             let partition = read.topics[0].partitions[0];

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use eomirror_core::ErrorCode;
 
 use super::fetch::NewLeader;
-use super::{Api, Request};
+use super::{Api, Request, read_topic, write_topic};
 use crate::topic::TopicId;
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -40,13 +40,6 @@ pub(crate) struct WrittenTopic {
     pub(crate) partitions: Vec<(i32, FramedBatch)>,
 }
 
-/// A whole answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ProduceAnswer {
-    pub(crate) throttle_ms: i32,
-    pub(crate) partitions: Vec<WrittenPartition>,
-}
-
 /// The answer for one partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WrittenPartition {
@@ -71,7 +64,7 @@ impl Request for ProduceRequest {
         flexible: 9,
     };
 
-    type Answer = ProduceAnswer;
+    type Answer = Vec<WrittenPartition>;
 
     fn highest(&self) -> i16 {
         if self.topics.iter().any(|topic| topic.id.is_none()) {
@@ -85,43 +78,23 @@ impl Request for ProduceRequest {
         out.compact_string(&self.transactional_id);
         out.int16(-1); // all in-sync replicas
         out.int32(self.timeout_ms);
-        out.compact_array(&self.topics, |out, topic| {
-            if version <= 12 {
-                out.compact_string(&topic.name);
-            } else {
-                out.topic_id(topic.id);
-            }
-            out.compact_array(&topic.partitions, |out, (index, batch)| {
+        out.structures(&self.topics, |out, topic| {
+            write_topic(version, &topic.name, topic.id, out);
+            out.structures(&topic.partitions, |out, (index, batch)| {
                 out.int32(*index);
                 out.compact_pieces(&batch.head, &batch.body);
-                out.no_tags();
             });
-            out.no_tags();
         });
-        out.no_tags();
     }
 
-    fn read(version: i16, from: &mut Reader) -> Result<ProduceAnswer, DecodeError> {
-        let topics = from.compact_array(3, |from| {
-            let (name, id) = if version <= 12 {
-                (from.compact_string()?, TopicId::NONE)
-            } else {
-                (String::new(), from.topic_id()?)
-            };
-            let partitions = from.compact_array(33, |from| partition(&name, id, from))?;
-            from.skip_tags()?;
-            Ok(partitions)
+    fn read(version: i16, from: &mut Reader) -> Result<Vec<WrittenPartition>, DecodeError> {
+        // its tagged fields are addresses of new leaders: metadata is asked for them
+        let topics = from.structures(3, |from| {
+            let (name, id) = read_topic(version, from)?;
+            from.compact_array(33, |from| partition(&name, id, from))
         })?;
-        let throttle_ms = from.int32()?;
-        from.skip_tags()?; // addresses of new leaders: metadata is asked for them
-        Ok(ProduceAnswer {
-            throttle_ms,
-            partitions: topics.into_iter().flatten().collect(),
-        })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
+        from.throttle()?;
+        Ok(topics.into_iter().flatten().collect())
     }
 }
 
@@ -136,11 +109,9 @@ fn partition(topic: &str, id: TopicId, from: &mut Reader) -> Result<WrittenParti
     };
     from.int64()?; // log append time
     from.int64()?; // log start offset
-    let of_records = from.compact_array(6, |from| {
+    let of_records = from.structures(6, |from| {
         from.int32()?;
-        let reason = from.nullable_compact_string()?;
-        from.skip_tags()?;
-        Ok(reason)
+        from.nullable_compact_string()
     })?;
     written.reason = from
         .nullable_compact_string()?
@@ -173,7 +144,7 @@ mod tests {
     use kafka_protocol::protocol::StrBytes;
 
     use super::super::fetch::NewLeader;
-    use super::super::{Request as _, oracle, read};
+    use super::super::{Request as _, oracle, read_throttled};
     use super::{FramedBatch, HEADER, ProduceRequest, WrittenTopic};
     use crate::topic::TopicId;
 
@@ -255,9 +226,10 @@ mod tests {
                 .with_throttle_time_ms(9)
                 .with_responses(vec![topic]);
             let body = oracle::write(&answer, version);
-            let read = read::<ProduceRequest>(version, body.clone()).unwrap();
-            assert_eq!(read.throttle_ms, 9);
-            let [moved, refused, fine] = &read.partitions[..] else {
+            let (read, throttle_ms) =
+                read_throttled::<ProduceRequest>(version, body.clone()).unwrap();
+            assert_eq!(throttle_ms, 9);
+            let [moved, refused, fine] = &read[..] else {
                 panic!("{read:?}");
             };
             assert_eq!((moved.index, moved.error.0), (3, 6));

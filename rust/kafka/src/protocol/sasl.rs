@@ -41,10 +41,6 @@ impl Request for SaslHandshake {
             offered: from.array(2, Reader::string)?,
         })
     }
-
-    fn throttle_ms(_: &Self::Answer) -> i32 {
-        0 // brokers do not throttle before authentication
-    }
 }
 
 /// One message of the mechanism's exchange. Holds credentials, so it has no `Debug`.
@@ -75,7 +71,6 @@ impl Request for SaslAuthenticate {
     fn write(&self, version: i16, out: &mut Writer) {
         if version >= 2 {
             out.compact_bytes(&self.message);
-            out.no_tags();
         } else {
             out.bytes(&self.message);
         }
@@ -95,19 +90,12 @@ impl Request for SaslAuthenticate {
             from.bytes()?
         };
         let lifetime_ms = if version >= 1 { from.int64()? } else { 0 };
-        if flexible {
-            from.skip_tags()?;
-        }
         Ok(Authenticated {
             error,
             reason,
             message,
             lifetime_ms,
         })
-    }
-
-    fn throttle_ms(_: &Self::Answer) -> i32 {
-        0 // brokers do not throttle before authentication
     }
 }
 

@@ -16,7 +16,6 @@ pub(crate) struct FindCoordinator {
 /// The coordinator's id, or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FoundCoordinator {
-    pub(crate) throttle_ms: i32,
     pub(crate) error: ErrorCode,
     pub(crate) broker: i32,
 }
@@ -37,36 +36,25 @@ impl Request for FindCoordinator {
         out.compact_array(std::slice::from_ref(&self.transactional_id), |out, key| {
             out.compact_string(key);
         });
-        out.no_tags();
     }
 
     fn read(_version: i16, from: &mut Reader) -> Result<FoundCoordinator, DecodeError> {
-        let throttle_ms = from.int32()?;
-        let found = from.compact_array(14, |from| {
+        from.throttle()?;
+        let found = from.structures(14, |from| {
             from.compact_string()?; // key
             let broker = from.int32()?;
             from.compact_string()?; // host: metadata says it too
             from.int32()?;
             let error = from.error_code()?;
             from.nullable_compact_string()?; // message
-            from.skip_tags()?;
             Ok((error, broker))
         })?;
-        from.skip_tags()?;
         let [(error, broker)] = found[..] else {
             return Err(DecodeError {
                 reason: "it is not about the one transaction that was asked about",
             });
         };
-        Ok(FoundCoordinator {
-            throttle_ms,
-            error,
-            broker,
-        })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
+        Ok(FoundCoordinator { error, broker })
     }
 }
 
@@ -82,21 +70,18 @@ pub(crate) struct InitProducerId {
 /// An identity, or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GivenIdentity {
-    pub(crate) throttle_ms: i32,
     pub(crate) error: ErrorCode,
     pub(crate) producer_id: i64,
     pub(crate) epoch: i16,
 }
 
 fn identity(from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
-    let given = GivenIdentity {
-        throttle_ms: from.int32()?,
+    from.throttle()?;
+    Ok(GivenIdentity {
         error: from.error_code()?,
         producer_id: from.int64()?,
         epoch: from.int16()?,
-    };
-    from.skip_tags()?;
-    Ok(given)
+    })
 }
 
 impl Request for InitProducerId {
@@ -115,15 +100,10 @@ impl Request for InitProducerId {
         out.int32(self.timeout_ms);
         out.int64(self.previous.0);
         out.int16(self.previous.1);
-        out.no_tags();
     }
 
     fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
         identity(from)
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
     }
 }
 
@@ -153,10 +133,6 @@ impl Request for EndTxn {
     fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
         identity(from)
     }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
-    }
 }
 
 fn write_end(end: &EndTxn, out: &mut Writer) {
@@ -164,19 +140,11 @@ fn write_end(end: &EndTxn, out: &mut Writer) {
     out.int64(end.producer_id);
     out.int16(end.epoch);
     out.bool(end.commit);
-    out.no_tags();
 }
 
 /// `EndTxn` of transaction protocol V1, for a transaction whose partitions were added by request: the identity stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EndTxnV1(pub(crate) EndTxn);
-
-/// The result of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) throttle_ms: i32,
-    pub(crate) error: ErrorCode,
-}
 
 impl Request for EndTxnV1 {
     const API: Api = Api {
@@ -186,23 +154,15 @@ impl Request for EndTxnV1 {
         flexible: 3,
     };
 
-    type Answer = Ended;
+    type Answer = ErrorCode;
 
     fn write(&self, _version: i16, out: &mut Writer) {
         write_end(&self.0, out);
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<Ended, DecodeError> {
-        let ended = Ended {
-            throttle_ms: from.int32()?,
-            error: from.error_code()?,
-        };
-        from.skip_tags()?;
-        Ok(ended)
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
+    fn read(_version: i16, from: &mut Reader) -> Result<ErrorCode, DecodeError> {
+        from.throttle()?;
+        from.error_code()
     }
 }
 
@@ -215,13 +175,6 @@ pub(crate) struct AddPartitions {
     pub(crate) topics: Vec<(String, Vec<i32>)>,
 }
 
-/// Topic, partition and error code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AddedPartitions {
-    pub(crate) throttle_ms: i32,
-    pub(crate) partitions: Vec<(String, i32, ErrorCode)>,
-}
-
 impl Request for AddPartitions {
     // from 4 on it is for brokers only
     const API: Api = Api {
@@ -231,41 +184,21 @@ impl Request for AddPartitions {
         flexible: 3,
     };
 
-    type Answer = AddedPartitions;
+    /// Topic, partition and error code.
+    type Answer = Vec<(String, i32, ErrorCode)>;
 
     fn write(&self, _version: i16, out: &mut Writer) {
         out.compact_string(&self.transactional_id);
         out.int64(self.producer_id);
         out.int16(self.epoch);
-        out.compact_array(&self.topics, |out, (name, partitions)| {
-            out.compact_string(name);
-            out.compact_array(partitions, |out, partition| out.int32(*partition));
-            out.no_tags();
-        });
-        out.no_tags();
+        out.partitions(&self.topics);
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<AddedPartitions, DecodeError> {
-        let throttle_ms = from.int32()?;
-        let topics = from.compact_array(3, |from| {
-            let topic = from.compact_string()?;
-            let partitions = from.compact_array(7, |from| {
-                let said = (topic.clone(), from.int32()?, from.error_code()?);
-                from.skip_tags()?;
-                Ok(said)
-            })?;
-            from.skip_tags()?;
-            Ok(partitions)
-        })?;
-        from.skip_tags()?;
-        Ok(AddedPartitions {
-            throttle_ms,
-            partitions: topics.into_iter().flatten().collect(),
+    fn read(_version: i16, from: &mut Reader) -> Result<Self::Answer, DecodeError> {
+        from.throttle()?;
+        from.partitions(7, |from, topic| {
+            Ok((topic.to_owned(), from.int32()?, from.error_code()?))
         })
-    }
-
-    fn throttle_ms(answer: &Self::Answer) -> i32 {
-        answer.throttle_ms
     }
 }
 
@@ -282,7 +215,7 @@ mod tests {
     };
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{oracle, read};
+    use super::super::{oracle, read, read_throttled};
     use super::{AddPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId};
 
     const NAME: &str = "eomirror.a-b.0";
@@ -310,8 +243,9 @@ mod tests {
                     .with_coordinators(vec![coordinator.clone(); count])
             };
             let body = oracle::write(&answer(1), version);
-            let found = read::<FindCoordinator>(version, body.clone()).unwrap();
-            assert_eq!((found.throttle_ms, found.error.0, found.broker), (4, 15, 3));
+            let (found, throttle_ms) =
+                read_throttled::<FindCoordinator>(version, body.clone()).unwrap();
+            assert_eq!((throttle_ms, found.error.0, found.broker), (4, 15, 3));
             oracle::survives_damage::<FindCoordinator>(version, &body);
             for count in [0, 2] {
                 assert!(
@@ -342,8 +276,8 @@ mod tests {
             .with_producer_id(ProducerId(8))
             .with_producer_epoch(9);
         let body = oracle::write(&answer, 5);
-        let given = read::<InitProducerId>(5, body.clone()).unwrap();
-        assert_eq!((given.throttle_ms, given.error.0), (2, 51));
+        let (given, throttle_ms) = read_throttled::<InitProducerId>(5, body.clone()).unwrap();
+        assert_eq!((throttle_ms, given.error.0), (2, 51));
         assert_eq!((given.producer_id, given.epoch), (8, 9));
         oracle::survives_damage::<InitProducerId>(5, &body);
     }
@@ -393,8 +327,8 @@ mod tests {
                 .with_throttle_time_ms(5)
                 .with_error_code(51);
             let body = oracle::write(&answer, version);
-            let ended = read::<EndTxnV1>(version, body.clone()).unwrap();
-            assert_eq!((ended.throttle_ms, ended.error.0), (5, 51));
+            let (ended, throttle_ms) = read_throttled::<EndTxnV1>(version, body.clone()).unwrap();
+            assert_eq!((throttle_ms, ended.0), (5, 51));
             oracle::survives_damage::<EndTxnV1>(version, &body);
         }
     }
@@ -432,12 +366,9 @@ mod tests {
             .with_throttle_time_ms(6)
             .with_results_by_topic_v3_and_below(vec![topic]);
         let body = oracle::write(&answer, 3);
-        let added = read::<AddPartitions>(3, body.clone()).unwrap();
-        assert_eq!(added.throttle_ms, 6);
-        assert_eq!(
-            added.partitions,
-            [("a".to_owned(), 2, eomirror_core::ErrorCode(51))]
-        );
+        let (added, throttle_ms) = read_throttled::<AddPartitions>(3, body.clone()).unwrap();
+        assert_eq!(throttle_ms, 6);
+        assert_eq!(added, [("a".to_owned(), 2, eomirror_core::ErrorCode(51))]);
         oracle::survives_damage::<AddPartitions>(3, &body);
     }
 }

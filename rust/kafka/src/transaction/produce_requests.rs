@@ -230,8 +230,8 @@ impl ProduceRequests {
         };
         let mut hindrance = None;
         let mut reasons = BTreeMap::new();
-        let mut results = Vec::with_capacity(answer.partitions.len());
-        for partition in answer.partitions {
+        let mut results = Vec::with_capacity(answer.len());
+        for partition in answer {
             self.by_name |= partition.id.is_none();
             let named = in_flight
                 .names
