@@ -18,6 +18,7 @@ from eomirror import load_config
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.groups.followed_groups import Mirrored
 from eomirror.groups.follower import GroupFollower
+from eomirror.kafka.session import ClusterSession
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -93,10 +94,11 @@ def measure_following(
         del lane
         follower.record_answers(tuple(replace(each, downstream=each.upstream) for each in offsets))
 
+    target = ClusterSession(config.clusters["target"], client_id="bench.following")
     follower = GroupFollower(
         config.links[0],
         config.clusters["source"],
-        config.clusters["target"],
+        target,
         send=committed,
         clock=SYSTEM_CLOCK,
     )

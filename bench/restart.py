@@ -48,8 +48,8 @@ import json, sys, time
 from eomirror.config import load_config
 from eomirror.records.control import decode_control
 from eomirror.records.names import LinkNames
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.session import ClusterSession
 from eomirror.link.valid_positions import valid_positions
 
 config = load_config(sys.argv[1])
@@ -57,8 +57,7 @@ link = config.links[0]
 names = LinkNames(link.state_name)
 target = config.clusters[link.target]
 before = time.monotonic()
-admin = ClusterAdmin(target, client_id="bench.restart")
-reader = CompactedTopicReader(target, admin, client_id="bench.restart")
+reader = CompactedTopicReader(ClusterSession(target, client_id="bench.restart"))
 _, control = reader.read(names.control_topic)
 view = decode_control([(record.key, record.value, record.where) for record in control])
 between = time.monotonic()

@@ -21,6 +21,7 @@ from bench.topics import Topics
 from eomirror import load_config
 from eomirror._native import PartitionMap, encode_offset_map
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
@@ -111,7 +112,8 @@ def measure_translation(
     committed = asked.committed(names)
     asking = time.perf_counter() - began
     asked.close()
-    reader = OffsetMapReader(link, config.clusters["target"])
+    session = ClusterSession(config.clusters["target"], client_id="bench.translation")
+    reader = OffsetMapReader(link, session)
     began, cpu = time.perf_counter(), time.process_time()
     positions = {(at.topic, at.partition): at for at in reader.positions().values()}
     questions = [
@@ -121,7 +123,7 @@ def measure_translation(
     ]
     answers = reader.answers(questions)
     translating, cpu = time.perf_counter() - began, time.process_time() - cpu
-    reader.close()
+    session.close()
     wrong = [
         (question.offset, answer)
         for question, answer in zip(questions, answers, strict=True)

@@ -16,8 +16,8 @@ from eomirror import load_config
 from eomirror.config import Cluster
 from eomirror.demo.clients import TrafficProducer, create_topic
 from eomirror.demo.traffic import TrafficPlan
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.session import ClusterSession
 from support.audited import assert_audited
 from support.fix_rig import REPEATS
 from support.frames import Api
@@ -51,15 +51,14 @@ def test_an_answer_that_never_came_is_no_offset(rig: Rig, topic_name: str) -> No
     cluster = Cluster("target", target.proxied)
     names = [(topic_name, number) for number in range(2)]
     for times in (1, 2):
-        admin = ClusterAdmin(cluster, client_id="test")
-        reader = CompactedTopicReader(cluster, admin, client_id="test")
+        session = ClusterSession(cluster, client_id="test")
+        admin, reader = session.admin, CompactedTopicReader(session)
         for at, expected in (("earliest", [0, 0]), ("latest", [count + 1 for count in written])):
             target.proxy.arm("cut", CutAfter(match=Match(api_key=Api.LIST_OFFSETS), times=times))
             assert list(admin.offsets(names, at=at, read_committed=False).values()) == expected, times
         target.proxy.arm("cut", CutAfter(match=Match(api_key=Api.LIST_OFFSETS), times=times))
         _, records = reader.read(topic_name)
-        reader.close()
-        admin.close()
+        session.close()
 
         assert len(records) == len(transaction.records), times
 

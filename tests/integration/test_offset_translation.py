@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, UsageError, load_config
 from eomirror.groups import group_offsets, translate
+from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from support.plane import plane_under_test
 from support.records import create_topic
@@ -120,7 +121,8 @@ def placed(properties: dict[str, Any], topic: str, partition: int) -> tuple[dict
 def test_every_offset_translates_exactly_both_ways(flow: Flow, window: int) -> None:
     """Every record is found; offsets between records split the mirrored records the same way on both sides."""
     config = flow.config
-    reader = OffsetMapReader(config.links[0], config.clusters["west"], first_window=window)
+    session = ClusterSession(config.clusters["west"], client_id="test")
+    reader = OffsetMapReader(config.links[0], session, first_window=window)
     try:
         positions = {position.partition: position for position in reader.positions().values()}
         assert len(positions) == PARTITIONS
@@ -145,7 +147,7 @@ def test_every_offset_translates_exactly_both_ways(flow: Flow, window: int) -> N
                         assert kind == "next"
                         assert all((a < offset) == (b < at) for a, b in split)
     finally:
-        reader.close()
+        session.close()
 
 
 def test_a_group_goes_on_at_the_record_it_would_have_read_next(flow: Flow) -> None:

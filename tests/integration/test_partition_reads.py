@@ -10,17 +10,19 @@ from confluent_kafka import Producer
 from eomirror.clock import Deadline
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.kafka.partition_reader import PartitionReader
 from eomirror.kafka.record_reader import CommittedPartition
 from eomirror.kafka.record_timestamps import TimestampReader
+from eomirror.kafka.session import ClusterSession
 from eomirror.recovery.hanging import RecordState
 from eomirror.recovery.record_state import RecordStateReader
 from support.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from eomirror.kafka.admin import ClusterAdmin
 
 pytestmark = pytest.mark.integration
 
@@ -35,11 +37,17 @@ def cluster(east: Any) -> Cluster:
 
 
 @pytest.fixture
-def admin(cluster: Cluster) -> Iterator[ClusterAdmin]:
-    """Its adapter."""
-    made = ClusterAdmin(cluster, client_id="test")
+def session(cluster: Cluster) -> Iterator[ClusterSession]:
+    """Its connections."""
+    made = ClusterSession(cluster, client_id="test")
     yield made
     made.close()
+
+
+@pytest.fixture
+def admin(session: ClusterSession) -> ClusterAdmin:
+    """Its adapter."""
+    return session.admin
 
 
 @pytest.fixture
@@ -65,9 +73,9 @@ def topic(cluster: Cluster, admin: ClusterAdmin, topic_name: str) -> Iterator[st
     producer.abort_transaction(30)
 
 
-def test_the_states_of_records(cluster: Cluster, admin: ClusterAdmin, topic: str) -> None:
+def test_the_states_of_records(session: ClusterSession, topic: str) -> None:
     """A lane without the extension's client decides by them what became of its last transaction."""
-    reader = RecordStateReader(cluster, admin, client_id="test")
+    reader = RecordStateReader(session)
 
     assert reader.read({(topic, 0): 0, (topic, 1): 2, (topic, 2): 1, (topic, OPEN): 4, (topic, 99): 0}) == {
         (topic, 0): RecordState.ABORTED,
@@ -80,9 +88,9 @@ def test_the_states_of_records(cluster: Cluster, admin: ClusterAdmin, topic: str
     assert values == [b"aborted", b"committed", b"open"]
 
 
-def test_timestamps_and_single_records(cluster: Cluster, topic: str) -> None:
+def test_timestamps_and_single_records(cluster: Cluster, session: ClusterSession, topic: str) -> None:
     """The first committed record at or after each offset, several of one partition too; none at the end."""
-    stamps = TimestampReader(cluster, client_id="test")
+    stamps = TimestampReader(session)
     reader = CommittedPartition(cluster, client_id="test")
     try:
         wanted = [(topic, number, offset) for number in range(PARTITIONS) for offset in (0, 2, 3, 4)]
@@ -100,7 +108,6 @@ def test_timestamps_and_single_records(cluster: Cluster, topic: str) -> None:
             messages += more
         assert ([message.offset() for message in messages], reached) == ([2], 4)
     finally:
-        stamps.close()
         reader.close()
 
 

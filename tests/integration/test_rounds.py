@@ -19,6 +19,7 @@ import yaml
 from confluent_kafka import Producer
 
 from eomirror import Mirror, load_config
+from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.link.status import RATE_WINDOW_SECONDS
 from eomirror.link.status_reader import StatusReader
@@ -129,7 +130,8 @@ def _judge(
     assert [copy[1:] for copy in copies] == [original[1:] for original in originals]
     assert len(originals) == len(copies)
     assert_audited(config)
-    maps = OffsetMapReader(link, config.clusters["west"])
+    session = ClusterSession(config.clusters["west"], client_id="test")
+    maps = OffsetMapReader(link, session)
     try:
         (position,) = maps.positions().values()
         assert position.offset == end
@@ -137,7 +139,7 @@ def _judge(
         answers = [at for _, at in maps.answers(questions, reverse=False)]
         assert answers == [copy[0] for copy in copies]
     finally:
-        maps.close()
+        session.close()
 
 
 def _mirrored(reader: StatusReader) -> int:

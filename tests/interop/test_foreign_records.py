@@ -19,7 +19,7 @@ from eomirror import StateError, load_config
 from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.groups import translate
-from eomirror.kafka.session import link_sessions
+from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.owner import LinkOwner
 from eomirror.link.status_reader import StatusReader
@@ -202,7 +202,8 @@ def test_positions(place: Place, kind: str) -> None:
     """A position is read whole or refused; one that was deleted is unknown, and nowhere taken for 0."""
     link = place.link("positions", kind)
     clusters = place.config.clusters
-    reader = OffsetMapReader(link, clusters["west"])
+    session = ClusterSession(clusters["west"], client_id="test")
+    reader = OffsetMapReader(link, session)
     try:
         if kind == "null value":
             assert reader.positions() == {}
@@ -210,7 +211,7 @@ def test_positions(place: Place, kind: str) -> None:
         with pytest.raises(StateError) as refused:
             reader.positions()
     finally:
-        reader.close()
+        session.close()
 
     assert place.where[link.name] in refused.value.message
     with pytest.raises(StateError) as started:
@@ -272,14 +273,15 @@ def test_checkpoints(mm2: tuple[Config, dict[str, Any], str]) -> None:
     places = [
         f"{topic}-0@{at}" for at, (_, value) in zip(offsets[3:], records, strict=True) if value is not None
     ]
-    reader = OffsetMapReader(link, config.clusters["west"])
+    session = ClusterSession(config.clusters["west"], client_id="test")
+    reader = OffsetMapReader(link, session)
     status = StatusReader(link, config.clusters[alias], config.clusters["west"])
     try:
         with capture_logs() as logs:
             found = reader.checkpoints()
         groups = status.read().groups
     finally:
-        reader.close()
+        session.close()
         status.close()
 
     named = [entry["reason"] for entry in logs if entry["event"] == "checkpoint_not_readable"]
@@ -323,5 +325,4 @@ def test_what_mm2_left(mm2: tuple[Config, dict[str, Any], str]) -> None:
         with pytest.raises(StateError, match=f"{flow.offsets_topic}-0@{at}"):
             state.committed()
     finally:
-        state.close()
         sessions.close()

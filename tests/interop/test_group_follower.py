@@ -21,6 +21,7 @@ from eomirror.config import load_config
 from eomirror.groups import group_offsets, translate
 from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
 from eomirror.groups.follower import GroupFollower
+from eomirror.kafka.session import ClusterSession
 from eomirror.lane.spec import GroupOffset
 from eomirror.records.mm2 import Checkpoint, Mm2Names
 from eomirror.records.names import LinkNames
@@ -95,7 +96,7 @@ class Flow:
         made = GroupFollower(
             config.links[0],
             config.clusters[self.alias],
-            config.clusters["west"],
+            ClusterSession(config.clusters["west"], client_id="test"),
             send=lambda *_: None,
             clock=self.clock,
         )

@@ -14,7 +14,7 @@ from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import StateError
-from eomirror.kafka.session import link_sessions
+from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.lane import runner
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link import offset_map_gc
@@ -136,14 +136,15 @@ class Flow:
     def check(self, pairs: list[tuple[int, int]]) -> None:
         """Every record is found, both ways, however much of the map is read for it."""
         for window in (1, 20_000):
-            reader = OffsetMapReader(self.config.links[0], self.config.clusters["west"], first_window=window)
+            session = ClusterSession(self.config.clusters["west"], client_id="test")
+            reader = OffsetMapReader(self.config.links[0], session, first_window=window)
             try:
                 (position,) = reader.positions().values()
                 end = max(at for _, at in pairs) + 1
                 there = reader.answers([Question(position, at) for at, _ in pairs])
                 back = reader.answers([Question(position, at, end) for _, at in pairs], reverse=True)
             finally:
-                reader.close()
+                session.close()
             # a part of the map may say where to go on, with nothing in between, instead of which record it is
             assert [at for _, at in back] == [at for at, _ in pairs]
             for (kind, at), (_, wanted) in zip(there, pairs, strict=True):
@@ -217,7 +218,8 @@ def test_what_is_no_chunk_is_passed_over_or_named(west: Any, topic_name: str, ba
     write(None, b"no key")
     write(offset_map_key(position.source, "another", 0), bad)
     write(offset_map_key(position.source, "A", 0), encode_offset_map("east.orders", 0, [(0, 9, 100)]))
-    reader = OffsetMapReader(config.links[0], config.clusters["west"])
+    session = ClusterSession(config.clusters["west"], client_id="test")
+    reader = OffsetMapReader(config.links[0], session)
     try:
         assert reader.answers([Question(position, 5)]) == [("exact", 14)]
         write(offset_map_key(position.source, "A", 7), bad)
@@ -225,4 +227,4 @@ def test_what_is_no_chunk_is_passed_over_or_named(west: Any, topic_name: str, ba
             reader.answers([Question(position, 5)])
         assert f"{topic}-0@4" in raised.value.message
     finally:
-        reader.close()
+        session.close()

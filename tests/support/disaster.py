@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
+from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader
 from support.mirrors import running
 from support.plane import plane_under_test
@@ -128,13 +129,14 @@ class Disaster:
 
     def await_checkpoints(self, offsets: int) -> None:
         """Wait until a mirror has written so many checkpoints of this test's groups."""
-        reader = OffsetMapReader(self.config().link(self.name), self.config().clusters["west"])
+        session = ClusterSession(self.config().clusters["west"], client_id="test")
+        reader = OffsetMapReader(self.config().link(self.name), session)
 
         def seen() -> bool:
             return sum(one.group.startswith(f"{self.name}-") for one in reader.checkpoints()) >= offsets
 
         wait_for(seen, 90)
-        reader.close()
+        session.close()
 
     def read(self, side: str) -> dict[int, list[Record]]:
         """What a read_committed reader sees of the topic on that side."""

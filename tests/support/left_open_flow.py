@@ -135,7 +135,6 @@ class Flow:
         try:
             yield state
         finally:
-            state.close()
             target.close()
 
     def leave_open(self, *, position: bool, lacking: int = 0) -> Forgetful:

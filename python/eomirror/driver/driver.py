@@ -75,14 +75,14 @@ def _heart(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Heart 
 
 def _follower(
     link: Link,
-    source: Cluster,
-    target: Cluster,
+    source: ClusterSession,
+    target: ClusterSession,
     clock: Clock,
     tell: Callable[[int, Sequence[GroupOffset]], None],
 ) -> Follower | None:
     from eomirror.groups.follower import GroupFollower
 
-    return GroupFollower(link, source, target, send=tell, clock=clock) if link.groups else None
+    return GroupFollower(link, source.cluster, target, send=tell, clock=clock) if link.groups else None
 
 
 def _identify(cluster: Cluster) -> str:
@@ -282,7 +282,7 @@ class MirrorDriver:
                 on_event=lambda text: tell(f"{link.name}: {text}"),
             ),
             heart=lambda: options.heart(link, source, target, self._clock),
-            follower=lambda reach: options.follower(link, source, target, self._clock, reach),
+            follower=lambda reach: options.follower(link, *sessions, self._clock, reach),
             tools=tools,
         )
 

@@ -61,8 +61,7 @@ def control_of(link: Link, target: ClusterSession) -> ControlView:
     topic = LinkNames(link.state_name).control_topic
     if target.admin.describe_topics([topic])[topic] is None:
         return ControlView()
-    with closing(LinkState(link, target)) as state:
-        return state.control(wait_for_open=False)
+    return LinkState(link, target).control(wait_for_open=False)
 
 
 def mirrored(
@@ -159,7 +158,9 @@ def group_moves(
         return []
     rows = group_offsets(config, link=link.name, source_unavailable=not answers)
     rows = [row for row in rows if row.group]
-    with closing(OffsetMapReader(link, config.clusters[link.target])) as reader:
+    client_id = LinkNames(link.state_name).client_id("groups")
+    with closing(ClusterSession(config.clusters[link.target], client_id=client_id)) as session:
+        reader = OffsetMapReader(link, session)
         placed = {(one.group, one.topic, one.partition): one.downstream for one in reader.checkpoints()}
         copies = sorted({(row.to_topic, row.to_partition) for row in rows if row.to_offset is None})
         starts = skip_missing(reader.log_starts, copies)
@@ -217,9 +218,8 @@ def read_facts(
     with (
         closing(ClusterSession(target, client_id=role, clock=clock)) as session,
         closing(ClusterAdmin(source, client_id=role, clock=clock)) as source_admin,
-        closing(OffsetMapReader(link, target, clock=clock)) as map_reader,
     ):
-        positions = mirrored(link, map_reader.positions(), control_of(link, session))
+        positions = mirrored(link, OffsetMapReader(link, session).positions(), control_of(link, session))
         history = history_of(link, session)
         leaderless = _leaderless(positions.values(), session.admin)
         if leaderless:

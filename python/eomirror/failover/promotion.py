@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -539,16 +538,15 @@ class _Run:
     def _is_recorded(self) -> bool | None:
         """Returns True if this run has promoted the link, although its commit was not answered; None if unknown."""
         try:
-            with closing(LinkState(self._link, self._sessions.target)) as state:
-                current = state.control().history.current
+            current = LinkState(self._link, self._sessions.target).control().history.current
         except MirrorError:
             return None
         return current is not None and current.run == self._run
 
     def _read_positions(self) -> Mapping[SourcePartition, Position]:
-        with closing(LinkState(self._link, self._sessions.target)) as state:
-            positions = state.positions(wait_for_open=False, overruled=())
-            return mirrored(self._link, positions, state.control(wait_for_open=False))
+        state = LinkState(self._link, self._sessions.target)
+        positions = state.positions(wait_for_open=False, overruled=())
+        return mirrored(self._link, positions, state.control(wait_for_open=False))
 
     def _log_ends(self, cuts: Mapping[SourcePartition, Cut]) -> dict[SourcePartition, int]:
         """Returns the source's log ends, open transactions included: a planned command waits for these, too."""

@@ -14,7 +14,6 @@ position, or is promoted.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -249,11 +248,11 @@ class _Reverse:
         topic = LinkNames(back.state_name).positions_topic
         if sessions.target.admin.describe_topics([topic])[topic] is None:
             return False
-        with closing(LinkState(back, sessions.target)) as state:
-            view = state.control(wait_for_open=False)
-            if view.generation is None:
-                return False
-            positions = state.positions(wait_for_open=False, overruled=())
+        state = LinkState(back, sessions.target)
+        view = state.control(wait_for_open=False)
+        if view.generation is None:
+            return False
+        positions = state.positions(wait_for_open=False, overruled=())
         starts = begins(promotion)
         known = {source: positions[source].offset for source in starts if source in positions}
         if len(known) == len(starts) and all(offset >= starts[source] for source, offset in known.items()):

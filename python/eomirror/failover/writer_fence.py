@@ -175,9 +175,9 @@ class LinkWriterFence:
 
     def _topics(self, target: ClusterSession) -> tuple[str, ...]:
         """Returns the source topics that the link mirrors, as its positions name them."""
-        with closing(LinkState(self._link, target)) as state:
-            found = state.positions(wait_for_open=False, overruled=())
-            positions = mirrored(self._link, found, state.control(wait_for_open=False))
+        state = LinkState(self._link, target)
+        found = state.positions(wait_for_open=False, overruled=())
+        positions = mirrored(self._link, found, state.control(wait_for_open=False))
         return tuple(sorted({source.topic for source in positions}))
 
     def _call(self, action: str) -> None:

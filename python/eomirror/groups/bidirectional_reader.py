@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from eomirror.groups.bidirectional import Bound, Settled, bound_of_copies, bound_of_originals, settle
 from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
-from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.groups.translation import Name, Translation
+    from eomirror.kafka.session import LinkSessions
     from eomirror.records.position import Position
 
 __all__ = ["BidirectionalPair", "opposite_link"]
@@ -44,16 +44,18 @@ class BidirectionalPair:
     Args:
         link: The link that is translated.
         opposite: The other link.
+        sessions: Connections to the clusters of ``link``.
         reverse: True to translate from the link's target to its source.
     """
 
-    def __init__(self, config: Config, link: Link, opposite: Link, *, reverse: bool) -> None:
-        there, back = (opposite, link) if reverse else (link, opposite)
-        self._there, self._back = there, back
-        self._copies = OffsetMapReader(there, config.clusters[there.target])
-        self._originals = OffsetMapReader(back, config.clusters[back.target])
-        role = LinkNames(link.state_name).client_id("offsets")
-        self._log = RecordDigestReader(config.clusters[there.target], client_id=role)
+    def __init__(
+        self, config: Config, link: Link, opposite: Link, sessions: LinkSessions, *, reverse: bool
+    ) -> None:
+        there, self._back = (opposite, link) if reverse else (link, opposite)
+        here, away = reversed(sessions) if reverse else sessions
+        self._copies = OffsetMapReader(there, away)
+        self._originals = OffsetMapReader(self._back, here)
+        self._log = RecordDigestReader(away)
         self._others = [
             each
             for each in config.links
@@ -101,12 +103,6 @@ class BidirectionalPair:
             for each in shared
         }
         return [found.get(id(each), each) for each in asked]
-
-    def close(self) -> None:
-        """Closes all clients."""
-        self._copies.close()
-        self._originals.close()
-        self._log.close()
 
     def _meets(self, each: Translation) -> bool:
         """Returns True if the opposite link brings the records back under the same name."""

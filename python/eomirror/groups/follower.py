@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.groups.followed_groups import Mirrored
+    from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import GroupOffset
 
 __all__ = ["GroupFollower"]
@@ -49,25 +50,24 @@ class GroupFollower:
         self,
         link: Link,
         source: Cluster,
-        target: Cluster,
+        target: ClusterSession,
         *,
         send: Callable[[int, Sequence[GroupOffset]], None],
         clock: Clock,
     ) -> None:
         self._link = link
-        self._target = target
+        self._map_reader = OffsetMapReader(link, target)
         self._send = send
         self._clock = clock
         client_id = LinkNames(link.state_name).client_id("groups")
         self._source_groups = ClusterGroups(source, client_id=client_id)
-        self._reader: OffsetMapReader | None = None
         self._book = GroupBook()
         self._writer = OffsetWriter(
             link,
-            target,
+            target.cluster,
             self._book,
             self._source_groups,
-            reader=lambda: self._map_reader,
+            reader=self._map_reader,
             clock=clock,
             client_id=client_id,
         )
@@ -168,8 +168,6 @@ class GroupFollower:
         """Closes all clients."""
         self._source_groups.close()
         self._writer.close()
-        if self._reader is not None:
-            self._reader.close()
 
     def _take_answers(self) -> None:
         while not self._inbox.empty():
@@ -234,9 +232,3 @@ class GroupFollower:
                 why = "" if kind == "beyond" else unknown_reason(kind, at)
                 self._book.found(group, source, offset, None, why, ask_at=ask_at)
         return any(kind in {"exact", "next"} for kind, _ in answers)
-
-    @property
-    def _map_reader(self) -> OffsetMapReader:
-        if self._reader is None:
-            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
-        return self._reader

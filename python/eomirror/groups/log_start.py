@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import AuthorizationError, TopicError, UnreachableError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from eomirror.config import Cluster
     from eomirror.groups.translation import Name, Translation
+    from eomirror.kafka.session import ClusterSession
 
 __all__ = ["from_log_start", "not_below"]
 
@@ -28,21 +27,18 @@ def not_below(starts: Mapping[Name, int], where: Name, offset: int) -> int:
     return max(offset, starts.get(where, offset))
 
 
-def from_log_start(
-    translations: Sequence[Translation], cluster: Cluster, *, client_id: str
-) -> list[Translation]:
+def from_log_start(translations: Sequence[Translation], cluster: ClusterSession) -> list[Translation]:
     """
     Returns the translations, none of them below a log start.
 
     Args:
         cluster: Cluster that consumers move to.
-        client_id: Client id that brokers see.
 
     Raises:
         ClusterError: The cluster cannot be asked.
     """
     wanted = {(one.to_topic, one.to_partition) for one in translations if one.to_offset is not None}
-    starts = _log_starts(cluster, wanted, client_id) if wanted else {}
+    starts = _log_starts(cluster, wanted) if wanted else {}
     return [_raised(starts, one) for one in translations]
 
 
@@ -56,14 +52,10 @@ def _raised(starts: Mapping[Name, int], one: Translation) -> Translation:
     return replace(one, to_offset=start, kind="next" if one.kind == "exact" else one.kind)
 
 
-def _log_starts(cluster: Cluster, partitions: Collection[Name], client_id: str) -> Mapping[Name, int]:
-    admin = ClusterAdmin(cluster, client_id=client_id)
-    try:
-        return skip_missing(
-            lambda asked: admin.offsets(asked, at="earliest", read_committed=False),
-            partitions,
-            # A topic that may not be seen does not affect the others.
-            passing=(AuthorizationError, TopicError, UnreachableError),
-        )
-    finally:
-        admin.close()
+def _log_starts(cluster: ClusterSession, partitions: Collection[Name]) -> Mapping[Name, int]:
+    return skip_missing(
+        lambda asked: cluster.admin.offsets(asked, at="earliest", read_committed=False),
+        partitions,
+        # A topic that may not be seen does not affect the others.
+        passing=(AuthorizationError, TopicError, UnreachableError),
+    )

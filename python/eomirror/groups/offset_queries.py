@@ -267,9 +267,10 @@ class _Look:
 
     def __init__(self, config: Config, link: Link, *, reverse: bool) -> None:
         self._link = link
-        self._to = config.clusters[link.source if reverse else link.target]
         self.translator = OffsetTranslator(config, link, reverse=reverse)
-        self._groups = ClusterGroups(self._to, client_id=self.translator.client_id)
+        sessions = self.translator.sessions
+        self._to = sessions.source if reverse else sessions.target
+        self._groups = ClusterGroups(self._to.cluster, client_id=self._to.client_id)
 
     def close(self) -> None:
         self._groups.close()
@@ -353,8 +354,7 @@ class _Look:
             )
             if offset is not None
         }
-        with closing(TimestampReader(self._to, client_id=self.translator.client_id)) as reader:
-            return reader.read(wanted)
+        return TimestampReader(self._to).read(wanted)
 
 
 def _offset(committed: Committed | None) -> int | None:

@@ -26,7 +26,6 @@ resume at: it takes steps 2 to 4.  Without the source, checkpoints replace steps
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,15 +39,16 @@ from eomirror.groups.log_start import from_log_start
 from eomirror.groups.recreated_topic import replaced
 from eomirror.groups.translation import Asked, translated, unknown_reason
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.session import link_sessions
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
-from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from eomirror.config import Cluster, Config, Link
+    from eomirror.config import Config, Link
     from eomirror.groups.translation import Name, Translation
+    from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
 
 __all__ = ["OffsetTranslator"]
@@ -69,25 +69,24 @@ class OffsetTranslator:
     Attributes:
         reader: Positions, checkpoints and offset map of the link.
         groups: Groups on the side that they move from.
-        client_id: Client id that brokers see.
+        sessions: Connections to both clusters.
     """
 
     def __init__(self, config: Config, link: Link, *, reverse: bool = False, ask_source: bool = True) -> None:
-        self.client_id = LinkNames(link.state_name).client_id("offsets")
+        source, target = config.clusters[link.source], config.clusters[link.target]
+        self.sessions = link_sessions(link, source, target, "offsets")
         self._config = config
         self._link = link
         self._reverse = reverse
-        self._target = config.clusters[link.target]
-        self._source = config.clusters[link.source] if ask_source else None
+        self._target = self.sessions.target
+        self._source = self.sessions.source if ask_source else None
         self.reader = OffsetMapReader(link, self._target)
-        self.groups = ClusterGroups(
-            config.clusters[link.target if reverse else link.source], client_id=self.client_id
-        )
+        self.groups = ClusterGroups(target if reverse else source, client_id=self._target.client_id)
 
     def close(self) -> None:
         """Closes all clients."""
-        self.reader.close()
         self.groups.close()
+        self.sessions.close()
 
     def resume(
         self,
@@ -129,11 +128,11 @@ class OffsetTranslator:
         found, unknown = self._mapped(committed, positions)
         found = self._both_sides(found)
         if not self._reverse:
-            found = from_log_start(found, self._target, client_id=self.client_id)
+            found = from_log_start(found, self._target)
             # Only the positions say which of the target's topics are the link's.
             unknown += self._never_mirrored(committed, positions)
         elif self._source is not None:
-            found = from_log_start(found, self._source, client_id=self.client_id)
+            found = from_log_start(found, self._source)
         return found + unknown, False
 
     def plain(self, asked: Asked) -> list[Translation]:
@@ -178,7 +177,7 @@ class OffsetTranslator:
             replace(one, to_offset=None, kind="unknown", reason=reasons[source]) if source in reasons else one
             for one, source in zip(found, sources, strict=True)
         ]
-        return from_log_start(found, self._target, client_id=self.client_id)
+        return from_log_start(found, self._target)
 
     def _positions(self) -> dict[Name, Position]:
         """Returns the link's positions by the partition on the side of the question (step 2)."""
@@ -203,9 +202,9 @@ class OffsetTranslator:
         )
 
     def _replaced(
-        self, positions: Collection[Position], *, source: Cluster | None
+        self, positions: Collection[Position], *, source: ClusterSession | None
     ) -> Mapping[SourcePartition, str]:
-        return replaced(positions, source=source, target=self._target, client_id=self.client_id)
+        return replaced(positions, source=source, target=self._target)
 
     def _answers(self, asked: Sequence[Asked], positions: Mapping[Name, Position]) -> list[Translation]:
         if not asked:
@@ -227,8 +226,8 @@ class OffsetTranslator:
         opposite = opposite_link(self._config, self._link)
         if opposite is None or not found:
             return found
-        with closing(BidirectionalPair(self._config, self._link, opposite, reverse=self._reverse)) as pair:
-            return pair.settle(found)
+        pair = BidirectionalPair(self._config, self._link, opposite, self.sessions, reverse=self._reverse)
+        return pair.settle(found)
 
     def _never_mirrored(
         self, asked: Iterable[Asked], positions: Mapping[Name, Position]

@@ -48,7 +48,7 @@ class OffsetWriter:
     Args:
         book: Followed groups and their checkpoints.
         source: Groups of the source.
-        reader: Returns the reader of the link's checkpoints and copies.
+        reader: Reader of the link's checkpoints and copies.
 
     Attributes:
         moved: Number of commits for groups.
@@ -62,7 +62,7 @@ class OffsetWriter:
         book: GroupBook,
         source: ClusterGroups,
         *,
-        reader: Callable[[], OffsetMapReader],
+        reader: OffsetMapReader,
         clock: Clock,
         client_id: str,
     ) -> None:
@@ -114,7 +114,7 @@ class OffsetWriter:
     def load(self) -> None:
         """Reads the offsets that earlier runs wrote from their checkpoints, once."""
         if not self._loaded:
-            for one in self._reader().checkpoints():
+            for one in self._reader.checkpoints():
                 self._placed.setdefault(one.group, {})[one.topic, one.partition] = one.downstream
             self._loaded = True
 
@@ -148,7 +148,7 @@ class OffsetWriter:
             fresh |= decision.write.keys() - there.offsets.keys()
         # A topic's offsets of groups are deleted with it.  A lane without records does not notice that its copy was
         # recreated, and an offset of the old one would be beyond the end: the first new records would be skipped.
-        ends = skip_missing(self._reader().stable_ends, fresh)
+        ends = skip_missing(self._reader.stable_ends, fresh)
         for group, (decision, left_out) in decisions.items():
             write = {
                 where: one
@@ -223,7 +223,7 @@ class OffsetWriter:
             renew = self._renew_due(group, now)
             due |= {where for where, one in wanted.items() if renew or there.offsets.get(where) != one.offset}
         # A copy without a leader does not delay its group: the offset stays as it is while the copy is unreadable.
-        starts = skip_missing(self._reader().log_starts, self._reader().with_leader(due))
+        starts = skip_missing(self._reader.log_starts, self._reader.with_leader(due))
         for _, wanted, _ in found.values():
             for where, one in wanted.items():
                 wanted[where] = replace(one, offset=not_below(starts, where, one.offset))

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.kafka.admin import ClusterAdmin
-
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from eomirror.config import Cluster
+    from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
@@ -22,7 +20,7 @@ __all__ = ["replaced"]
 
 
 def replaced(
-    positions: Collection[Position], *, source: Cluster | None, target: Cluster, client_id: str
+    positions: Collection[Position], *, source: ClusterSession | None, target: ClusterSession
 ) -> dict[SourcePartition, str]:
     """
     Returns the partitions whose offsets cannot be translated for that reason, with a text.
@@ -32,7 +30,6 @@ def replaced(
     Args:
         positions: Positions of the queried partitions.
         source: The link's source; None to check only the target.
-        client_id: Client id that brokers see.
 
     Raises:
         ClusterError: A cluster cannot be asked.
@@ -43,12 +40,9 @@ def replaced(
     sides = [(target, {each.source: (each.target_topic, each.target_topic_id) for each in positions})]
     if source is not None:
         sides.append((source, {each.source: (each.topic, each.topic_id) for each in positions}))
-    for cluster, topics in sides:
-        admin = ClusterAdmin(cluster, client_id=client_id)
-        try:
-            seen, _ = admin.visible_topics(sorted({name for name, _ in topics.values()}))
-        finally:
-            admin.close()
+    for session, topics in sides:
+        cluster = session.cluster
+        seen, _ = session.admin.visible_topics(sorted({name for name, _ in topics.values()}))
         for partition, (name, topic_id) in topics.items():
             if name not in seen:
                 continue

@@ -19,16 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.clock import Deadline
 from eomirror.errors import ClusterError
-from eomirror.kafka.partition_reader import PartitionReader
 from eomirror.records.control import ControlView, decode_control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eomirror.config import Cluster
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.session import ClusterSession
 
 __all__ = ["CompactedTopicReader", "LogRecord", "control_view"]
 
@@ -64,19 +62,11 @@ def control_view(records: Iterable[LogRecord]) -> ControlView:
 
 
 class CompactedTopicReader:
-    """
-    Reads state topics of one cluster; keeps its connections between reads.
+    """Reads state topics of one cluster through its session."""
 
-    Args:
-        admin: Reads the ends.
-    """
-
-    def __init__(
-        self, cluster: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
-        self._admin = admin
-        self._clock = clock
-        self._reader = PartitionReader(cluster, client_id=client_id, clock=clock)
+    def __init__(self, cluster: ClusterSession) -> None:
+        self._cluster = cluster
+        self._admin = cluster.admin
 
     def read(
         self, topic: str, *, seconds: float = 60.0, wait_for_open: bool = True, renewed: bool = False
@@ -102,6 +92,15 @@ class CompactedTopicReader:
         records: list[LogRecord] = []
         partitions = self._read(topic, records.append, seconds, wait_for_open=wait_for_open, renewed=renewed)
         return partitions, records
+
+    def records(self, topic: str, **how: Any) -> list[LogRecord]:
+        """
+        Returns all committed records of ``topic``, in log order per partition; none if it does not exist.
+
+        Arguments and errors are those of `read`.
+        """
+        missing = self._admin.describe_topics([topic])[topic] is None
+        return [] if missing else self.read(topic, **how)[1]
 
     def each(self, topic: str, take: Callable[[LogRecord], None], *, seconds: float = 60.0) -> None:
         """
@@ -137,20 +136,22 @@ class CompactedTopicReader:
         names = [(topic, number) for number in range(facts.partitions)]
         starts = self._admin.offsets(names, at="earliest", read_committed=False)
         found = self._admin.offsets(names, at="latest", read_committed=not wait_for_open)
-        deadline = None if renewed else Deadline(seconds, self._clock)
-        self._reader.connect([topic])
-        self._reader.read(
-            {where: (starts[where], end) for where, end in found.items() if end > starts[where]},
-            lambda _, message: take(_log_record(message)),
-            deadline=deadline,
-            stall=seconds,
-            to_end=True,
-        )
+        deadline = None if renewed else Deadline(seconds, self._cluster.clock)
+        with self._cluster.reader() as reader:
+            reader.connect([topic])
+            reader.read(
+                {where: (starts[where], end) for where, end in found.items() if end > starts[where]},
+                lambda _, message: take(_log_record(message)),
+                deadline=deadline,
+                stall=seconds,
+                to_end=True,
+            )
         return facts.partitions
 
     def connect(self, topic: str) -> None:
         """Connects for `range`."""
-        self._reader.connect([topic])
+        with self._cluster.reader() as reader:
+            reader.connect([topic])
 
     def range(
         self, topic: str, partition: int, low: int, high: int, *, deadline: Deadline
@@ -163,16 +164,13 @@ class CompactedTopicReader:
             MirrorError: The cluster refuses us.
         """
         records: list[LogRecord] = []
-        self._reader.read(
-            {(topic, partition): (low, high)},
-            lambda _, message: records.append(_log_record(message)),
-            deadline=deadline,
-        )
+        with self._cluster.reader() as reader:
+            reader.read(
+                {(topic, partition): (low, high)},
+                lambda _, message: records.append(_log_record(message)),
+                deadline=deadline,
+            )
         return records
-
-    def close(self) -> None:
-        """Closes the consumer."""
-        self._reader.close()
 
 
 def _log_record(message: Any) -> LogRecord:

@@ -6,12 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.kafka.partition_reader import PartitionReader
 from eomirror.records.names import HOPS_HEADER
 
 if TYPE_CHECKING:
-    from eomirror.config import Cluster
+    from eomirror.kafka.session import ClusterSession
 
 __all__ = ["RecordDigest", "RecordDigestReader"]
 
@@ -33,17 +31,16 @@ class RecordDigest:
 
 class RecordDigestReader:
     """
-    Consumer of one partition at a time.
+    Reader of one partition at a time.
 
     Args:
         uncommitted: Read pending and aborted records too: only to compare with the copy of a replicator that reads
             them, never to mirror (EO-12).
     """
 
-    def __init__(
-        self, cluster: Cluster, *, client_id: str, uncommitted: bool = False, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
-        self._reader = PartitionReader(cluster, client_id=client_id, uncommitted=uncommitted, clock=clock)
+    def __init__(self, cluster: ClusterSession, *, uncommitted: bool = False) -> None:
+        self._cluster = cluster
+        self._uncommitted = uncommitted
 
     def read(
         self, topic: str, partition: int, low: int, high: int, *, most: int | None = None, timestamps: bool
@@ -71,13 +68,10 @@ class RecordDigestReader:
             records.append(RecordDigest(message.offset(), _digest(message, timestamps=timestamps)))
             return len(records) == most
 
-        self._reader.connect([topic])
-        self._reader.read({(topic, partition): (low, high)}, take)
+        with self._cluster.reader(uncommitted=self._uncommitted) as reader:
+            reader.connect([topic])
+            reader.read({(topic, partition): (low, high)}, take)
         return records
-
-    def close(self) -> None:
-        """Closes the consumer."""
-        self._reader.close()
 
 
 def _digest(message: Any, *, timestamps: bool) -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.clock import Deadline
 from eomirror.kafka.errors import Action
-from eomirror.kafka.partition_reader import PartitionReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eomirror.config import Cluster
+    from eomirror.kafka.session import ClusterSession
 
 __all__ = ["TimestampReader"]
 
@@ -21,23 +20,15 @@ _FETCH_BYTES = 65_536
 
 class TimestampReader:
     """
-    Consumer of single records.
+    Reader of single records.
 
     Args:
         seconds: Maximum time of a `read`.
     """
 
-    def __init__(
-        self, cluster: Cluster, *, client_id: str, seconds: float = 10.0, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
-        self._clock = clock
+    def __init__(self, cluster: ClusterSession, *, seconds: float = 10.0) -> None:
+        self._cluster = cluster
         self._seconds = seconds
-        self._reader = PartitionReader(
-            cluster,
-            client_id=client_id,
-            clock=clock,
-            tuning={"max.partition.fetch.bytes": _FETCH_BYTES, "queued.min.messages": 1},
-        )
 
     def read(self, wanted: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
         """
@@ -58,15 +49,13 @@ class TimestampReader:
                 rounds.append({})
             rounds[turn][topic, number] = offset
         found: dict[tuple[str, int, int], int] = {}
-        deadline = Deadline(self._seconds, self._clock)
-        for each in rounds:
-            # an error, such as an offset that retention has overtaken, ends the wait for its partition
-            for name, message in self._reader.first(
-                each, deadline=deadline, passing=tuple(Action), partial=True
-            ).items():
-                found[*name, each[name]] = message.timestamp()[1]
+        deadline = Deadline(self._seconds, self._cluster.clock)
+        tuning = {"max.partition.fetch.bytes": _FETCH_BYTES, "queued.min.messages": 1}
+        with self._cluster.reader(tuning=tuning) as reader:
+            for each in rounds:
+                # an error, such as an offset that retention has overtaken, ends the wait for its partition
+                for name, message in reader.first(
+                    each, deadline=deadline, passing=tuple(Action), partial=True
+                ).items():
+                    found[*name, each[name]] = message.timestamp()[1]
         return found
-
-    def close(self) -> None:
-        """Closes the consumer."""
-        self._reader.close()

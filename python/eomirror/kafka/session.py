@@ -11,15 +11,20 @@ own.
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import OPERATION_SECONDS
+from eomirror.kafka.partition_reader import PartitionReader
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from eomirror.config import Cluster, Link
+    from eomirror.config.clients import Value
 
 __all__ = ["ClusterSession", "LinkSessions", "link_sessions"]
 
@@ -52,6 +57,7 @@ class ClusterSession:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._admin: ClusterAdmin | None = None
+        self._idle: dict[tuple[bool, frozenset[tuple[str, Value]]], list[PartitionReader]] = {}
 
     @property
     def admin(self) -> ClusterAdmin:
@@ -69,10 +75,48 @@ class ClusterSession:
                 )
             return self._admin
 
+    @contextmanager
+    def reader(
+        self, *, uncommitted: bool = False, tuning: Mapping[str, Value] | None = None
+    ) -> Iterator[PartitionReader]:
+        """
+        Lends a reader of partitions to one thread; a reader that raises nothing is lent again.
+
+        Args:
+            uncommitted: As of `PartitionReader`.
+            tuning: As of `PartitionReader`.
+
+        Raises:
+            UnreachableError: A certificate or key cannot be read now.
+            ClusterError: librdkafka does not take the cluster's properties.
+        """
+        kind = uncommitted, frozenset((tuning or {}).items())
+        with self._lock:
+            idle = self._idle.setdefault(kind, [])
+            reader = idle.pop() if idle else None
+        if reader is None:
+            reader = PartitionReader(
+                self.cluster,
+                client_id=self.client_id,
+                uncommitted=uncommitted,
+                clock=self.clock,
+                tuning=tuning,
+            )
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        with self._lock:
+            self._idle.setdefault(kind, []).append(reader)
+
     def close(self) -> None:
         """Closes the connections; a later use makes new ones, with the credentials of that moment."""
         with self._lock:
             admin, self._admin = self._admin, None
+            idle, self._idle = self._idle, {}
+        for reader in (one for readers in idle.values() for one in readers):
+            reader.close()
         if admin is not None:
             admin.close()
 
@@ -90,16 +134,23 @@ class LinkSessions(NamedTuple):
 
 
 def link_sessions(
-    link: Link, source: Cluster, target: Cluster, role: str, *, clock: Clock = SYSTEM_CLOCK
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    role: str,
+    *,
+    timeout: float = OPERATION_SECONDS,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> LinkSessions:
     """
     Returns connections to the two clusters of a link; nothing is sent yet.
 
     Args:
         role: Last part of the client id.
+        timeout: As of `ClusterSession`.
     """
     client_id = LinkNames(link.state_name).client_id(role)
     return LinkSessions(
-        ClusterSession(source, client_id=client_id, clock=clock),
-        ClusterSession(target, client_id=client_id, clock=clock),
+        ClusterSession(source, client_id=client_id, timeout=timeout, clock=clock),
+        ClusterSession(target, client_id=client_id, timeout=timeout, clock=clock),
     )

@@ -61,7 +61,7 @@ class FilledCopies:
         self._into_filled = into_filled
         self._hanging_client = hanging_client
         self._others = OtherLinks(link.name, target, event="other_link_unknown")
-        self._reader = TargetSample(target.cluster, client_id=target.client_id, clock=target.clock)
+        self._reader = TargetSample(target)
 
     @property
     def into_filled(self) -> bool:
@@ -131,11 +131,6 @@ class FilledCopies:
                 "topic_left_out", link=self._link.name, topic=topic, reason=error.message, fix=error.fix
             )
         return [item for item in items if item.source in known or item.source.topic not in found]
-
-    def close(self) -> None:
-        """Closes the readers."""
-        self._others.close()
-        self._reader.close()
 
     # -- looking ---------------------------------------------------------------------------------
 

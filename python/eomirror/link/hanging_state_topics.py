@@ -28,14 +28,7 @@ _TRIES = 5
 
 def target_hanging_client(link: Link, target: ClusterSession) -> TargetHangingClient:
     """Returns the client that finds and ends hanging transactions on a link's target."""
-    return TargetHangingClient(
-        link,
-        target.cluster,
-        target.admin,
-        client_id=target.client_id,
-        offset_map=lambda: OffsetMapReader(link, target.cluster, clock=target.clock),
-        clock=target.clock,
-    )
+    return TargetHangingClient(link, target, offset_map=OffsetMapReader(link, target))
 
 
 def end_hanging(

@@ -56,9 +56,7 @@ class LaneStateReader:
         self._offset_map_partitions = 0
         # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * spec.link.transaction_timeout + 10
-        self._reader = CompactedTopicReader(
-            target.cluster, target.admin, client_id=target.client_id, clock=target.clock
-        )
+        self._reader = CompactedTopicReader(target)
 
     def read_control(self) -> ControlView:
         """Returns the content of control."""
@@ -98,10 +96,6 @@ class LaneStateReader:
             self._offset_map_partitions,
             self._names.dead_letter_topic,
         )
-
-    def close(self) -> None:
-        """Closes the reader."""
-        self._reader.close()
 
 
 class LaneTopics:

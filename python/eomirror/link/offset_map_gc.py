@@ -80,11 +80,7 @@ class OffsetMapSweep(BackgroundLook[tuple[int, bytes]]):
         copies = [(one.target_topic, one.target_partition) for one in positions]
         starts = self._source.admin.offsets(list(by_source), at="earliest", read_committed=False)
         target_starts = self._target.admin.offsets(copies, at="earliest", read_committed=False)
-        reader = OffsetMapReader(self._reads, self._target.cluster, clock=self._clock)
-        try:
-            windows = reader.oldest(by_source, _MOST_RECORDS)
-        finally:
-            reader.close()
+        windows = OffsetMapReader(self._reads, self._target).oldest(by_source, _MOST_RECORDS)
         by_prefix = {chunk_prefix(one.source, one.topic_id): one for one in positions}
         found: list[tuple[int, bytes]] = []
         for partition, records in windows.items():

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror._native import PartitionMap, decode_offset_map
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.clock import Deadline
 from eomirror.errors import ClusterError, StateError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.mm2 import Mm2Names, decode_checkpoint
@@ -27,7 +26,8 @@ from eomirror.records.offset_map import chunk_prefix, offset_map_partition, pref
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from eomirror.config import Cluster, Link
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
@@ -60,24 +60,21 @@ class Question:
 
 class OffsetMapReader:
     """
-    Translates offsets to the other side of a link, from the target alone; keeps its connections.
+    Translates offsets to the other side of a link, from the target alone.
 
     Args:
         first_window: Records of the map topic to read first.
     """
 
-    def __init__(
-        self, link: Link, target: Cluster, *, clock: Clock = SYSTEM_CLOCK, first_window: int = _FIRST_WINDOW
-    ) -> None:
+    def __init__(self, link: Link, target: ClusterSession, *, first_window: int = _FIRST_WINDOW) -> None:
         self._names = LinkNames(link.state_name)
         self._topic = self._names.offset_map_topic
         self._source = link.source
-        role = self._names.client_id("offsets")
-        self._clock = clock
+        self._clock = target.clock
         self._first_window = first_window
         self._named: set[str] = set()
-        self._admin = ClusterAdmin(target, client_id=role)
-        self._log = CompactedTopicReader(target, self._admin, client_id=role, clock=clock)
+        self._admin = target.admin
+        self._log = CompactedTopicReader(target)
 
     def positions(self) -> Mapping[SourcePartition, Position]:
         """
@@ -87,10 +84,7 @@ class OffsetMapReader:
             StateError: A position is not readable.
             ClusterError: The target cannot be read.
         """
-        topic = self._names.positions_topic
-        if self._admin.describe_topics([topic])[topic] is None:
-            return {}
-        return valid_positions(self._log.read(topic)[1])
+        return valid_positions(self._log.records(self._names.positions_topic))
 
     def checkpoints(self) -> list[Checkpoint]:
         """
@@ -101,11 +95,8 @@ class OffsetMapReader:
         Raises:
             ClusterError: The target cannot be read.
         """
-        topic = Mm2Names().checkpoints(self._source)
-        if self._admin.describe_topics([topic])[topic] is None:
-            return []
         found: dict[bytes | None, Checkpoint] = {}
-        for record in self._log.read(topic)[1]:
+        for record in self._log.records(Mm2Names().checkpoints(self._source)):
             if record.value is None:
                 # Deleted, and not compacted away yet.
                 found.pop(record.key, None)
@@ -240,11 +231,6 @@ class OffsetMapReader:
                 if not waiting:
                     break
         return found
-
-    def close(self) -> None:
-        """Closes all clients."""
-        self._log.close()
-        self._admin.close()
 
     def _parts(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, int] | None:
         """Returns the partition of the map topic for each source partition; None if the topic does not exist."""

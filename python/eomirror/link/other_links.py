@@ -28,7 +28,7 @@ _PREFIX, _SUFFIX = "eomirror.", ".positions"
 
 class OtherLinks:
     """
-    Reads positions of links that write to a cluster; connects when the first link is read.
+    Reads positions of links that write to a cluster.
 
     Args:
         link: Name of the reading link, for the log.
@@ -38,11 +38,10 @@ class OtherLinks:
 
     def __init__(self, link: str, cluster: ClusterSession, *, event: str) -> None:
         self._link = link
-        self._cluster = cluster
         self._admin = cluster.admin
         self._clock = cluster.clock
         self._event = event
-        self._reader: CompactedTopicReader | None = None
+        self._states = CompactedTopicReader(cluster)
 
     def written(self, *, but: str = "", running_only: bool = False) -> Iterator[ReverseLink]:
         """
@@ -92,25 +91,15 @@ class OtherLinks:
             return links
         return [link for where, link in controls.items() if found[where] >= 0]
 
-    def close(self) -> None:
-        """Closes the reader."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-
     def _of(self, link: str, *, running_only: bool) -> list[ReverseLink]:
         names = LinkNames(link)
-        if self._reader is None:
-            self._reader = CompactedTopicReader(
-                self._cluster.cluster, self._admin, client_id=self._cluster.client_id, clock=self._clock
-            )
-        _, said = self._reader.read(names.control_topic, wait_for_open=False)
+        _, said = self._states.read(names.control_topic, wait_for_open=False)
         control = control_view(said)
         claim = control.claim
         living = runs(claim, dead=claim is not None and is_dead(claim), now_ms=self._clock.wall_ms())
         if running_only and not living:
             return []
-        _, records = self._reader.read(names.positions_topic, wait_for_open=False)
+        _, records = self._states.read(names.positions_topic, wait_for_open=False)
         adopted = {each.source: each.target_offset for each in control.adopted}
         mirrored = control.generation.assignment.partitions if living and control.generation else {}
         promotion = control.history.current

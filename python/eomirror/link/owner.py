@@ -521,13 +521,10 @@ class LinkOwner:
             self._guarded(lambda: self._control.publish([self._noted(record)]))
 
     def close(self) -> None:
-        """Closes the control producer and the readers."""
+        """Closes the control producer."""
         with self._lock:
             self._closed = True
             self._control.drop()
-            self._state.close()
-            self._opposite.close()
-            self._copies.close()
 
     # -- inside ----------------------------------------------------------------------------------
 

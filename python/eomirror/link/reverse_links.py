@@ -97,10 +97,6 @@ class ReverseLinks:
                 )
         return [item for item in items if item.source.topic not in refused]
 
-    def close(self) -> None:
-        """Closes the reader."""
-        self._others.close()
-
     def _see(self, items: Sequence[AssignedPartition], target_cluster_id: str) -> None:
         self._met = {}
         # A prefixed copy is never read by the reverse link: its name shows its origin.

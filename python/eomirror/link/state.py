@@ -34,9 +34,7 @@ class LinkState:
         self._admin = target.admin
         # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * link.transaction_timeout + 10
-        self._reader = CompactedTopicReader(
-            target.cluster, target.admin, client_id=target.client_id, clock=target.clock
-        )
+        self._reader = CompactedTopicReader(target)
 
     def control(self, *, wait_for_open: bool = True) -> ControlView:
         """
@@ -102,7 +100,3 @@ class LinkState:
         names = [(topic, number) for number in range(facts.partitions)]
         ends = self._admin.offsets(names, at="latest", read_committed=False)
         return any(end > 0 for end in ends.values())
-
-    def close(self) -> None:
-        """Closes the reader."""
-        self._reader.close()

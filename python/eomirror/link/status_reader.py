@@ -10,11 +10,11 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, StateError, TopicError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
 from eomirror.kafka.record_timestamps import TimestampReader
+from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
 from eomirror.link.events import link_events
 from eomirror.link.hanging_status import with_hanging
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.link.hanging_status import Hanging
     from eomirror.records.control import ControlView
@@ -97,12 +98,11 @@ class StatusReader:
         self._offset_ms = 0
         self._control_records: list[LogRecord] = []
         self._names = LinkNames(link.state_name)
-        role = self._names.client_id("status")
-        self._source = ClusterAdmin(source, client_id=role, timeout=_AWAY_SECONDS)
-        self._target = ClusterAdmin(target, client_id=role, timeout=_AWAY_SECONDS)
+        self._sessions = link_sessions(link, source, target, "status", timeout=_AWAY_SECONDS, clock=clock)
+        self._source, self._target = (session.admin for session in self._sessions)
         self._hanging = None if hanging is None else hanging(link, target, self._target)
-        self._reader = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
-        self._peek = TimestampReader(source, client_id=role, seconds=_PEEK_SECONDS, clock=clock)
+        self._reader = CompactedTopicReader(self._sessions.target)
+        self._peek = TimestampReader(self._sessions.source, seconds=_PEEK_SECONDS)
 
     def read(self) -> LinkStatus:
         """
@@ -275,10 +275,7 @@ class StatusReader:
 
     def close(self) -> None:
         """Closes all clients."""
-        self._peek.close()
-        self._reader.close()
-        self._source.close()
-        self._target.close()
+        self._sessions.close()
 
     def _observe(self, positions: list[Position]) -> dict[SourcePartition, Observed]:
         """Returns both sides of each partition; a topic that does not exist (any more) counts as missing."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eomirror._native import last_hop
-from eomirror.clock import Clock, Deadline
+from eomirror.clock import Deadline
 from eomirror.errors import StateError
-from eomirror.kafka.partition_reader import GONE, PartitionReader
+from eomirror.kafka.partition_reader import GONE
 from eomirror.link.filled_targets import Held
 from eomirror.records.mm2 import Mm2Names, decode_heartbeat
 from eomirror.records.names import HOPS_HEADER
@@ -15,7 +15,7 @@ from eomirror.records.names import HOPS_HEADER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eomirror.config import Cluster
+    from eomirror.kafka.session import ClusterSession
 
 __all__ = ["TargetSample"]
 
@@ -26,18 +26,10 @@ _Where = tuple[str, int]
 
 
 class TargetSample:
-    """
-    Reads committed records of copies; connects on first use.
+    """Reads committed records of copies."""
 
-    Args:
-        client_id: Client id that brokers see.
-    """
-
-    def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock) -> None:
-        self._cluster = cluster
-        self._client_id = client_id
-        self._clock = clock
-        self._reader: PartitionReader | None = None
+    def __init__(self, target: ClusterSession) -> None:
+        self._target = target
 
     def look(
         self, copies: Mapping[_Where, tuple[int, int, int]], *, source_cluster_id: str | None
@@ -66,27 +58,13 @@ class TargetSample:
 
         ranges = {where: (begin, stable) for where, (begin, stable, _) in copies.items() if begin < stable}
         if ranges:
-            if self._reader is None:
-                self._reader = PartitionReader(
-                    self._cluster,
-                    client_id=self._client_id,
-                    clock=self._clock,
-                    tuning={"queued.max.messages.kbytes": 8192},
-                )
-            deadline = Deadline(_SECONDS, self._clock)
-            unread = self._reader.read(
-                ranges, take, deadline=deadline, to_end=True, passing=GONE, partial=True
-            )
+            deadline = Deadline(_SECONDS, self._target.clock)
+            with self._target.reader(tuning={"queued.max.messages.kbytes": 8192}) as reader:
+                unread = reader.read(ranges, take, deadline=deadline, to_end=True, passing=GONE, partial=True)
             held.update(dict.fromkeys(unread, Held.UNSEEN))
         for where, (_, stable, end) in copies.items():
             held.setdefault(where, Held.OPEN if stable < end else Held.NOTHING)
         return held
-
-    def close(self) -> None:
-        """Closes the consumer."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
 
 
 def _copied_from(message: Any) -> str | None:

@@ -174,15 +174,14 @@ class _Look:
         self._on_event = on_event
         self._clock = clock
         self._names = LinkNames(link.state_name)
-        role = self._sessions.target.client_id
         self._discovery = Discovery(link, *self._sessions, clock=clock)
         self._source, self._target = (session.admin for session in self._sessions)
         self._state = Mm2State(link, flow, *self._sessions)
-        self._control = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
+        self._control = CompactedTopicReader(self._sessions.target)
         self._tails = {
-            "source": RecordDigestReader(source, client_id=role, clock=clock),
-            "uncommitted": RecordDigestReader(source, client_id=role, uncommitted=True, clock=clock),
-            "target": RecordDigestReader(target, client_id=role, clock=clock),
+            "source": RecordDigestReader(self._sessions.source),
+            "uncommitted": RecordDigestReader(self._sessions.source, uncommitted=True),
+            "target": RecordDigestReader(self._sessions.target),
         }
 
     def run(self, *, dry_run: bool) -> Adoption:
@@ -217,21 +216,13 @@ class _Look:
         return self._commit(adoption, positioned, own, before)
 
     def close(self) -> None:
-        for tail in self._tails.values():
-            tail.close()
-        self._control.close()
-        self._state.close()
         self._sessions.close()
 
     # -- may it be taken? ------------------------------------------------------------------------
 
     def _positioned(self) -> frozenset[SourcePartition]:
         """Returns the partitions with a valid position of the link: none if it was handed back."""
-        topic = self._names.control_topic
-        if self._target.describe_topics([topic])[topic] is None:
-            return frozenset()
-        records = self._control.read(topic, wait_for_open=False)[1]
-        view = control_view(records)
+        view = control_view(self._control.records(self._names.control_topic, wait_for_open=False))
         if view.generation is None or view.handed_over is not None:
             return frozenset()
         return view.generation.assignment.known

@@ -191,10 +191,7 @@ class _Return:
         self._sessions = link_sessions(link, *clusters, "hand-back", clock=clock)
         self._names = LinkNames(link.state_name)
         self._source, self._admin = (session.admin for session in self._sessions)
-        target = self._sessions.target
-        self._reader = CompactedTopicReader(
-            target.cluster, target.admin, client_id=target.client_id, clock=clock
-        )
+        self._reader = CompactedTopicReader(self._sessions.target)
         self._state = Mm2State(link, flow, *self._sessions)
 
     def run(self, *, dry_run: bool) -> HandBack:
@@ -244,8 +241,6 @@ class _Return:
 
     def close(self) -> None:
         """Closes all clients."""
-        self._state.close()
-        self._reader.close()
         self._sessions.close()
 
     def _going_on(self, positions: Mapping[SourcePartition, Position]) -> dict[SourcePartition, int]:
@@ -260,18 +255,12 @@ class _Return:
         return found
 
     def _positions(self) -> Mapping[SourcePartition, Position]:
-        topic = self._names.positions_topic
-        if self._admin.describe_topics([topic])[topic] is None:
-            return {}
-        return valid_positions(self._reader.read(topic)[1])
+        return valid_positions(self._reader.records(self._names.positions_topic))
 
     def _refuse_handed_over(self) -> None:
         """Raises if the link was handed back before: MM2 may have advanced, and our positions would rewind it."""
-        topic = self._names.control_topic
-        if self._admin.describe_topics([topic])[topic] is not None:
-            records = self._reader.read(topic, wait_for_open=False)[1]
-            view = control_view(records)
-            refuse_handed_over(self._link.name, view)
+        records = self._reader.records(self._names.control_topic, wait_for_open=False)
+        refuse_handed_over(self._link.name, control_view(records))
 
     def _had(self) -> Mapping[SourcePartition, int | None]:
         return self._state.committed().offsets

@@ -89,12 +89,7 @@ class Mm2State:
         sessions = {"source": source, "target": target}
         self._clusters = {side: session.cluster for side, session in sessions.items()}
         self._admins = {side: session.admin for side, session in sessions.items()}
-        self._readers = {
-            side: CompactedTopicReader(
-                cluster, self._admins[side], client_id=self._client_id, clock=self._clock
-            )
-            for side, cluster in self._clusters.items()
-        }
+        self._readers = {side: CompactedTopicReader(session) for side, session in sessions.items()}
 
     def group(self) -> Mm2Group:
         """
@@ -185,12 +180,9 @@ class Mm2State:
             StateError: The count is not readable.
             ClusterError: The target cannot be read.
         """
-        topic = self._flow.configs_topic
-        if self._admins["target"].describe_topics([topic])[topic] is None:
-            return 0
         key = f"tasks-fencing-{self._flow.connector}".encode()
         count = 0
-        for record in self._readers["target"].read(topic)[1]:
+        for record in self._readers["target"].records(self._flow.configs_topic):
             if record.key == key:
                 count = decode_task_count(record.value, where=record.where)
         return count
@@ -232,9 +224,7 @@ class Mm2State:
             ("source", names.offset_syncs(self._flow.target)),
             ("target", names.offset_syncs(self._flow.source)),
         ):
-            if self._admins[side].describe_topics([topic])[topic] is None:
-                continue
-            for record in self._readers[side].read(topic)[1]:
+            for record in self._readers[side].records(topic):
                 try:
                     sync = decode_offset_sync(record.key, record.value, where=record.where)
                 except StateError as error:
@@ -247,11 +237,6 @@ class Mm2State:
         for (source, _), sync in found.items():
             syncs[source] = (*syncs.get(source, ()), sync)
         return syncs
-
-    def close(self) -> None:
-        """Closes all clients."""
-        for reader in self._readers.values():
-            reader.close()
 
     def _pass_over(self, what: str) -> None:
         log.warning("record_passed_over", reason=what)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from eomirror._native import HangingTransactionClient, PlaneReader
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.clock import Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.kafka.admin_client import skip_missing
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from eomirror.config import Cluster, Link
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
@@ -56,38 +56,25 @@ class CommittedRanges(Protocol):
     def ahead(self, positions: Collection[Position]) -> AbstractSet[SourcePartition]:
         """Returns the source partitions for which the map holds committed records behind these positions."""
 
-    def close(self) -> None:
-        """Closes the reader."""
-
 
 class TargetHangingClient:
     """
     Client for hanging transactions of a link's target; see `eomirror.recovery.hanging.HangingClient`.
 
     Args:
-        admin: Of the target cluster.
-        offset_map: Opens a reader of the link's offset map.
+        offset_map: Reader of the link's offset map.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        target: Cluster,
-        admin: ClusterAdmin,
-        *,
-        client_id: str,
-        offset_map: Callable[[], CommittedRanges],
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, link: Link, target: ClusterSession, *, offset_map: CommittedRanges) -> None:
         self._offset_map = offset_map
         self._link = link
         self._names = LinkNames(link.state_name)
         self._timeout = link.transaction_timeout
-        self._admin = admin
-        self._target = target
-        self._client_id = client_id
-        self._clock = clock
-        self._states = RecordStateReader(target, admin, client_id=client_id, clock=clock)
+        self._admin = target.admin
+        self._target = target.cluster
+        self._client_id = target.client_id
+        self._clock = target.clock
+        self._states = RecordStateReader(target)
         self._made: HangingTransactionClient | None = None
         # last stable offsets, as `record_states` has seen them
         self._stable: Mapping[_Where, int] = {}
@@ -257,15 +244,12 @@ class TargetHangingClient:
         deleted = [named[where] for where, start in starts.items() if start > last[where] + 1]
         if not deleted:
             return frozenset()
-        reader = self._offset_map()
         try:
-            ahead = reader.ahead(deleted)
+            ahead = self._offset_map.ahead(deleted)
         except UnreachableError as error:
             # another lane's open transaction, or a long map, must not delay each start of this lane
             log.warning("records_behind_not_looked_at", partitions=len(deleted), reason=error.message)
             return frozenset()
-        finally:
-            reader.close()
         return {(one.target_topic, one.target_partition) for one in deleted if one.source in ahead}
 
     def writers(self, partitions: Collection[_Where]) -> Mapping[_Where, AbstractSet[str]]:

@@ -8,21 +8,17 @@ second one gets was aborted (KIP-98); a record that neither gets was deleted or 
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.kafka.errors import Action
-from eomirror.kafka.partition_reader import PartitionReader
 from eomirror.recovery.hanging import RecordState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eomirror.config import Cluster
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.session import ClusterSession
 
 __all__ = ["RecordStateReader"]
 
@@ -41,13 +37,8 @@ _Where = tuple[str, int]
 class RecordStateReader:
     """Reads single records of one cluster."""
 
-    def __init__(
-        self, cluster: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, cluster: ClusterSession) -> None:
         self._cluster = cluster
-        self._admin = admin
-        self._client_id = client_id
-        self._clock = clock
 
     def read(self, records: Mapping[_Where, int]) -> dict[_Where, RecordState]:
         """
@@ -61,13 +52,14 @@ class RecordStateReader:
             MirrorError: The cluster refuses us; records of a topic without the Read ACL are `RecordState.DELETED`.
         """
         found = dict.fromkeys(records, RecordState.DELETED)
-        topics = self._admin.describe_topics(sorted({topic for topic, _ in records}))
+        admin = self._cluster.admin
+        topics = admin.describe_topics(sorted({topic for topic, _ in records}))
         there = {}
         for where, offset in records.items():
             facts = topics[where[0]]
             if facts is not None and where[1] < facts.partitions:
                 there[where] = offset
-        stable = self._admin.offsets(there, at="latest", read_committed=True) if there else {}
+        stable = admin.offsets(there, at="latest", read_committed=True) if there else {}
         decided = {where: offset for where, offset in there.items() if offset < stable[where]}
         found.update(dict.fromkeys(there.keys() - decided.keys(), RecordState.PENDING))
         shown = self._present(decided, uncommitted=False)
@@ -114,15 +106,8 @@ class RecordStateReader:
         uncommitted: bool,
         fetch_bytes: int,
     ) -> None:
-        with closing(
-            PartitionReader(
-                self._cluster,
-                client_id=self._client_id,
-                uncommitted=uncommitted,
-                clock=self._clock,
-                tuning={"fetch.message.max.bytes": fetch_bytes, "queued.min.messages": 1},
-            )
-        ) as reader:
+        tuning = {"fetch.message.max.bytes": fetch_bytes, "queued.min.messages": 1}
+        with self._cluster.reader(uncommitted=uncommitted, tuning=tuning) as reader:
             reader.connect({topic for topic, _ in ranges})
             unread = reader.read(ranges, take, passing=_UNREADABLE)
         for (topic, number), action in unread.items():

@@ -98,7 +98,6 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
     clients.callback(sessions.close)
     topics = LaneTopics(spec, sessions.source.admin, sessions.target.admin, clock)
     state = LaneStateReader(spec, sessions.target)
-    clients.callback(state.close)
     sweep = OffsetMapSweep(spec.link, *sessions, clock=clock)
     clients.callback(sweep.close)
     copies = TargetLogEnds(spec.link, sessions.target, clock=clock)

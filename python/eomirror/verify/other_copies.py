@@ -110,10 +110,6 @@ class OtherCopies:
         found = self._by_copy({self._link.state_name: of})
         return {partition: tuple(chunk for _, chunk in named) for partition, named in found.items()}
 
-    def close(self) -> None:
-        """Closes the reader."""
-        self._links.close()
-
     def _by_copy(
         self, positions: Mapping[str, Mapping[SourcePartition, Position]]
     ) -> dict[Partition, tuple[tuple[str, bytes], ...]]:

@@ -179,7 +179,6 @@ class Verifier:
     def close(self) -> None:
         """Closes all connections."""
         self._comparer.close()
-        self._survey.close()
         self._sessions.close()
 
     def _compare(

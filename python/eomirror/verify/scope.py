@@ -117,13 +117,9 @@ class ScopeFinder:
         self._clock = clock
         self._names = LinkNames(link.state_name)
         self._source, self._target = source.admin, target.admin
-        self._states = CompactedTopicReader(
-            target.cluster, target.admin, client_id=target.client_id, clock=clock
-        )
+        self._states = CompactedTopicReader(target)
         self._others = OtherCopies(link, target, self._states)
-        self._on_source = CompactedTopicReader(
-            source.cluster, source.admin, client_id=source.client_id, clock=clock
-        )
+        self._on_source = CompactedTopicReader(source)
         self._back = OtherCopies(link, source, self._on_source)
         # Copies without a header are older than the look that found them.
         self._unmarked: dict[SourcePartition, _Unmarked] = {}
@@ -181,11 +177,6 @@ class ScopeFinder:
             _waiting(matched, sources, found),
             {source: (each.topic_id, each.target_topic_id) for source, each in found.items()},
         )
-
-    def close(self) -> None:
-        """Closes the readers."""
-        for reader in (self._others, self._back, self._states, self._on_source):
-            reader.close()
 
     def _copy_of(self, topic: str) -> str:
         try:
@@ -410,11 +401,7 @@ class ScopeFinder:
 
     def _adopted(self) -> dict[SourcePartition, tuple[int, int]]:
         """Returns the offsets from which copies are the link's that another replicator had begun."""
-        topic = self._names.control_topic
-        if self._target.describe_topics([topic])[topic] is None:
-            return {}
-        records = self._states.read(topic)[1]
-        view = control_view(records)
+        view = control_view(self._states.records(self._names.control_topic))
         return {
             each.source: (each.offset, 0 if each.target_offset is None else each.target_offset + 1)
             for each in view.adopted

@@ -18,8 +18,8 @@ from eomirror._native import LogAudit
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import DifferenceError, UnreachableError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.session import ClusterSession
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import ClusterAdmin
 
 __all__ = ["AuditFinding", "AuditedSince", "TransactionAudit", "TransactionName", "audit_link"]
 
@@ -212,12 +213,13 @@ def audit_link(
     """
     deadline = Deadline(seconds, clock)
     client_id = LinkNames(link.state_name).client_id("audit")
-    admin = ClusterAdmin(target, client_id=client_id)
+    session = ClusterSession(target, client_id=client_id, clock=clock)
     try:
-        topics = _topics(link, target, admin, client_id=client_id, clock=clock)
+        admin = session.admin
+        topics = _topics(link, session)
         if at_rest and _settle(admin, topics.every(), settle, clock):
             # The open transactions hid committed records behind them, and perhaps the first position of a topic.
-            topics = _topics(link, target, admin, client_id=client_id, clock=clock)
+            topics = _topics(link, session)
         properties, tokens = with_tokens(as_text(consumer_properties(target, client_id=client_id)))
         audit = LogAudit(properties, _CONNECT_SECONDS, tokens)
         for producer_id in topics.producers:
@@ -240,25 +242,22 @@ def audit_link(
         result = audit.finish(at_rest)
         held_back = _held_back(admin, topics.every()) if at_rest else {}
     finally:
-        admin.close()
+        session.close()
     return _frozen(link.name, result, held_back, at_rest=at_rest, bytes_read=bytes_read)
 
 
-def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock) -> _Topics:
+def _topics(link: Link, target: ClusterSession) -> _Topics:
+    admin = target.admin
     names = LinkNames(link.state_name)
     state = [names.positions_topic, names.offset_map_topic]
     facts = admin.describe_topics(state)
     missing = [name for name in state if facts[name] is None]
     if missing:
         raise DifferenceError(
-            f"{link.name}: {target.alias} has no topic {missing[0]}, so the link never ran",
+            f"{link.name}: {target.cluster.alias} has no topic {missing[0]}, so the link never ran",
             fix="run the mirror first, or name the link whose target this is",
         )
-    reader = CompactedTopicReader(target, admin, client_id=client_id, clock=clock)
-    try:
-        _, records = reader.read(names.positions_topic, wait_for_open=False)
-    finally:
-        reader.close()
+    _, records = CompactedTopicReader(target).read(names.positions_topic, wait_for_open=False)
     named, producers = _named(record.value for record in records)
     mirrored = admin.describe_topics(sorted(named))
     found = {name: topic for name, topic in (facts | mirrored).items() if topic is not None}

@@ -13,6 +13,7 @@ from eomirror.groups import follower, offset_writer
 from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
 from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.consumer_groups import Committed, TargetGroup
+from eomirror.kafka.session import ClusterSession
 from eomirror.lane.spec import GroupOffset
 from eomirror.topology.flow import LoopRules
 from eomirror.types import SourcePartition
@@ -154,7 +155,11 @@ class Flow:
             name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings
         )
         self.follower = GroupFollower(
-            link, Cluster("west", {}), Cluster("east", {}), send=lambda *_: None, clock=self.clock
+            link,
+            Cluster("west", {}),
+            ClusterSession(Cluster("east", {}), client_id="test"),
+            send=lambda *_: None,
+            clock=self.clock,
         )
 
     def stand(self, group: str, offset: int, *, on: SourcePartition = ORDERS) -> None:

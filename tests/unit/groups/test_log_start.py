@@ -9,6 +9,7 @@ from eomirror.config import Cluster
 from eomirror.groups import log_start
 from eomirror.groups.log_start import from_log_start
 from eomirror.groups.translation import Translation
+from eomirror.kafka.session import ClusterSession
 
 if TYPE_CHECKING:
     import pytest
@@ -23,7 +24,7 @@ def _raised(
     monkeypatch: pytest.MonkeyPatch, starts: dict[tuple[str, int], int], *translations: Translation
 ) -> list[Translation]:
     monkeypatch.setattr(log_start, "_log_starts", lambda *_: starts)
-    return from_log_start(translations, Cluster("b", {}), client_id="test")
+    return from_log_start(translations, ClusterSession(Cluster("b", {}), client_id="test"))
 
 
 def test_a_consumer_is_sent_to_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

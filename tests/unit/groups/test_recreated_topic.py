@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 from eomirror.config import Cluster
 from eomirror.errors import AuthorizationError
-from eomirror.groups import recreated_topic
 from eomirror.groups.recreated_topic import replaced
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
-
-if TYPE_CHECKING:
-    import pytest
-
-EAST, WEST = Cluster("east", {}), Cluster("west", {})
 
 
 def position(topic: str, partition: int = 0) -> Position:
@@ -30,52 +25,44 @@ def position(topic: str, partition: int = 0) -> Position:
 class Admin:
     """What one cluster says of its topics: their ids, None for one that is gone; others may not be seen."""
 
-    topics: ClassVar[dict[str, dict[str, str | None]]] = {}
-
-    def __init__(self, cluster: Cluster, **_: str) -> None:
-        self._ids = self.topics[cluster.alias]
+    def __init__(self, ids: dict[str, str | None]) -> None:
+        self._ids = ids
 
     def visible_topics(self, names: list[str]) -> tuple[Any, dict[str, AuthorizationError]]:
         seen = {name: self._ids[name] for name in names if name in self._ids}
         facts = {name: None if id_ is None else TopicFacts(name, id_, 1, 1) for name, id_ in seen.items()}
         return facts, {name: AuthorizationError("no right") for name in names if name not in seen}
 
-    def close(self) -> None:
-        pass
+
+def cluster(alias: str, **ids: str | None) -> Any:
+    """Connections to a cluster with these topics."""
+    topics = {name.replace("_", "."): id_ for name, id_ in ids.items()}
+    return SimpleNamespace(cluster=Cluster(alias, {}), admin=Admin(topics))
 
 
-def test_topics_that_were_deleted_or_created_again_are_named_with_their_side(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_topics_that_were_deleted_or_created_again_are_named_with_their_side() -> None:
     """What may not be seen is taken for what it was; the source is asked only where it is given."""
-    monkeypatch.setattr(recreated_topic, "ClusterAdmin", Admin)
     topics = ("same", "copied", "recreated", "gone", "hidden")
-    Admin.topics = {
-        "east": {"same": "same-id", "copied": "copied-id", "recreated": "new", "gone": "gone-id"},
-        "west": {
-            "east.same": "copy-same",
-            "east.copied": "new",
-            "east.recreated": "copy-recreated",
-            "east.gone": None,
-        },
-    }
+    east = cluster("east", same="same-id", copied="copied-id", recreated="new", gone="gone-id")
+    west = cluster(
+        "west", east_same="copy-same", east_copied="new", east_recreated="copy-recreated", east_gone=None
+    )
     positions = [position(topic) for topic in topics]
 
-    found = replaced(positions, source=EAST, target=WEST, client_id="test")
+    found = replaced(positions, source=east, target=west)
     assert {source.topic: reason.partition(":")[0] for source, reason in found.items()} == {
         "copied": "topic east.copied was deleted and created again on west",
         "recreated": "topic recreated was deleted and created again on east",
         "gone": "topic east.gone does not exist on west",
     }
-    found = replaced(positions, source=None, target=WEST, client_id="test")
+    found = replaced(positions, source=None, target=west)
     assert sorted(source.topic for source in found) == ["copied", "gone"]
-    assert replaced([], source=EAST, target=WEST, client_id="test") == {}
+    assert replaced([], source=east, target=west) == {}
 
 
-def test_partitions_of_one_topic_may_speak_of_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_one_topic_may_speak_of_different_ones() -> None:
     """Only some of them were adopted after the copy had been created again."""
-    monkeypatch.setattr(recreated_topic, "ClusterAdmin", Admin)
-    Admin.topics = {"east": {}, "west": {"east.same": "copy-same"}}
+    west = cluster("west", east_same="copy-same")
     before = replace(position("same", 1), target_topic_id="old")
-    found = replaced([position("same"), before], source=None, target=WEST, client_id="test")
+    found = replaced([position("same"), before], source=None, target=west)
     assert list(found) == [SourcePartition("same", 1)]

@@ -11,12 +11,13 @@ import pytest
 from eomirror.config import Cluster, Link
 from eomirror.errors import UnreachableError
 from eomirror.kafka.session import ClusterSession, link_sessions
+from support.records import wait_for
 
 NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 
 
 def clients() -> int:
-    """Number of librdkafka clients in this process, by their main threads."""
+    """Number of librdkafka clients in this process, by their main threads; broker threads begin with that name."""
     names = []
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -39,10 +40,10 @@ def test_all_threads_share_one_client() -> None:
         thread.join()
 
     assert len(set(map(id, found))) == 1
-    assert clients() == before + 1
+    wait_for(lambda: clients() == before + 1)
     session.close()
     session.close()
-    assert clients() == before
+    wait_for(lambda: clients() == before)
 
 
 def test_a_link_that_starts_again_gets_new_clients() -> None:
@@ -53,6 +54,21 @@ def test_a_link_that_starts_again_gets_new_clients() -> None:
 
     assert session.admin is not first
     session.close()
+
+
+def test_readers_are_lent_in_turn() -> None:
+    """A thread that reads has a consumer of its own; one that broke off is not lent again."""
+    before, session = clients(), ClusterSession(NOWHERE, client_id="c")
+    with session.reader() as first, session.reader() as second, session.reader(uncommitted=True) as third:
+        assert len({id(first), id(second), id(third)}) == 3
+    with session.reader() as again:
+        assert again in {first, second}
+    wait_for(lambda: clients() == before + 3)
+    with pytest.raises(ValueError, match="broke off"), session.reader(uncommitted=True):
+        raise ValueError("broke off")
+    wait_for(lambda: clients() == before + 2)
+    session.close()
+    wait_for(lambda: clients() == before)
 
 
 def test_a_certificate_that_is_away_is_read_at_the_next_use(tmp_path: Path) -> None:

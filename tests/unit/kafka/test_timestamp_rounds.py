@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
 from eomirror.config import Cluster
+from eomirror.kafka import partition_reader
 from eomirror.kafka.record_timestamps import TimestampReader
+from eomirror.kafka.session import ClusterSession
 from support.clocks import PlayedClock
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Consumer:
@@ -42,15 +47,16 @@ class Consumer:
         ]
 
 
-def test_an_offset_that_retention_has_overtaken_keeps_no_other_waiting() -> None:
+def test_an_offset_that_retention_has_overtaken_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One group that stood still for long cost 10 s, in which the times of all others were not found."""
     clock = PlayedClock()
-    cluster = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
-    reader = TimestampReader(cluster, client_id="test", clock=clock)  # type: ignore[arg-type]
-    reader.close()
-    reader._reader._consumer = Consumer(clock)
+    monkeypatch.setattr(partition_reader, "create_client", lambda *_: Consumer(clock))
+    cluster = Cluster("east", {"bootstrap.servers": "127.0.0.1:1"})
+    session = ClusterSession(cluster, client_id="test", clock=clock)  # type: ignore[arg-type]
 
-    found = reader.read([("t", 0, 5), ("t", 0, 6), ("t", 1, 7), ("t", 1, 8), ("t", 1, 9)])
+    found = TimestampReader(session).read([("t", 0, 5), ("t", 0, 6), ("t", 1, 7), ("t", 1, 8), ("t", 1, 9)])
 
     assert found == {("t", 1, 7): 1007, ("t", 1, 8): 1008, ("t", 1, 9): 1009}
     assert clock.now == 3

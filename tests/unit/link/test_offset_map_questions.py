@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eomirror._native import encode_offset_map
+from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.kafka.compacted_topic import LogRecord
@@ -45,11 +47,8 @@ def position(target_offset: int | None) -> Position:
 @pytest.fixture
 def reader() -> Any:
     """One that cannot reach anything."""
-    made = OffsetMapReader(Link(name="one", source="east", target="west", topics=("t",)), NOWHERE)
-    made._admin.close()
-    made._admin = Admin()  # type: ignore[assignment]  as much of it as is asked
-    yield made
-    made.close()
+    target: Any = SimpleNamespace(admin=Admin(), clock=SYSTEM_CLOCK)
+    return OffsetMapReader(Link(name="one", source="east", target="west", topics=("t",)), target)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

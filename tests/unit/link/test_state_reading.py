@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from eomirror.clock import SYSTEM_CLOCK
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
+from eomirror.kafka import partition_reader
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.session import ClusterSession
 from eomirror.lane.spec import LaneSpec
 from eomirror.link.lane_state import LaneStateReader
 
@@ -30,6 +31,13 @@ class Admin:
 
     def offsets(self, names: list[tuple[str, int]], *, at: str, **_: Any) -> dict[tuple[str, int], int]:
         return dict.fromkeys(names, 0 if at == "earliest" else 5)
+
+
+def session(admin: Any, clock: Clock = SYSTEM_CLOCK) -> ClusterSession:
+    """One whose admin client is played."""
+    made = ClusterSession(NOWHERE, client_id="test", clock=clock)
+    made._admin = admin
+    return made
 
 
 class Failing:
@@ -56,13 +64,13 @@ class Failing:
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
     ],
 )
-def test_a_state_topic_that_breaks_off_is_read_again(code: int, kind: type[MirrorError]) -> None:
+def test_a_state_topic_that_breaks_off_is_read_again(
+    code: int, kind: type[MirrorError], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A damaged batch or a log whose start has moved passes with another reader; only a person can grant a right."""
-    reader = CompactedTopicReader(NOWHERE, Admin(), client_id="test")  # type: ignore[arg-type]  as much of it as is asked
-    reader.close()
-    reader._reader._consumer = Failing(code)
+    monkeypatch.setattr(partition_reader, "create_client", lambda *_: Failing(code))
     with pytest.raises(MirrorError) as caught:
-        reader.read("topic")
+        CompactedTopicReader(session(Admin())).read("topic")
 
     assert type(caught.value) is kind
 
@@ -108,15 +116,15 @@ class Slow:
         return lambda *_, **__: None
 
 
-def test_a_large_topic_is_handed_out_record_by_record_however_long_it_takes() -> None:
+def test_a_large_topic_is_handed_out_record_by_record_however_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The time that `each` waits counts from the last record; that of `read` is for all of them."""
 
     def reader() -> CompactedTopicReader:
         slow: Any = Slow()
-        made = CompactedTopicReader(NOWHERE, OnePartition(), client_id="test", clock=slow)  # type: ignore[arg-type]  as much of it as is asked
-        made.close()
-        made._reader._consumer = slow
-        return made
+        monkeypatch.setattr(partition_reader, "create_client", lambda *_: slow)
+        return CompactedTopicReader(session(OnePartition(), slow))
 
     taken: list[int] = []
     reader().each("topic", lambda record: taken.append(record.offset))
@@ -133,12 +141,8 @@ def test_an_offset_map_that_is_not_there_is_not_guessed() -> None:
         epoch=1, attempt=1, seconds=60.0, partitions=(),
     )  # fmt: skip
     admin = Admin(".offset-map")
-    target: Any = SimpleNamespace(cluster=NOWHERE, admin=admin, client_id="test", clock=SYSTEM_CLOCK)
-    state = LaneStateReader(spec, target)
-    try:
-        with pytest.raises(UnreachableError, match="offset-map"):
-            state.state_topics()
-        admin.missing = ("nothing",)
-        assert state.state_topics().offset_map_partitions == 7
-    finally:
-        state.close()
+    state = LaneStateReader(spec, session(admin))
+    with pytest.raises(UnreachableError, match="offset-map"):
+        state.state_topics()
+    admin.missing = ("nothing",)
+    assert state.state_topics().offset_map_partitions == 7

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.plane.protocol import ProducerIdentity
@@ -58,15 +59,12 @@ class SlowClock:
 
 def asking(client: Any, **options: Any) -> Any:
     """What asks this client."""
-    admin: Any = BusyAdmin()
-    made: Any = TargetHangingClient(
-        Link(name="l", source="east", target="west", topics=("t",)),
-        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
-        admin,
-        client_id="c",
-        offset_map=Mock(),
-        **options,
+    cluster = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"})
+    target: Any = SimpleNamespace(
+        cluster=cluster, admin=BusyAdmin(), client_id="c", clock=options.get("clock", SYSTEM_CLOCK)
     )
+    link = Link(name="l", source="east", target="west", topics=("t",))
+    made: Any = TargetHangingClient(link, target, offset_map=Mock())
     made._made = client
     return made
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.config import Cluster
 from eomirror.kafka import partition_reader
+from eomirror.kafka.session import ClusterSession
 from eomirror.recovery.record_state import RecordStateReader
 
 if TYPE_CHECKING:
@@ -82,9 +83,10 @@ def test_a_long_range_over_a_long_way_is_read_to_its_end(monkeypatch: pytest.Mon
     clock: Any = SlowClock()
     monkeypatch.setattr(partition_reader, "create_client", lambda *_: FarConsumer(clock))
     monkeypatch.setattr(partition_reader, "connect", lambda *_: None)
-    cluster, nobody = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}), object()
-    admin: Any = nobody
+    session = ClusterSession(
+        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}), client_id="c", clock=clock
+    )
 
-    records = RecordStateReader(cluster, admin, client_id="c", clock=clock).range(*WHERE, 0, COUNT)
+    records = RecordStateReader(session).range(*WHERE, 0, COUNT)
 
     assert [key for key, _ in records] == [b"%d" % number for number in range(COUNT)]

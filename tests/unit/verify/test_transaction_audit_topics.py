@@ -31,8 +31,15 @@ class Target:
         """Whether nothing is open any more."""
         return self.looks > 2
 
-    def admin(self, *_: Any, **__: Any) -> Target:
+    @property
+    def admin(self) -> Target:
         """Its own."""
+        return self
+
+    cluster = admin
+
+    def session(self, *_: Any, **__: Any) -> Target:
+        """Its own, too."""
         return self
 
     def audit(self, *_: Any) -> Target:
@@ -105,8 +112,8 @@ class Now:
 def test_a_topic_whose_first_position_was_hidden_is_audited_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """At rest, right after a lane was killed: its open transaction hid what another lane had committed behind it."""
     target = Target()
-    for name in ("ClusterAdmin", "CompactedTopicReader", "LogAudit"):
-        monkeypatch.setattr(transactions, name, target.audit if name == "LogAudit" else target.admin)
+    for name in ("ClusterSession", "CompactedTopicReader", "LogAudit"):
+        monkeypatch.setattr(transactions, name, target.audit if name == "LogAudit" else target.session)
     for name, value in (("consumer_properties", {}), ("as_text", {}), ("with_tokens", ({}, None))):
         monkeypatch.setattr(transactions, name, lambda *_, _value=value, **__: _value)
     link = Link(name="l", source="east", target="west", topics=(".*",))
