@@ -260,8 +260,12 @@ class Beside:
     def end(self) -> None:
         """End them; they are in process groups of their own, which a Ctrl-C does not reach."""
         self._ended = True
-        for process in self.result.running:
-            end_group(process)
+        # a recipe that has just been started is not in the list yet; its thread ends when the recipe has
+        while self._thread.is_alive():
+            for process in tuple(self.result.running):
+                if process.poll() is None:
+                    end_group(process)
+            self._thread.join(0.1)
 
 
 def run_stage(stage: Stage) -> Result:
