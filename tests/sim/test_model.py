@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sim_runs import Found
 
 # about 12 ms of CPU each; every arrow is asked for from `_COVERING` on
-_DEFAULT = 20_000
+_DEFAULT = 12_000
 _COVERING = 12_000
 # of CPU: an end for a mutant that is never found; the slowest takes a minute on a busy machine
 _MUTANT_SECONDS = 200.0
