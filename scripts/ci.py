@@ -68,7 +68,8 @@ class Stage:
         recipes: Recipes of the justfile, run in this order; all of them, even after one failed.
         needs: Globs under the root; without any match there is nothing to run yet.
         tests: Whether at least one test has to be executed.
-        beside: Recipes that run at the same time as the others, one after the other.
+        beside: Recipes that run at the same time as the others.
+        at_once: Number of recipes of ``beside`` that run at the same time.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Stage:
     needs: tuple[str, ...] = ()
     tests: bool = True
     beside: tuple[str, ...] = ()
+    at_once: int = 1
 
 
 def test_files(suite: str) -> tuple[str, ...]:
@@ -99,18 +101,26 @@ STAGES = (
         ("unit",),
         beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "docs-site", "wheel"),
     ),
-    # halves of one suite, and together all of it; whatever waits more than it works shares the machine
+    # parts of one suite, and together all of it; tests on brokers wait more than they work, so three share two cores
     Stage(
         "integration",
         12,
         ("integration-rest",),
         test_files("integration"),
         beside=("integration-clusters", "engine"),
+        at_once=2,
     ),
     # likewise; the audit proves what is left behind
-    Stage("faults", 15, ("faults-kills",), test_files("faults"), beside=("faults-rest", "audit")),
+    Stage("faults", 15, ("faults-kills",), test_files("faults"), beside=("faults-rest", "audit"), at_once=2),
     # likewise
-    Stage("interop", 8, ("interop-rest",), test_files("interop"), beside=("interop-native",)),
+    Stage(
+        "interop",
+        8,
+        ("interop-rest",),
+        test_files("interop"),
+        beside=("interop-topologies", "interop-native"),
+        at_once=2,
+    ),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
 
@@ -235,37 +245,47 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
 
 
 class Beside:
-    """The recipes that run beside the others of a stage, one after the other."""
+    """The recipes that run beside the others of a stage, so many of them at once."""
 
     def __init__(self, stage: Stage, until: float) -> None:
         self.result = Result(stage)
         self._until = until
         self._ended = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._left = iter(stage.beside)
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(stage.at_once)]
+        for thread in self._threads:
+            thread.start()
 
     def _run(self) -> None:
-        for recipe in self.result.stage.beside:
-            if self._ended:
-                break
+        while (recipe := self._next()) is not None:
+            # counted apart, because several threads add up
+            result = Result(self.result.stage, running=self.result.running)
             try:
-                run_recipe(recipe, self.result, self._until, shown=False)
-            except Exception as error:  # noqa: BLE001  nobody else would hear of it
-                self.result.faults.append(f"just {recipe} could not be run: {error!r}")
+                run_recipe(recipe, result, self._until, shown=False)
+            except Exception as error:  # noqa: BLE001  nothing else would report it
+                result.faults.append(f"just {recipe} could not be run: {error!r}")
+            with self._lock:
+                self.result.add(result)
+
+    def _next(self) -> str | None:
+        with self._lock:
+            return None if self._ended else next(self._left, None)
 
     def wait(self) -> None:
         """Until all have ended."""
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def end(self) -> None:
         """End them; they are in process groups of their own, which a Ctrl-C does not reach."""
         self._ended = True
         # a recipe that has just been started is not in the list yet; its thread ends when the recipe has
-        while self._thread.is_alive():
+        while any(thread.is_alive() for thread in self._threads):
             for process in tuple(self.result.running):
                 if process.poll() is None:
                     end_group(process)
-            self._thread.join(0.1)
+            time.sleep(0.05)
 
 
 def run_stage(stage: Stage) -> Result:
