@@ -97,25 +97,25 @@ STAGES = (
     # pytest is one process and leaves a core to the checks
     Stage(
         "unit",
-        8,
+        10,
         ("unit",),
         beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "docs-site", "wheel"),
     ),
     # parts of one suite, and together all of it; tests on brokers wait more than they work, so three share two cores
     Stage(
         "integration",
-        12,
+        14,
         ("integration-rest",),
         test_files("integration"),
-        beside=("integration-clusters", "engine"),
-        at_once=2,
+        beside=("integration-clusters", "engine", "integration-mirrors"),
+        at_once=3,
     ),
     # likewise; the audit proves what is left behind
     Stage("faults", 15, ("faults-kills",), test_files("faults"), beside=("faults-rest", "audit"), at_once=2),
     # likewise
     Stage(
         "interop",
-        8,
+        10,
         ("interop-rest",),
         test_files("interop"),
         beside=("interop-topologies", "interop-native"),
