@@ -118,8 +118,8 @@ STAGES = (
         10,
         ("interop-rest",),
         test_files("interop"),
-        beside=("interop-topologies", "interop-native"),
-        at_once=2,
+        beside=("interop-topologies", "interop-filled", "interop-native"),
+        at_once=3,
     ),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
