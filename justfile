@@ -7,8 +7,10 @@ venv := justfile_directory() / ".venv"
 export VIRTUAL_ENV := venv
 export PATH := venv / "bin:" + env("PATH")
 
-# fault tests that CI runs beside the others: about half of their time
-kills := "test_crash_points.py or test_kill.py or test_network.py or test_broker_phases.py or test_neighbours.py"
+# fault tests in four parts that CI runs at the same time
+kills := "test_crash_points.py or test_kill.py"
+cuts := "test_network.py or test_broker_phases.py or test_neighbours.py"
+losses := "test_left_open.py or test_lost_logs.py or test_copies_cut.py or test_positions_older.py or test_gaps.py or test_hanging.py"
 
 # show the recipes
 _default:
@@ -99,11 +101,17 @@ faults *ARGS:
     EOMIRROR_FAULT_RECORDS="${EOMIRROR_FAULT_RECORDS:-20000}" EOMIRROR_FAULT_RATE="${EOMIRROR_FAULT_RATE:-2000}" \
     python scripts/ci.py --suite faults -m "not slow" "$@"
 
-# those that kill and cut; CI runs them beside the others
+# those that kill the mirror over and over
 faults-kills: (faults "-k" kills)
 
+# those that cut the network, kill brokers, and freeze a link
+faults-cuts: (faults "-k" cuts)
+
+# those in which logs lose records, or transactions stay open
+faults-losses: (faults "-k" losses)
+
 # the others
-faults-rest: (faults "-k" "not (" + kills + ")")
+faults-rest: (faults "-k" "not (" + kills + " or " + cuts + " or " + losses + ")")
 
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:
