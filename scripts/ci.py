@@ -111,7 +111,14 @@ STAGES = (
         at_once=3,
     ),
     # likewise; the audit proves what is left behind
-    Stage("faults", 15, ("faults-kills",), test_files("faults"), beside=("faults-rest", "audit"), at_once=2),
+    Stage(
+        "faults",
+        18,
+        ("faults-kills",),
+        test_files("faults"),
+        beside=("faults-losses", "faults-rest", "faults-cuts", "audit"),
+        at_once=3,
+    ),
     # likewise
     Stage(
         "interop",

@@ -155,7 +155,7 @@ def test_the_budgets_are_the_agreed_ones(ci: ModuleType) -> None:
         ("build", 10),
         ("unit", 10),
         ("integration", 14),
-        ("faults", 15),
+        ("faults", 18),
         ("interop", 10),
         ("bench", 3),
     ]
