@@ -57,6 +57,10 @@ _COMMON = frozenset(
 _CONNECTS = re.compile(r"^(sasl\.|oauth_cb$|bootstrap\.servers$|security\.protocol$|https\.|ssl\.engine)")
 
 
+#: names that a misspelled one may have meant
+_SUGGESTED = CONSUMER_ONLY | PRODUCER_ONLY | _COMMON
+
+
 def property_faults(clusters: Iterable[Cluster], lines: Mapping[str, int] | None = None) -> list[Fault]:
     """
     Returns client properties that librdkafka does not know, or whose values it refuses.
@@ -95,9 +99,7 @@ def _unknown(path: str, properties: Mapping[str, str | Secret], lines: Mapping[s
             what = "librdkafka does not know this property"
             fix = "look it up in librdkafka's CONFIGURATION.md; names of the Java client differ"
             dotted = key.replace("_", ".")
-            if near := difflib.get_close_matches(
-                key, CONSUMER_ONLY | PRODUCER_ONLY | _COMMON, n=1, cutoff=0.8
-            ):
+            if near := difflib.get_close_matches(key, _SUGGESTED, n=1, cutoff=0.8):
                 fix = f"did you mean {near[0]}?"
             if dotted != key and _SENTINEL in _complaint(Producer, {dotted: text, _SENTINEL: ""}):
                 fix = f"did you mean {dotted}?"
