@@ -21,9 +21,11 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -206,12 +208,15 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
     """
     said = Output(shown=shown)
     said.add(f"--- just {recipe}\n".encode())
+    # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
+    folder = tempfile.mkdtemp(prefix=f"eomirror-{recipe}-")
     process = subprocess.Popen(
         ["just", "--justfile", str(ROOT / "justfile"), recipe],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTEST_DEBUG_TEMPROOT": folder},
         start_new_session=True,  # its own group, so that a stage can be ended whole
     )
     result.running.append(process)
@@ -246,6 +251,10 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
         process.stdout.close()
     result.read(rest.decode(errors="replace"))
     code = process.wait()
+    if code == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        said.add(f"the files of just {recipe} are kept in {folder}\n".encode())
     if code > 0:
         result.faults.append(f"just {recipe} ended with {code}")
     said.end()

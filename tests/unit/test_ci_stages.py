@@ -33,6 +33,7 @@ def ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     just.write_text(f'#!/bin/sh\n. "{tmp_path}/$3.sh"\n')
     just.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     return module
 
 
@@ -51,6 +52,19 @@ def test_counts_of_all_runners_are_added_up(ci: ModuleType, capfd: pytest.Captur
     )
     assert ci.report([ci.run_stage(ci.Stage("unit", 1, ("unit",)))]) == 0
     assert capfd.readouterr().out.splitlines()[-1] == "13 passed, 0 failed, 3 skipped"
+
+
+def test_each_recipe_has_its_own_folder_for_temporary_files(
+    ci: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Sessions of pytest that end at once do not clear each other's folders; a failed one's files are kept."""
+    write = 'touch "$PYTEST_DEBUG_TEMPROOT/log"; echo "1 passed in 0.1s"'
+    recipe(ci, "good", write)
+    recipe(ci, "bad", f"{write}; exit 1")
+    ci.run_stage(ci.Stage("both", 1, ("good",), beside=("bad",)))
+    kept = list(ci.ROOT.glob("eomirror-*/log"))
+    assert [path.parent.name.rsplit("-", 1)[0] for path in kept] == ["eomirror-bad"]
+    assert f"the files of just bad are kept in {kept[0].parent}" in capfd.readouterr().out
 
 
 def test_a_stage_over_its_budget_fails_and_says_by_how_much(
