@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.failover import (
-    acting,
-    confirm,
-    promoted,
-    verification,
-    verification_option,
-    write_report,
-)
-from eomirror.cli.render import escape, print_message, print_result, stdout_console
+from eomirror.cli.failover import acting, patience_option, promoted, verification, verification_option
+from eomirror.cli.render import escape, print_message, stdout_console
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from eomirror.config import Config
+    from eomirror.cli.failover import Action
     from eomirror.failover import LinkWriterFence
 
 __all__ = ["cutover", "fence", "unfence"]
@@ -51,13 +42,7 @@ def _fencing(command: Any) -> Any:
 @acting
 @_fencing
 @verification_option
-@click.option(
-    "--patience",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for the mirror, after the fence.",
-)
+@patience_option
 @click.option(
     "--on-switch",
     default="",
@@ -65,13 +50,7 @@ def _fencing(command: Any) -> Any:
     help="Called after the promotion, with EOMIRROR_LINK: switches the clients, such as a DNS entry.",
 )
 def cutover(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
     method: str,
     fence_command: str,
     verify: str,
@@ -88,32 +67,25 @@ def cutover(
     Exit codes: 0 promoted, 1 failed before the record, or --on-switch failed after it, 3 source and copies differ,
     5 another mirror took the link, 6 not ready.
     """
-    from eomirror.config import load_config
     from eomirror.failover import PromotionOptions, Verb, run_command
 
-    loaded = load_config(config, overrides=overrides)
-    name = loaded.only_link(link).name
     chosen = PromotionOptions(
-        dry_run=dry_run,
+        dry_run=action.dry_run,
         patience=patience,
-        fence=_fence(loaded, name, method, fence_command),
-        verify=verification(loaded, name, verify),
-        on_switch=(lambda: run_command(on_switch, {"EOMIRROR_LINK": name}) == 0) if on_switch else None,
+        fence=_fence(action, method, fence_command),
+        verify=verification(action, verify),
+        on_switch=(lambda: run_command(on_switch, {"EOMIRROR_LINK": action.link}) == 0)
+        if on_switch
+        else None,
     )
-    return promoted(loaded, Verb.CUTOVER, name, chosen, yes=yes, report=report, output=output)
+    return promoted(action, Verb.CUTOVER, chosen)
 
 
 @click.command(epilog="Example: eomirror fence mirror.yaml --link 'east->west' --method acl")
 @acting
 @_fencing
 def fence(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
     method: str,
     fence_command: str,
 ) -> int:
@@ -123,20 +95,14 @@ def fence(
     A producer that an ACL entry stops gets a fatal error.  `eomirror unfence` removes exactly the entries that this
     command has added.
     """
-    from eomirror.config import load_config
-
-    loaded = load_config(config, overrides=overrides)
-    name = loaded.only_link(link).name
-    made = _fence(loaded, name, method, fence_command)
-    if not dry_run:
-        confirm("fence", name, yes=yes)
-        print_message(f"fencing the source of {name}: {method}")
+    made = _fence(action, method, fence_command)
+    action.confirm("fence")
+    if not action.dry_run:
+        print_message(f"fencing the source of {action.link}: {method}")
         made.fence()
-    result = {"link": name, "method": method, "fenced": not dry_run}
-    write_report(report, result)
-    print_result(
-        output, result, lambda: _say(f"{name}: {'would fence' if dry_run else 'fenced'} with {method}")
-    )
+    done = "would fence" if action.dry_run else "fenced"
+    result = {"link": action.link, "method": method, "fenced": not action.dry_run}
+    action.show(result, lambda: _say(f"{action.link}: {done} with {method}"))
     return 0
 
 
@@ -144,37 +110,26 @@ def fence(
 @acting
 @_fencing
 def unfence(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
     method: str,
     fence_command: str,
 ) -> int:
     """Undo the fence of a link of CONFIG: applications may write to its source again."""
-    from eomirror.config import load_config
-
-    loaded = load_config(config, overrides=overrides)
-    name = loaded.only_link(link).name
-    if not dry_run:
-        confirm("unfence", name, yes=yes)
-    lifted = None if dry_run else _fence(loaded, name, method, fence_command).lift()
-    result = {"link": name, "lifted": None if lifted is None else lifted.method}
-    write_report(report, result)
+    action.confirm("unfence")
+    lifted = None if action.dry_run else _fence(action, method, fence_command).lift()
     text = "no fence stands" if lifted is None else f"lifted: {lifted.method}, {len(lifted.topics)} topics"
-    print_result(
-        output, result, lambda: _say(f"{name}: {'nothing was changed: --dry-run' if dry_run else text}")
-    )
+    done = "nothing was changed: --dry-run" if action.dry_run else text
+    result = {"link": action.link, "lifted": None if lifted is None else lifted.method}
+    action.show(result, lambda: _say(f"{action.link}: {done}"))
     return 0
 
 
-def _fence(config: Config, name: str, method: str, command: str) -> LinkWriterFence:
+def _fence(action: Action, method: str, command: str) -> LinkWriterFence:
     from eomirror.failover import FenceMethod, LinkWriterFence
 
-    return LinkWriterFence(config, config.link(name), FenceMethod(name=method, command=command))
+    return LinkWriterFence(
+        action.config, action.config.link(action.link), FenceMethod(name=method, command=command)
+    )
 
 
 def _say(text: str) -> None:

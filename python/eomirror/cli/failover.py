@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
+from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -47,11 +48,12 @@ if TYPE_CHECKING:
     from eomirror.failover.readiness import Check
 
 __all__ = [
+    "Action",
     "acting",
-    "confirm",
     "failback",
     "failover",
     "history",
+    "patience_option",
     "promote",
     "promoted",
     "readiness",
@@ -60,7 +62,6 @@ __all__ = [
     "terminable",
     "verification",
     "verification_option",
-    "write_report",
 ]
 
 _LINK = "Link to work on; required if the configuration has several."
@@ -87,8 +88,72 @@ _report = click.option(
 )
 
 
+@dataclass(frozen=True)
+class Action:
+    """
+    The common part of a command that changes a link.
+
+    Attributes:
+        config: The configuration.
+        link: Name of the link.
+        dry_run: Changes nothing.
+        yes: Asks for no confirmation.
+        report: File for the result; None for no file.
+        output: Format of the result, as `options.output` gives it.
+    """
+
+    config: Config
+    link: str
+    dry_run: bool
+    yes: bool
+    report: Path | None
+    output: str | None
+
+    def confirm(self, verb: str) -> None:
+        """
+        Asks for the name of the link, unless ``--yes`` or ``--dry-run`` is given.
+
+        Raises:
+            UsageError: Another name was given, or stdin is no terminal.
+        """
+        if self.yes or self.dry_run:
+            return
+        if not sys.stdin.isatty():
+            raise UsageError(
+                f"{verb} asks for the name of the link, and stdin is no terminal", fix="add --yes"
+            )
+        given = click.prompt(f"{verb} of link {self.link}: type its name to go on", err=True)
+        if given != self.link:
+            raise UsageError(
+                f"{given!r} is not {self.link!r}: nothing was changed", fix="type the name of the link"
+            )
+
+    def show(self, value: Any, draw: Callable[[], None]) -> None:
+        """Writes the result to the file of ``--report``, and shows it."""
+        _write_report(self.report, value)
+        print_result(self.output, value, draw)
+
+
 def acting(command: Any) -> Any:
-    """Adds the options of a command that changes something; a decorator."""
+    """Adds the options of a command that changes a link, which it gets as an `Action`; a decorator."""
+
+    @wraps(command)
+    def act(
+        *,
+        config: str,
+        link: str | None,
+        dry_run: bool,
+        yes: bool,
+        report: Path | None,
+        overrides: tuple[str, ...],
+        output: str | None,
+        **others: Any,
+    ) -> Any:
+        from eomirror.config import load_config
+
+        loaded = load_config(config, overrides=overrides)
+        return command(Action(loaded, loaded.only_link(link).name, dry_run, yes, report, output), **others)
+
     decorators = (
         options.config,
         options.link(_LINK),
@@ -98,7 +163,7 @@ def acting(command: Any) -> Any:
         options.overrides,
         options.output(),
     )
-    return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)
+    return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), act)
 
 
 @click.command(epilog="Example: eomirror readiness mirror.yaml --link 'east->west'")
@@ -139,7 +204,7 @@ def readiness(
         click.echo(written(loaded, loaded.only_link(link), config), nl=False)
         return 0
     found = read(loaded, link=link, source_gone=source_gone)
-    write_report(report, found.as_dict())
+    _write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_readiness(found, "readiness"))
     return 0 if found.ready else NotReadyError.exit_code
 
@@ -149,13 +214,7 @@ def readiness(
 @click.option("--force", is_flag=True, help="Fail over although the source answers.")
 @_source_gone
 def failover(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
     force: bool,
     source_gone: bool,
 ) -> int:
@@ -169,13 +228,19 @@ def failover(
 
     Exit codes: 0 promoted, 1 failed before the record, 5 another mirror took the link, 6 not ready.
     """
-    from eomirror.config import load_config
     from eomirror.failover import PromotionOptions, Verb
 
-    chosen = PromotionOptions(dry_run=dry_run, force=force, source_gone=source_gone)
-    loaded = load_config(config, overrides=overrides)
-    return promoted(loaded, Verb.FAILOVER, link, chosen, yes=yes, report=report, output=output)
+    chosen = PromotionOptions(dry_run=action.dry_run, force=force, source_gone=source_gone)
+    return promoted(action, Verb.FAILOVER, chosen)
 
+
+patience_option = click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the mirror.",
+)
 
 verification_option = click.option(
     "--verify",
@@ -186,34 +251,22 @@ verification_option = click.option(
 )
 
 
-def verification(config: Config, link: str | None, verify: str) -> Callable[[], None] | None:
+def verification(action: Action, verify: str) -> Callable[[], None] | None:
     """Returns the function that compares source and copies, as ``--verify`` asks; None to skip it."""
     from eomirror.failover import verify_copies
 
     if verify == "skip":
         return None
-    chosen = config.only_link(link)
-    return lambda: verify_copies(config, chosen, seconds=None if verify == "full" else _TAIL_SECONDS)
+    link, seconds = action.config.link(action.link), None if verify == "full" else _TAIL_SECONDS
+    return lambda: verify_copies(action.config, link, seconds=seconds)
 
 
 @click.command(epilog="Example: eomirror promote mirror.yaml --link 'east->west' --dry-run")
 @acting
-@click.option(
-    "--patience",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for the mirror.",
-)
+@patience_option
 @verification_option
 def promote(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
     patience: float,
     verify: str,
 ) -> int:
@@ -226,24 +279,16 @@ def promote(
 
     Exit codes: 0 promoted, 1 failed before the record, 5 another mirror took the link, 6 not ready.
     """
-    from eomirror.config import load_config
     from eomirror.failover import PromotionOptions, Verb
 
-    loaded = load_config(config, overrides=overrides)
-    chosen = PromotionOptions(dry_run=dry_run, patience=patience, verify=verification(loaded, link, verify))
-    return promoted(loaded, Verb.PROMOTE, link, chosen, yes=yes, report=report, output=output)
+    chosen = PromotionOptions(dry_run=action.dry_run, patience=patience, verify=verification(action, verify))
+    return promoted(action, Verb.PROMOTE, chosen)
 
 
 @click.command(epilog="Example: eomirror reverse mirror.yaml --link 'east->west'")
 @acting
 def reverse(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
 ) -> int:
     """
     Start the link back of a promoted link of CONFIG at the cut, so that nothing is copied twice.
@@ -254,16 +299,11 @@ def reverse(
 
     Exit codes: 0 done, 1 failed, 2 no link back is configured, 5 a mirror of one of the links runs, 6 not ready.
     """
-    from eomirror.config import load_config
     from eomirror.failover import reverse as run
 
-    loaded = load_config(config, overrides=overrides)
-    name = loaded.only_link(link).name
-    if not dry_run:
-        confirm("reverse", name, yes=yes)
-    found = run(loaded, link=name, dry_run=dry_run, on_event=print_message)
-    write_report(report, found.as_dict())
-    print_result(output, found.as_dict(), lambda: _draw_reversal(found))
+    action.confirm("reverse")
+    found = run(action.config, link=action.link, dry_run=action.dry_run, on_event=print_message)
+    action.show(found.as_dict(), lambda: _draw_reversal(found))
     return 0
 
 
@@ -282,13 +322,7 @@ def reverse(
     help="File of exported records, JSON lines.",
 )
 def restore(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
     orphans: str,
     to: Path | None,
 ) -> int:
@@ -302,47 +336,33 @@ def restore(
 
     Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 5 a mirror of the link runs, 6 not promoted.
     """
-    from eomirror.config import load_config
     from eomirror.failover import restore as run
     from eomirror.mirror import Mirror
 
-    loaded = load_config(config, overrides=overrides)
-    name = loaded.only_link(link).name
-    if not dry_run:
-        confirm("restore", name, yes=yes)
+    action.confirm("restore")
 
     def merge(merging: Config) -> None:
         with Mirror(merging, although_promoted=True) as mirror:
             ended = mirror.run(until="caught-up")
         if ended.exit_code:
             raise NotReadyError(
-                f"link {name}: not all orphans were mirrored: a topic is stopped",
-                fix=f"`eomirror status CONFIG --link {name}` has the reason; then repeat this",
+                f"link {action.link}: not all orphans were mirrored: a topic is stopped",
+                fix=f"`eomirror status CONFIG --link {action.link}` has the reason; then repeat this",
             )
 
-    found = run(loaded, orphans, link=name, to=to, merge=merge, dry_run=dry_run, on_event=print_message)
-    write_report(report, found.as_dict())
-    print_result(output, found.as_dict(), lambda: _draw_restoration(found))
+    link, dry_run = action.link, action.dry_run
+    found = run(
+        action.config, orphans, link=link, to=to, merge=merge, dry_run=dry_run, on_event=print_message
+    )
+    action.show(found.as_dict(), lambda: _draw_restoration(found))
     return 0
 
 
 @click.command(epilog="Example: eomirror failback mirror.yaml --link 'east->west'")
 @acting
-@click.option(
-    "--patience",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for the mirror.",
-)
+@patience_option
 def failback(
-    config: str,
-    link: str | None,
-    dry_run: bool,
-    yes: bool,
-    report: Path | None,
-    overrides: tuple[str, ...],
-    output: str | None,
+    action: Action,
     patience: float,
 ) -> int:
     """
@@ -353,20 +373,15 @@ def failback(
 
     Exit codes: 0 done, 1 failed, 5 another mirror took a link, 6 not ready.
     """
-    from eomirror.config import load_config
     from eomirror.failover import PromotionOptions
     from eomirror.failover import failback as run
 
-    loaded = load_config(config, overrides=overrides)
-    name = loaded.only_link(link).name
-    if not dry_run:
-        confirm("failback", name, yes=yes)
-    chosen = PromotionOptions(dry_run=dry_run, patience=patience)
+    action.confirm("failback")
+    chosen = PromotionOptions(dry_run=action.dry_run, patience=patience)
     with terminable():
-        found = run(loaded, link=name, options=chosen, on_event=print_message)
-    write_report(report, found.as_dict())
-    print_result(output, found.as_dict(), lambda: _draw_failback(found))
-    if found.promotion is not None and dry_run:
+        found = run(action.config, link=action.link, options=chosen, on_event=print_message)
+    action.show(found.as_dict(), lambda: _draw_failback(found))
+    if found.promotion is not None and action.dry_run:
         return 0 if found.promotion.readiness.ready else NotReadyError.exit_code
     if found.promotion is not None and found.promotion.error is not None and not found.promotion.promoted:
         raise found.promotion.error
@@ -391,21 +406,12 @@ def history(
     from eomirror.failover import link_history
 
     found = link_history(load_config(config, overrides=overrides), link=link)
-    write_report(report, found.as_dict())
+    _write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_history(found))
     return 0
 
 
-def promoted(
-    config: Config,
-    verb: Verb,
-    link: str | None,
-    chosen: PromotionOptions,
-    *,
-    yes: bool,
-    report: Path | None,
-    output: str | None,
-) -> int:
+def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
     """
     Promotes a link, and shows and saves the result; returns the exit code.
 
@@ -415,13 +421,10 @@ def promoted(
     """
     from eomirror.failover import promote as run
 
-    name = config.only_link(link).name
-    if not chosen.dry_run:
-        confirm(verb.value, name, yes=yes)
+    action.confirm(verb.value)
     with terminable():
-        found = run(config, verb, link=name, options=chosen, on_event=print_message)
-    write_report(report, found.as_dict())
-    print_result(output, found.as_dict(), lambda: _draw_promotion(found))
+        found = run(action.config, verb, link=action.link, options=chosen, on_event=print_message)
+    action.show(found.as_dict(), lambda: _draw_promotion(found))
     if chosen.dry_run:
         return 0 if found.readiness.ready else NotReadyError.exit_code
     if found.error is not None and not found.promoted:
@@ -429,7 +432,7 @@ def promoted(
     if found.error is not None or found.switched is False:
         reason = f": {found.error.message}" if found.error is not None else ""
         raise MirrorError(
-            f"link {name} is promoted, but the command of --on-switch failed{reason}",
+            f"link {action.link} is promoted, but the command of --on-switch failed{reason}",
             fix="switch the clients by hand, or call the command again; this command need not be repeated",
         )
     return 0
@@ -449,23 +452,7 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def confirm(verb: str, link: str, *, yes: bool) -> None:
-    """
-    Asks for the name of the link, unless ``yes``.
-
-    Raises:
-        UsageError: Another name was given, or stdin is no terminal.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{verb} asks for the name of the link, and stdin is no terminal", fix="add --yes")
-    given = click.prompt(f"{verb} of link {link}: type its name to go on", err=True)
-    if given != link:
-        raise UsageError(f"{given!r} is not {link!r}: nothing was changed", fix="type the name of the link")
-
-
-def write_report(path: Path | None, value: Any) -> None:
+def _write_report(path: Path | None, value: Any) -> None:
     """Writes the result to the file of ``--report``; None for no file."""
     if path is not None:
         path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str) + b"\n")

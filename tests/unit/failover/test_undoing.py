@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror import load_config
-from eomirror.cli.failover import promoted
+from eomirror.cli.failover import Action, promoted
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover import writer_fence
 from eomirror.failover.machine import Event, State, Verb
@@ -188,8 +188,9 @@ def test_a_switch_that_failed_is_an_error_of_the_command(
     )
     monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
 
+    action = Action(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
     with pytest.raises(MirrorError, match="is promoted, but the command of --on-switch failed"):
-        promoted(CONFIG, Verb.CUTOVER, None, PromotionOptions(), yes=True, report=None, output="json")
+        promoted(action, Verb.CUTOVER, PromotionOptions())
 
 
 @pytest.mark.parametrize(
