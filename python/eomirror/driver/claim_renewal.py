@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
-    from eomirror.driver.protocols import Heart, Owner
     from eomirror.driver.stopped_topics import StopRecords
+    from eomirror.link.heartbeats import Heartbeats
+    from eomirror.link.owner import LinkOwner
 
 __all__ = ["HEARTBEAT_SECONDS", "ClaimRenewal"]
 
@@ -45,7 +46,7 @@ class ClaimRenewal:
         self,
         background: Background,
         stops: StopRecords,
-        make_heart: Callable[[], Heart | None],
+        make_heart: Callable[[], Heartbeats | None],
         *,
         quit_: threading.Event,
         clock: Clock,
@@ -57,17 +58,17 @@ class ClaimRenewal:
         self._make_heart = make_heart
         self._quit = quit_
 
-    def begin(self, owner: Owner) -> None:
+    def begin(self, owner: LinkOwner) -> None:
         """Starts both threads; the link is owned."""
         self.renewed = self._clock.monotonic()
         self._background.start(lambda: self._keep_claim(owner), "keeper")
         self._background.start(lambda: self._background.guard("heartbeats_ended", self._beat), "heart")
 
-    def _keep_claim(self, owner: Owner) -> None:
+    def _keep_claim(self, owner: LinkOwner) -> None:
         while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
             self._background.guard("claim_not_renewed", lambda: self._renew(owner))
 
-    def _renew(self, owner: Owner) -> None:
+    def _renew(self, owner: LinkOwner) -> None:
         self._stops.write(owner.renew)
         self.renewed = self._clock.monotonic()
 

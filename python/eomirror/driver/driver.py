@@ -24,7 +24,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
 from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.driver.link import LinkThread
-from eomirror.driver.protocols import Copies, Discoverer, Engine, Follower, Heart, LinkTools, Owner
+from eomirror.driver.link_tools import Copies, Engine, LinkTools
 from eomirror.driver.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.errors import MirrorError
 from eomirror.kafka.session import link_sessions
@@ -37,8 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.groups.follower import GroupFollower
     from eomirror.kafka.session import ClusterSession
+    from eomirror.link.heartbeats import Heartbeats
+    from eomirror.link.owner import LinkOwner
     from eomirror.spark.task import LaneFunction
+    from eomirror.topics.discovery import Discovery
 
 __all__ = ["CAUGHT_UP", "DriverOptions", "MirrorDriver"]
 
@@ -50,22 +54,20 @@ _PROGRESS_SECONDS = 0.5
 _STOP_SECONDS = 3.6
 
 
-def _discovery(link: Link, source: ClusterSession, target: ClusterSession, clock: Clock) -> Discoverer:
+def _discovery(link: Link, source: ClusterSession, target: ClusterSession, clock: Clock) -> Discovery:
     from eomirror.topics.discovery import Discovery
 
-    made: Discoverer = Discovery(link, source, target, clock=clock)
-    return made
+    return Discovery(link, source, target, clock=clock)
 
 
-def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> Owner:
+def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
     from eomirror.link.hanging_state_topics import target_hanging_client
     from eomirror.link.owner import LinkOwner
 
-    made: Owner = LinkOwner(link, source, target, hanging_client=target_hanging_client, **options)
-    return made
+    return LinkOwner(link, source, target, hanging_client=target_hanging_client, **options)
 
 
-def _heart(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Heart | None:
+def _heart(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Heartbeats | None:
     from eomirror.link.heartbeats import Heartbeats
 
     if link.heartbeats == "source" or link.beats_on_target:
@@ -79,7 +81,7 @@ def _follower(
     target: ClusterSession,
     clock: Clock,
     tell: Callable[[int, Sequence[GroupOffset]], None],
-) -> Follower | None:
+) -> GroupFollower | None:
     from eomirror.groups.follower import GroupFollower
 
     return GroupFollower(link, source.cluster, target, send=tell, clock=clock) if link.groups else None
@@ -125,10 +127,10 @@ class DriverOptions:
     on_report: Callable[[LaneSpec, LaneReport], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     lane: LaneFunction = run_lane
-    discovery: Callable[[Link, ClusterSession, ClusterSession, Clock], Discoverer] = _discovery
-    owner: Callable[..., Owner] = _owner
-    heart: Callable[[Link, Cluster, Cluster, Clock], Heart | None] = _heart
-    follower: Callable[..., Follower | None] = _follower
+    discovery: Callable[[Link, ClusterSession, ClusterSession, Clock], Discovery] = _discovery
+    owner: Callable[..., LinkOwner] = _owner
+    heart: Callable[[Link, Cluster, Cluster, Clock], Heartbeats | None] = _heart
+    follower: Callable[..., GroupFollower | None] = _follower
     identify: Callable[[Cluster], str] = _identify
     clock: Clock = SYSTEM_CLOCK
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from eomirror.driver.background import Background
-    from eomirror.driver.protocols import Follower
     from eomirror.groups.followed_groups import GroupsSnapshot, Mirrored
+    from eomirror.groups.follower import GroupFollower
     from eomirror.lane.spec import GroupOffset
     from eomirror.types import SourcePartition
 
@@ -51,7 +51,7 @@ class GroupThread:
     def __init__(
         self,
         background: Background,
-        make: Callable[[], Follower | None],
+        make: Callable[[], GroupFollower | None],
         mirrored: Callable[[], Mirrored],
         *,
         over: threading.Event,
@@ -62,7 +62,7 @@ class GroupThread:
         self._mirrored = mirrored
         self._over = over
         self._clock = clock
-        self._follower: Follower | None = None
+        self._follower: GroupFollower | None = None
         # of a run that waits: since when, for how many rounds, and whether the wait is over
         self._asked: float | None = None
         self._hurried = 0
@@ -109,7 +109,7 @@ class GroupThread:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _rounds(self, follower: Follower) -> None:
+    def _rounds(self, follower: GroupFollower) -> None:
         while not self._over.is_set():
             began = self._clock.monotonic()
             try:

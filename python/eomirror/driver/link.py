@@ -24,8 +24,8 @@ from eomirror.driver.claim_renewal import ClaimRenewal
 from eomirror.driver.cluster_retry import ClusterRetry
 from eomirror.driver.group_thread import GroupThread
 from eomirror.driver.lane import LaneThread
+from eomirror.driver.link_tools import refuse_left_out, without_lane
 from eomirror.driver.progress import Progress
-from eomirror.driver.protocols import refuse_left_out, without_lane
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.errors import StoppedError, TopicError
 from eomirror.groups.followed_groups import Mirrored
@@ -36,18 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.driver.channel import AttemptId
-    from eomirror.driver.protocols import (
-        Discoverer,
-        Engine,
-        Follower,
-        Heart,
-        LinkTools,
-        Owner,
-        PublishedLayout,
-    )
+    from eomirror.driver.link_tools import Engine, LinkTools
     from eomirror.driver.snapshot import LinkSnapshot
+    from eomirror.groups.follower import GroupFollower
     from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
+    from eomirror.link.assignment import Layout
+    from eomirror.link.heartbeats import Heartbeats
+    from eomirror.link.owner import LinkOwner
+    from eomirror.topics.discovery import Discovery
     from eomirror.topics.source_contact import SourceContact
     from eomirror.types import SourcePartition
 
@@ -88,10 +85,10 @@ class LinkThread:
         spec: LaneSpec,
         *,
         sessions: LinkSessions,
-        discovery: Callable[[], Discoverer],
-        owner: Callable[[bool], Owner],
-        heart: Callable[[], Heart | None],
-        follower: Callable[[Callable[[int, Sequence[GroupOffset]], None]], Follower | None],
+        discovery: Callable[[], Discovery],
+        owner: Callable[[bool], LinkOwner],
+        heart: Callable[[], Heartbeats | None],
+        follower: Callable[[Callable[[int, Sequence[GroupOffset]], None]], GroupFollower | None],
         tools: LinkTools,
     ) -> None:
         self.name = spec.link.name
@@ -111,7 +108,7 @@ class LinkThread:
         self._over = threading.Event()
         self._quit = threading.Event()
         self._deadline: Deadline | None = None
-        self._owner: Owner | None = None
+        self._owner: LinkOwner | None = None
         self._engine: Engine | None = None
         self._contact: SourceContact | None = None
         self._lanes: dict[int, LaneThread] = {}
@@ -328,7 +325,7 @@ class LinkThread:
                 fix="exclude the topic from one of the two links",
             )
 
-    def _take(self) -> tuple[Discoverer, PublishedLayout]:
+    def _take(self) -> tuple[Discovery, Layout]:
         """Prepares the topics and takes the link; each retry starts from the beginning, like a restarted mirror."""
         # a claim of an earlier try belongs to this run, so it needs no release
         self._close()
@@ -353,7 +350,7 @@ class LinkThread:
             self._owner = None
         self._sessions.close()
 
-    def _mirror(self, discovery: Discoverer, layout: PublishedLayout) -> None:
+    def _mirror(self, discovery: Discovery, layout: Layout) -> None:
         link = self._spec.link
         self.generation = layout.generation
         if self._over.is_set():
@@ -446,12 +443,12 @@ class LinkThread:
         with self._lock:
             return Mirrored(self._progress.lanes, frozenset(self._progress.stopped))
 
-    def _discovery_loop(self, discovery: Discoverer) -> None:
+    def _discovery_loop(self, discovery: Discovery) -> None:
         while not self._over.wait(REFRESH_SECONDS):
             self._background.guard("refresh_failed", lambda: self._refresh_topics(discovery))
             self._background.guard("topics_not_retaken", self._retake)
 
-    def _refresh_topics(self, discovery: Discoverer) -> None:
+    def _refresh_topics(self, discovery: Discovery) -> None:
         found = discovery.refresh()
         self._stops.left_out(discovery.left_out())
         new = [item for item in found if item.source not in self._known]

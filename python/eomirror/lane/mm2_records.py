@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from eomirror.config import Link
     from eomirror.lane.checkpoints import PlannedCheckpoints
+    from eomirror.lane.commit import CommitPermit
     from eomirror.lane.spec import GroupOffset
-    from eomirror.plane.protocol import Account
     from eomirror.records.mm2 import OffsetSync
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Mm2Records", "Permitted", "Plan", "SyncSink"]
+__all__ = ["Mm2Records", "Plan", "SyncSink"]
 
 # seconds that a checkpoint waits for a transaction with data; doubled up to the maximum while pending records cannot
 # be written, because a copy was replaced: the topic stops with its next record, or at the driver's next scan
@@ -39,18 +39,6 @@ _MOST_SECONDS = 30.0
 _LARGE = 1_000
 
 _Ids = tuple["Mapping[str, str | None]", "Mapping[str, str | None]"]
-
-
-class Permitted(Protocol):
-    """A permitted transaction: `eomirror.lane.commit.CommitPermit`."""
-
-    @property
-    def positions(self) -> tuple[Position, ...]:
-        """Positions that the transaction holds."""
-
-    @property
-    def chunks(self) -> tuple[Account, ...]:
-        """Accounts whose ranges the transaction holds."""
 
 
 class SyncSink(Protocol):
@@ -82,7 +70,7 @@ class Plan:
     mirrored: Sequence[Mirrored]
     syncs: Sequence[OffsetSync]
     checkpoints: PlannedCheckpoints | None
-    permitted: Permitted
+    permitted: CommitPermit
     quiet: bool
     hold: bool
     now: float
@@ -175,7 +163,7 @@ class Mm2Records:
         return self._checkpoints.take_answers()
 
     def plan(
-        self, permitted: Permitted, positions: Mapping[SourcePartition, Position], ids: _Ids, now: float
+        self, permitted: CommitPermit, positions: Mapping[SourcePartition, Position], ids: _Ids, now: float
     ) -> Plan:
         """
         Returns the MM2 records of a transaction; changes nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
 
@@ -29,12 +29,12 @@ from eomirror.topics.state_topics import policy_fix
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import TopicFacts
-    from eomirror.link.hanging_status import Hanging
+    from eomirror.link.hanging_scan import HangingTransactions
     from eomirror.records.control import ControlView
 
     _Sides = tuple[
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         "_SourceError | None",
     ]
 
-__all__ = ["HangingLook", "StatusReader"]
+__all__ = ["StatusReader"]
 
 log = structlog.get_logger(__name__)
 
@@ -55,21 +55,6 @@ _PEEK_SECONDS = 2.0
 _AWAY_SECONDS = 3.0
 # Between two looks at a claim that is watched.
 _LOOK_SECONDS = 0.5
-
-
-class HangingLook(Protocol):
-    """Scans for hanging transactions: `eomirror.link.hanging_scan.HangingTransactions`."""
-
-    def look(
-        self,
-        partitions: Collection[tuple[str, int]],
-        *,
-        positions: Collection[Position],
-        history: Sequence[Position],
-        highest_lane: int,
-        now_ms: int,
-    ) -> Sequence[Hanging]:
-        """Returns the hanging transactions of these partitions; empty if they cannot be determined."""
 
 
 class StatusReader:
@@ -87,7 +72,7 @@ class StatusReader:
         source: Cluster,
         target: Cluster,
         *,
-        hanging: Callable[[Link, Cluster, ClusterAdmin], HangingLook] | None = None,
+        hanging: Callable[[Link, Cluster, ClusterAdmin], HangingTransactions] | None = None,
         ask_source: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -1,0 +1,125 @@
+"""Values that all links of a run share."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eomirror.errors import TopicError
+from eomirror.lane.spec import StoppedTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from eomirror.clock import Clock
+    from eomirror.driver.channel import LaneChannel
+    from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
+    from eomirror.link.assignment import Layout
+    from eomirror.spark.jobs import LaneJobs
+    from eomirror.types import SourcePartition
+
+__all__ = [
+    "Copies",
+    "Engine",
+    "LinkTools",
+    "refuse_left_out",
+    "without_lane",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """
+    A running Spark context with its channel.
+
+    Attributes:
+        jobs: Runs attempts.
+        channel: Connects the driver with attempts.
+        warm_up: Ends when the workers are ready.
+    """
+
+    jobs: LaneJobs
+    channel: LaneChannel
+    warm_up: threading.Thread
+
+
+class Copies:
+    """
+    Tracks the link that mirrors each pair of source and target topic.  Thread-safe.
+
+    Two links of one run with the same pair would write every record twice.  Pairs are topic ids, not names: two aliases
+    may mean one cluster, and many sources may share a target topic.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._links: dict[tuple[str, str], str] = {}
+
+    def take(self, link: str, partitions: Iterable[AssignedPartition]) -> dict[str, str]:
+        """Claims pairs for a link; returns the topics that another link mirrors, with that link's name."""
+        taken: dict[str, str] = {}
+        with self._lock:
+            for item in partitions:
+                owner = self._links.setdefault((item.topic_id, item.target_topic_id), link)
+                if owner != link:
+                    taken[item.source.topic] = owner
+        return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTools:
+    """
+    Values and callbacks that all links of a run share.
+
+    Attributes:
+        engine: Completes once Spark runs, or with the error of its start.
+        on_event: Called with a short text for each step.
+        wake: Called when a link's state has changed.
+        fail_mirror: Called with an error that ends all links.
+        on_report: Called with each spec and report of a lane.
+        wants_goals: True if the run ends when it has caught up.
+        identify: Returns the id of a cluster, given its alias in the configuration.
+        copies: Link that mirrors each pair of source and target topic.
+    """
+
+    run: str
+    clock: Clock
+    engine: Future[Engine]
+    on_event: Callable[[str], None]
+    wake: Callable[[], None]
+    fail_mirror: Callable[[BaseException], None]
+    on_report: Callable[[LaneSpec, LaneReport], None] = field(default=lambda _, __: None)
+    wants_goals: bool = False
+    identify: Callable[[str], str] = str
+    copies: Copies = field(default_factory=Copies)
+
+
+def without_lane(
+    wanted: Iterable[SourcePartition], lanes: Mapping[int, Sequence[AssignedPartition]]
+) -> dict[str, StoppedTopic]:
+    """Returns the topics that the owner gave to no lane, with the reason."""
+    served = {item.source for items in lanes.values() for item in items}
+    fix = "see topic_left_out in the mirror's log for the reason"
+    return {
+        source.topic: StoppedTopic(f"topic {source.topic} is skipped: it is not mirrored", fix)
+        for source in wanted
+        if source not in served
+    }
+
+
+def refuse_left_out(link: str, wanted: Collection[SourcePartition], layout: Layout) -> None:
+    """
+    Refuses a run with ``--until caught-up`` if a topic is skipped: it would otherwise report success without it.
+
+    Raises:
+        TopicError: The owner has skipped a topic and logged the reason.
+    """
+    served = {item.source for items in layout.lanes.values() for item in items}
+    if missing := sorted(set(wanted) - served):
+        raise TopicError(
+            f"link {link}: topic {missing[0].topic} is skipped, so the link cannot catch up with all matching topics",
+            fix="see topic_left_out in the log for the reason, or `exclude` the topic from the link",
+            topic=missing[0].topic,
+        )
