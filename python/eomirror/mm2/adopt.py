@@ -30,6 +30,7 @@ from eomirror.kafka.session import link_sessions
 from eomirror.link.first_positions import Predecessor
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
+from eomirror.link.ownership import refuse_promoted
 from eomirror.mm2.alignment import Alignment, align
 from eomirror.mm2.resume_offset import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.mm2.state import Mm2State
@@ -136,6 +137,7 @@ def adopt_mm2(
             does not mirror, or has a position of.
         DifferenceError: MM2 still runs, or wrote during the adoption.
         SupersededError: A mirror runs the link.
+        NotReadyError: The link is promoted.
         StateError: The link has positions of all partitions, or MM2's state is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
@@ -223,6 +225,7 @@ class _Look:
     def _positioned(self) -> frozenset[SourcePartition]:
         """Returns the partitions with a valid position of the link: none if it was handed back."""
         view = control_view(self._control.records(self._names.control_topic, wait_for_open=False))
+        refuse_promoted(self._link.name, view)
         if view.generation is None or view.handed_over is not None:
             return frozenset()
         return view.generation.assignment.known

@@ -31,7 +31,7 @@ from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.session import link_sessions
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
-from eomirror.link.ownership import refuse_handed_over
+from eomirror.link.ownership import refuse_handed_over, refuse_promoted
 from eomirror.link.valid_positions import valid_positions
 from eomirror.mm2.state import Mm2State
 from eomirror.plane.protocol import MetadataRecord
@@ -201,7 +201,7 @@ class _Return:
                 f"link {self._link.name}: MirrorMaker 2 runs: in its group {self._flow.group}: {', '.join(members)}",
                 fix="stop all of its workers, hand the link back, then start them again",
             )
-        self._refuse_handed_over()
+        self._refuse_ended()
         positions = self._positions()
         if not positions:
             raise StateError(
@@ -257,10 +257,15 @@ class _Return:
     def _positions(self) -> Mapping[SourcePartition, Position]:
         return valid_positions(self._reader.records(self._names.positions_topic))
 
-    def _refuse_handed_over(self) -> None:
-        """Raises if the link was handed back before: MM2 may have advanced, and our positions would rewind it."""
-        records = self._reader.records(self._names.control_topic, wait_for_open=False)
-        refuse_handed_over(self._link.name, control_view(records))
+    def _refuse_ended(self) -> None:
+        """
+        Raises if the link was handed back before, or is promoted.
+
+        MM2 may have advanced, and our positions would rewind it.  It must not write among the records of applications.
+        """
+        view = control_view(self._reader.records(self._names.control_topic, wait_for_open=False))
+        refuse_handed_over(self._link.name, view)
+        refuse_promoted(self._link.name, view)
 
     def _had(self) -> Mapping[SourcePartition, int | None]:
         return self._state.committed().offsets

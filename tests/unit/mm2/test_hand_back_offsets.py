@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eomirror.errors import NotReadyError
 from eomirror.kafka.cluster_metadata import TopicFacts
-from eomirror.mm2.hand_back import goes_on, source_offsets
+from eomirror.mm2.hand_back import _Return, goes_on, source_offsets
 from eomirror.records.connect_offsets import Mm2Flow, decode_source_offset
+from eomirror.records.control import ControlView
 from eomirror.records.position import Position
+from eomirror.records.promotion import Promotion, PromotionHistory
 from eomirror.types import SourcePartition
 
 FLOW = Mm2Flow.dedicated("east", "west")
@@ -39,3 +47,21 @@ def test_an_offset_that_mm2_had_is_taken_away_where_it_begins_at_the_beginning()
     found = [decode_source_offset(each.key, each.value, FLOW, where="here") for each in records]
     assert [(each.source, each.offset) for each in found if each is not None] == [(SAME, 499), (NEW, None)]
     assert records[1].value is None
+
+
+def test_a_dry_run_refuses_a_promoted_link_like_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would say that MirrorMaker 2 may go on, into copies that applications write to."""
+    promotion = Promotion(
+        number=1, planned=False, run="r", host="h", generation=1, source_cluster_id="a", target_cluster_id="b",
+        cuts=(), started=0, timestamp=0,
+    )  # fmt: skip
+    made: Any = object.__new__(_Return)
+    made._link = SimpleNamespace(name="there")
+    made._names = SimpleNamespace(control_topic="control")
+    made._state = SimpleNamespace(group=lambda: SimpleNamespace(members=[]))
+    made._reader = SimpleNamespace(records=lambda *_, **__: [])
+    view = ControlView(history=PromotionHistory({1: promotion}))
+    monkeypatch.setattr("eomirror.mm2.hand_back.control_view", lambda _: view)
+
+    with pytest.raises(NotReadyError, match="link there was promoted"):
+        made.run(dry_run=True)
