@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.failover import acting, patience_option, promoted, verification, verification_option
+from eomirror.cli.failover import (
+    acting,
+    patience_option,
+    promoted,
+    tail_option,
+    verification,
+    verification_option,
+)
 from eomirror.cli.render import escape, print_message, stdout_console
 
 if TYPE_CHECKING:
@@ -42,6 +49,7 @@ def _fencing(command: Any) -> Any:
 @acting
 @_fencing
 @verification_option
+@tail_option
 @patience_option
 @click.option(
     "--on-switch",
@@ -54,6 +62,7 @@ def cutover(
     method: str,
     fence_command: str,
     verify: str,
+    tail: int,
     patience: float,
     on_switch: str,
 ) -> int:
@@ -73,7 +82,7 @@ def cutover(
         dry_run=action.dry_run,
         patience=patience,
         fence=_fence(action, method, fence_command),
-        verify=verification(action, verify),
+        verify=verification(action, verify, tail),
         on_switch=(lambda: run_command(on_switch, {"EOMIRROR_LINK": action.link}) == 0)
         if on_switch
         else None,

@@ -59,6 +59,7 @@ __all__ = [
     "readiness",
     "restore",
     "reverse",
+    "tail_option",
     "terminable",
     "verification",
     "verification_option",
@@ -67,7 +68,8 @@ __all__ = [
 _LINK = "Link to work on; required if the configuration has several."
 _COLOURS = {"ok": "green", "warn": "yellow", "no": "red"}
 _GROUPS_SHOWN = 20
-_TAIL_SECONDS = 600.0
+_REFUSED_SHOWN = 10
+_TAIL_OFFSETS = 10_000
 
 _source_gone = click.option("--source-gone", is_flag=True, help="Do not connect to the source.")
 
@@ -226,7 +228,8 @@ def failover(
     restore` finds them when the source is back.  Until the record is committed the link stays a mirror, and the command
     can be repeated.  Afterwards `eomirror run` refuses the link.
 
-    Exit codes: 0 promoted, 1 failed before the record, 5 another mirror took the link, 6 not ready.
+    Exit codes: 0 promoted, 1 failed before the record, or groups named by the error were not moved before it, 5 another
+    mirror took the link, 6 not ready.
     """
     from eomirror.failover import PromotionOptions, Verb
 
@@ -247,28 +250,38 @@ verification_option = click.option(
     type=click.Choice(["tail", "full", "skip"]),
     default="tail",
     show_default=True,
-    help="Compare source and copies before the promotion: records of the last 10 minutes, all, or none.",
+    help="Compare source and copies before the promotion: the last --tail offsets of each partition, all, or none.",
+)
+
+tail_option = click.option(
+    "--tail",
+    type=click.IntRange(1),
+    default=_TAIL_OFFSETS,
+    show_default=True,
+    help="Source offsets of each partition that --verify tail compares.",
 )
 
 
-def verification(action: Action, verify: str) -> Callable[[], None] | None:
+def verification(action: Action, verify: str, tail: int) -> Callable[[], None] | None:
     """Returns the function that compares source and copies, as ``--verify`` asks; None to skip it."""
     from eomirror.failover import verify_copies
 
     if verify == "skip":
         return None
-    link, seconds = action.config.link(action.link), None if verify == "full" else _TAIL_SECONDS
-    return lambda: verify_copies(action.config, link, seconds=seconds)
+    link, offsets = action.config.link(action.link), None if verify == "full" else tail
+    return lambda: verify_copies(action.config, link, tail=offsets)
 
 
 @click.command(epilog="Example: eomirror promote mirror.yaml --link 'east->west' --dry-run")
 @acting
 @patience_option
 @verification_option
+@tail_option
 def promote(
     action: Action,
     patience: float,
     verify: str,
+    tail: int,
 ) -> int:
     """
     Promote the copies of a link of CONFIG whose producers were stopped; nothing is lost, nothing comes twice.
@@ -281,7 +294,9 @@ def promote(
     """
     from eomirror.failover import PromotionOptions, Verb
 
-    chosen = PromotionOptions(dry_run=action.dry_run, patience=patience, verify=verification(action, verify))
+    chosen = PromotionOptions(
+        dry_run=action.dry_run, patience=patience, verify=verification(action, verify, tail)
+    )
     return promoted(action, Verb.PROMOTE, chosen)
 
 
@@ -435,7 +450,24 @@ def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
             f"link {action.link} is promoted, but the command of --on-switch failed{reason}",
             fix="switch the clients by hand, or call the command again; this command need not be repeated",
         )
+    if found.refused_groups:
+        raise _not_moved(action, found)
     return 0
+
+
+def _not_moved(action: Action, found: PromotionReport) -> MirrorError:
+    refused = dict(sorted(found.refused_groups.items()))
+    if "*" in refused:
+        names = f"no group was moved: {refused['*']}"
+    else:
+        some = "; ".join(f"{group}: {reason}" for group, reason in list(refused.items())[:_REFUSED_SHOWN])
+        more = len(refused) - _REFUSED_SHOWN
+        names = f"{len(refused)} groups were not moved: {some}" + (f"; and {more} more" if more > 0 else "")
+    return MirrorError(
+        f"link {action.link} is promoted, but {names}",
+        fix="set their offsets before their consumers start, as `RESUMES` of the table, or "
+        "`eomirror.failover.where_to_start(config, group)`, names them; this command need not be repeated",
+    )
 
 
 @contextmanager

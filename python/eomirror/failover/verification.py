@@ -1,39 +1,79 @@
-"""Compares what a link has mirrored with its source, before a planned promotion."""
+"""
+Compares what a link has mirrored with its source, before a planned promotion.
+
+The tail is a number of source offsets before each position.  A time would not bound it: timestamps are the producers',
+and records that were mirrored a second ago may carry those of last year.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import DifferenceError
+from eomirror.failover.facts import history_of, mirrored
+from eomirror.kafka.session import ClusterSession
+from eomirror.link.state import LinkState
+from eomirror.records.names import LinkNames
 from eomirror.verify.origins import with_origins
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import Bound
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.config import Config, Link
+    from eomirror.records.promotion import PromotionHistory
+    from eomirror.types import SourcePartition
 
-__all__ = ["verify_copies"]
+__all__ = ["TAIL_OFFSETS", "tail_starts", "verify_copies"]
+
+#: Source offsets of each partition that a planned promotion compares by default.
+TAIL_OFFSETS: Final = 10_000
 
 
-def verify_copies(config: Config, link: Link, *, seconds: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
+def tail_starts(
+    positions: Mapping[SourcePartition, int], history: PromotionHistory, tail: int
+) -> dict[SourcePartition, int]:
+    """
+    Returns the first source offset to compare of each partition.
+
+    It is never before the offset at which the link began to mirror again after a promotion: the copies hold what
+    applications wrote there in between.
+
+    Args:
+        positions: Next source offset of each partition.
+        history: Promotions of the link.
+        tail: Offsets before the position.
+    """
+    returned: dict[SourcePartition, int] = {}
+    for _, resumption in sorted(history.resumptions.items()):
+        returned.update(resumption.starts)
+    return {
+        source: max(0, position - tail, returned.get(source, 0)) for source, position in positions.items()
+    }
+
+
+def verify_copies(
+    config: Config, link: Link, *, tail: int | None = TAIL_OFFSETS, clock: Clock = SYSTEM_CLOCK
+) -> None:
     """
     Compares source and copies up to the positions.
 
     Args:
         config: Configuration of the mirror.
         link: The link.
-        seconds: Only records whose timestamps are not older; None for all.
+        tail: Only so many source offsets before each position; None for all.
 
     Raises:
         DifferenceError: They differ, or could not be compared whole.
         ClusterError: A cluster does not answer.
     """
-    since = None if seconds is None else max(0, clock.wall_ms() - int(seconds * 1000))
     clusters = config.clusters[link.source], config.clusters[link.target]
+    bound = Bound() if tail is None else Bound(from_offsets=_tail(link, config, tail, clock))
     with closing(Verifier(with_origins(link, config.clusters), *clusters, clock=clock)) as verifier:
-        verdict = verifier.run(bound=Bound(since_ms=since))
+        verdict = verifier.run(bound=bound)
     if verdict.differs or not verdict.whole:
         names = [
             f"{partition.scope.source.topic}-{partition.scope.source.partition}: {partition.word}"
@@ -44,3 +84,13 @@ def verify_copies(config: Config, link: Link, *, seconds: float | None, clock: C
             f"link {link.name}: source and copies are {verdict.word}: {', '.join(names[:3])}",
             fix="`eomirror verify CONFIG` shows the differences; to promote all the same: --verify skip",
         )
+
+
+def _tail(link: Link, config: Config, tail: int, clock: Clock) -> dict[SourcePartition, int]:
+    client_id = LinkNames(link.state_name).client_id("verify")
+    with closing(ClusterSession(config.clusters[link.target], client_id=client_id, clock=clock)) as target:
+        state = LinkState(link, target)
+        control = state.control(wait_for_open=False)
+        positions = mirrored(link, state.positions(wait_for_open=False, overruled=()), control)
+        offsets = {source: position.offset for source, position in positions.items()}
+        return tail_starts(offsets, history_of(link, target), tail)

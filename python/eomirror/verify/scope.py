@@ -8,7 +8,7 @@ before those ends is covered by a position that was read, unless no position cov
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -48,6 +48,7 @@ class Bound:
         topics: Only source topics that this regular expression matches whole; None for all.
         from_offset: First source offset of every partition; None for the log's start.
         since_ms: First record whose timestamp is at least this, ms since 1970, by the brokers' index; None for all.
+        from_offsets: First source offset of single partitions; later than ``from_offset`` if both are given.
 
     Raises:
         UsageError: ``topics`` is not a regular expression.
@@ -56,6 +57,7 @@ class Bound:
     topics: str | None = None
     from_offset: int | None = None
     since_ms: int | None = None
+    from_offsets: Mapping[SourcePartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         try:
@@ -69,7 +71,7 @@ class Bound:
     @property
     def whole(self) -> bool:
         """True if all offsets are requested."""
-        return self.from_offset is None and self.since_ms is None
+        return self.from_offset is None and self.since_ms is None and not self.from_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +343,17 @@ class ScopeFinder:
     ) -> dict[Partition, int]:
         """Returns the first requested source offsets."""
         if bound.since_ms is None:
-            return dict.fromkeys(ends, bound.from_offset or 0)
+            lowest = bound.from_offset or 0
+            return {where: max(lowest, bound.from_offsets.get(SourcePartition(*where), 0)) for where in ends}
         found = self._ends(self._source, topics, at=bound.since_ms)
         # No record is that young: all of them are before the bound.
         return {
-            where: max(ends[where] if at < 0 else at, bound.from_offset or 0) for where, at in found.items()
+            where: max(
+                ends[where] if at < 0 else at,
+                bound.from_offset or 0,
+                bound.from_offsets.get(SourcePartition(*where), 0),
+            )
+            for where, at in found.items()
         }
 
     def _settled(

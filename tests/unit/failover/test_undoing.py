@@ -184,13 +184,44 @@ def test_a_switch_that_failed_is_an_error_of_the_command(
 ) -> None:
     """The link is promoted, but clients are where they were: exit code 0 would tell a script otherwise."""
     report: Any = SimpleNamespace(
-        promoted=True, switched=None if error else False, error=error, as_dict=dict, readiness=None
+        promoted=True,
+        switched=None if error else False,
+        error=error,
+        refused_groups={},
+        as_dict=dict,
+        readiness=None,
     )
     monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
 
     action = Action(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
     with pytest.raises(MirrorError, match="is promoted, but the command of --on-switch failed"):
         promoted(action, Verb.CUTOVER, PromotionOptions())
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        (
+            {"billing": "not authorized", "audit": "no coordinator"},
+            "2 groups were not moved: audit: no coordinator; ",
+        ),
+        ({"*": "there are no checkpoints"}, "no group was moved: there are no checkpoints"),
+    ],
+)
+def test_groups_that_were_not_moved_are_an_error_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, refused: dict[str, str], words: str
+) -> None:
+    """Their consumers would start wherever `auto.offset.reset` sends them; exit code 0 would say otherwise."""
+    report: Any = SimpleNamespace(
+        promoted=True, switched=None, error=None, refused_groups=refused, as_dict=dict, readiness=None
+    )
+    monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
+
+    action = Action(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
+    with pytest.raises(MirrorError, match=f"is promoted, but {words}") as raised:
+        promoted(action, Verb.FAILOVER, PromotionOptions())
+
+    assert raised.value.exit_code == 1
 
 
 @pytest.mark.parametrize(
