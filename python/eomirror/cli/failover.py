@@ -25,7 +25,7 @@ from eomirror.cli.render import (
     print_table,
     stdout_console,
 )
-from eomirror.errors import MirrorError, NotReadyError, UsageError
+from eomirror.errors import DataLossError, MirrorError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -336,10 +336,16 @@ def reverse(
     metavar="FILE",
     help="File of exported records, JSON lines.",
 )
+@click.option(
+    "--accept-lost",
+    is_flag=True,
+    help="Deal with the other orphans although retention has deleted some on the old source.",
+)
 def restore(
     action: Action,
     orphans: str,
     to: Path | None,
+    accept_lost: bool,
 ) -> int:
     """
     Deal with the orphans of a promoted link of CONFIG: records of the old source that never reached the copies.
@@ -349,7 +355,11 @@ def restore(
     topics are exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges
     only if the two clusters cannot carry both.
 
-    Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 5 a mirror of the link runs, 6 not promoted.
+    A killed command is repeated: it goes on with the file, or with the merge.  If retention has deleted orphans on the
+    old source, the command names their offsets and ends with 4, until --accept-lost records that they are lost.
+
+    Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 4 orphans are lost, 5 a mirror of the link runs,
+    6 not promoted.
     """
     from eomirror.failover import restore as run
     from eomirror.mirror import Mirror
@@ -367,10 +377,17 @@ def restore(
 
     link, dry_run = action.link, action.dry_run
     found = run(
-        action.config, orphans, link=link, to=to, merge=merge, dry_run=dry_run, on_event=print_message
+        action.config,
+        orphans,
+        link=link,
+        to=to,
+        merge=merge,
+        accept_lost=accept_lost,
+        dry_run=dry_run,
+        on_event=print_message,
     )
     action.show(found.as_dict(), lambda: _draw_restoration(found))
-    return 0
+    return DataLossError.exit_code if found.lost and not accept_lost else 0
 
 
 @click.command(epilog="Example: eomirror failback mirror.yaml --link 'east->west'")
@@ -638,12 +655,24 @@ def _draw_restoration(found: RestorationReport) -> None:
                 "FROM": each.start,
                 "TO": each.end,
                 "RECORDS": human_count(each.records),
+                "LOST": ", ".join(f"[{start}, {end})" for start, end in each.lost) or "-",
                 "ACTION": each.action,
             }
             for each in found.partitions
         ],
         right=("P", "FROM", "TO", "RECORDS"),
     )
+    if found.lost:
+        console.print(
+            f"up to {human_count(found.lost)} orphans were deleted on the old source before they were read "
+            "(markers count)",
+            style="red",
+        )
+    if found.unreadable_headers:
+        console.print(
+            f"{human_count(found.unreadable_headers)} records were exported without headers: a name is not UTF-8",
+            style="yellow",
+        )
     done = "nothing was changed: --dry-run" if not found.committed else f"done: {found.orphans}"
     where = f", exported to {escape(found.place)}" if found.place and found.committed else ""
     console.print(f"{human_count(found.records)} orphans; {done}{where}")

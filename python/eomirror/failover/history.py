@@ -53,6 +53,11 @@ class LinkHistory:
                     "orphans": restoration.orphans,
                     "records": restoration.records,
                     "place": restoration.place,
+                    "lost": [
+                        {"topic": source.topic, "partition": source.partition, "from": start, "to": end}
+                        for source, ranges in sorted(restoration.lost.items())
+                        for start, end in ranges
+                    ],
                 }
             if resumption := self.history.resumptions.get(number):
                 event["resumed"] = {"at": resumption.timestamp, "link": resumption.link}

@@ -5,34 +5,58 @@ The file holds one JSON document a line.  Bytes are base64, because they may be 
 
     {"topic":"orders","partition":0,"offset":71,"timestamp":1700000000000,"key":"azE=","value":"dg==",
      "headers":[["h","MQ=="]]}
+
+Headers are null where a name is not UTF-8: the client library shows no header of such a record.
+
+A range may be of any size.  While it is written, the file is called ``FILE.ID.part``, where the id stands for the
+ranges; a call that finds it goes on behind its last whole line.
+
+Retention on the old source does not wait.  Offsets that it has deleted are named, and nothing is done until the caller
+accepts that they are lost.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from eomirror._native import last_hop
-from eomirror.clock import Clock, Deadline
-from eomirror.errors import NotReadyError
-from eomirror.kafka.partition_reader import PartitionReader
+from eomirror.errors import DataLossError, NotReadyError, TopicError, UnreachableError
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.records.names import HOPS_HEADER
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.records.promotion import Promotion, PromotionHistory
-    from eomirror.types import SourcePartition
 
-__all__ = ["OrphanRange", "count_orphans", "orphan_ranges", "refuse_forgotten", "write_orphans"]
+__all__ = [
+    "OrphanRange",
+    "Reading",
+    "count_orphans",
+    "log_starts",
+    "lost_error",
+    "orphan_ranges",
+    "refuse_forgotten",
+    "write_orphans",
+]
 
-_SECONDS = 60.0
+# Without a record: a broker skips over aborted records, which no client shows.
+_STALL_SECONDS = 300.0
+_TELL_SECONDS = 5.0
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +75,78 @@ class OrphanRange:
     start: int
     end: int
     target: str = ""
+
+
+@dataclass(slots=True)
+class Reading:
+    """
+    Progress of reading orphans, and what can no longer be read.
+
+    Args:
+        accept_lost: Go on although retention has passed orphans; else that is an error.
+        tell: Receives a short text every few seconds.
+
+    Attributes:
+        lost: Ranges that are not in the log any more.
+        unreadable_headers: Records that were written without their headers.
+    """
+
+    accept_lost: bool = False
+    tell: Callable[[str], None] | None = None
+    lost: list[OrphanRange] = field(default_factory=list)
+    unreadable_headers: int = 0
+    _left: dict[SourcePartition, int] = field(default_factory=dict)
+    _ends: dict[SourcePartition, int] = field(default_factory=dict)
+    _said_at: float = 0.0
+
+    def without_lost(
+        self, ranges: Sequence[OrphanRange], starts: Mapping[SourcePartition, int | None]
+    ) -> list[OrphanRange]:
+        """
+        Returns what is left of ranges, and notes what is lost.
+
+        Args:
+            ranges: Ranges.
+            starts: Log starts of their partitions; None for one that does not exist any more.
+
+        Raises:
+            DataLossError: Something is lost, and that is not accepted.
+        """
+        left, lost = [], []
+        for each in ranges:
+            start = starts[each.source]
+            begin = each.end if start is None else min(max(each.start, start), each.end)
+            if begin > each.start:
+                lost.append(replace(each, end=begin))
+            if begin < each.end:
+                left.append(replace(each, start=begin))
+        if lost and not self.accept_lost:
+            raise lost_error(lost)
+        self.lost += lost
+        return left
+
+    def begin(self, ranges: Sequence[OrphanRange], now: float) -> None:
+        """Begins to read ranges."""
+        self._ends = {each.source: each.end for each in ranges}
+        self._left = {each.source: each.end - each.start for each in ranges}
+        self._said_at = now
+
+    def advance(self, source: SourcePartition, at: int, now: float) -> None:
+        """Notes the next offset of a partition."""
+        self._left[source] = self._ends[source] - at
+        if self.tell is not None and now - self._said_at >= _TELL_SECONDS:
+            self._said_at = now
+            self.tell(f"{sum(self._left.values())} source offsets are left to read")
+
+
+def lost_error(lost: Sequence[OrphanRange]) -> DataLossError:
+    """Returns the error that names orphans which retention has deleted."""
+    names = [f"{each.source} [{each.start}, {each.end})" for each in lost]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return DataLossError(
+        f"orphans were deleted on the old source, by retention or with their topic: {', '.join(names[:_SHOWN])}{more}",
+        fix="to go on with the others: --accept-lost; raise retention.ms of the topics first, so that no more are lost",
+    )
 
 
 def orphan_ranges(
@@ -99,20 +195,36 @@ def refuse_forgotten(
     ranges = [] if reversal is None else orphan_ranges(promotion, reversal.ends)
     if not ranges:
         return
-    if count := sum(count_orphans(cluster, ranges, client_id=client_id, clock=clock).values()):
+    reading = Reading(accept_lost=True)
+    count = sum(count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading).values())
+    if count or reading.lost:
+        deleted = sum(each.end - each.start for each in reading.lost)
+        gone = f"; up to {deleted} more were deleted there meanwhile" if deleted else ""
         raise NotReadyError(
-            f"link {link.name}: {count} records of {link.source} never reached the copies, and would be left behind",
+            f"link {link.name}: {count} records of {link.source} never reached the copies, and would be left behind"
+            f"{gone}",
             fix=f"decide about them first: `eomirror restore CONFIG --link {link.name} --orphans merge|export|keep`",
         )
 
 
 def count_orphans(
-    cluster: Cluster, ranges: Sequence[OrphanRange], *, client_id: str, clock: Clock
+    cluster: Cluster,
+    ranges: Sequence[OrphanRange],
+    *,
+    client_id: str,
+    clock: Clock,
+    reading: Reading | None = None,
 ) -> dict[SourcePartition, int]:
     """
     Returns the number of committed records in each range.
 
+    Args:
+        cluster: The old source.
+        ranges: Ranges of it.
+        reading: Receives the progress, and what is lost.
+
     Raises:
+        DataLossError: Retention has passed a record, and ``reading`` does not accept that.
         ClusterError: The cluster cannot be read.
     """
     found = {each.source: 0 for each in ranges}
@@ -120,67 +232,166 @@ def count_orphans(
     def take(where: SourcePartition, _: Any) -> None:
         found[where] += 1
 
-    _read(cluster, ranges, take, client_id=client_id, clock=clock)
+    _read(cluster, ranges, take, {}, reading or Reading(), client_id=client_id, clock=clock)
     return found
 
 
 def write_orphans(
-    cluster: Cluster, ranges: Sequence[OrphanRange], path: Path, *, client_id: str, clock: Clock
-) -> int:
+    cluster: Cluster,
+    ranges: Sequence[OrphanRange],
+    path: Path,
+    *,
+    client_id: str,
+    clock: Clock,
+    reading: Reading | None = None,
+) -> dict[SourcePartition, int]:
     """
     Writes the committed records of the ranges to a file, which is replaced only when it is complete.
 
+    A killed call is resumed: see the module.
+
     Returns:
-        Number of records.
+        Number of records in the file, of each range.
 
     Raises:
+        DataLossError: Retention has passed a record, and ``reading`` does not accept that.
         ClusterError: The cluster cannot be read.
         OSError: The file cannot be written.
     """
-    part = path.with_name(f"{path.name}.part")
-    count = 0
-    with part.open("wb") as file:
+    reading = reading or Reading()
+    names = repr([cluster.alias, *sorted(ranges, key=lambda each: each.source)]).encode()
+    part = path.with_name(f"{path.name}.{hashlib.blake2b(names, digest_size=4).hexdigest()}.part")
+    found = {each.source: 0 for each in ranges}
+    begins = _resume(part, ranges, found)
+    with part.open("ab") as file:
 
         def take(where: SourcePartition, message: Any) -> None:
-            nonlocal count
-            count += 1
-            file.write(orjson.dumps(_document(where, message)) + b"\n")
+            found[where] += 1
+            document = _document(where, message)
+            if document["headers"] is None:
+                reading.unreadable_headers += 1
+            file.write(orjson.dumps(document) + b"\n")
 
-        _read(cluster, ranges, take, client_id=client_id, clock=clock)
+        _read(cluster, ranges, take, begins, reading, client_id=client_id, clock=clock)
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(path)
-    return count
+    return found
+
+
+def _resume(
+    part: Path, ranges: Sequence[OrphanRange], found: dict[SourcePartition, int]
+) -> dict[SourcePartition, int]:
+    """
+    Cuts a file that a killed call left behind its last whole line, and counts its records.
+
+    Returns:
+        The next offset of each range that the file has records of, and the end of those before the last.
+    """
+    if not part.exists():
+        return {}
+    last: tuple[SourcePartition, int] | None = None
+    whole = 0
+    with part.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            document = orjson.loads(line)
+            last = SourcePartition(document["topic"], document["partition"]), document["offset"]
+            found[last[0]] += 1
+            whole += len(line)
+    os.truncate(part, whole)
+    if last is None:
+        return {}
+    done = {each.source: each.end for each in ranges if each.source < last[0]}
+    return {**done, last[0]: last[1] + 1}
 
 
 def _read(
     cluster: Cluster,
     ranges: Sequence[OrphanRange],
     take: Callable[[SourcePartition, Any], None],
+    begins: Mapping[SourcePartition, int],
+    reading: Reading,
     *,
     client_id: str,
     clock: Clock,
 ) -> None:
     """Reads one partition after the other: the end of a range may be a marker, which no client shows."""
-    with closing(PartitionReader(cluster, client_id=client_id, clock=clock)) as reader:
+    with (
+        closing(PartitionReader(cluster, client_id=client_id, clock=clock)) as reader,
+        closing(ClusterAdmin(cluster, client_id=client_id, clock=clock)) as admin,
+    ):
         reader.connect(sorted({each.source.topic for each in ranges}))
-        for each in ranges:
-            source = each.source
+        left = sorted(
+            (replace(each, start=max(each.start, begins.get(each.source, each.start))) for each in ranges),
+            key=lambda each: each.source,
+        )
+        left = [each for each in left if each.start < each.end]
+        left = reading.without_lost(left, log_starts(admin, left))
+        reading.begin(left, clock.monotonic())
+        while left:
+            each = left.pop(0)
+            at = _read_one(reader, each, take, reading, clock)
+            if at < each.end:
+                # Retention has passed us meanwhile.
+                rest = replace(each, start=at)
+                left[:0] = again = reading.without_lost([rest], log_starts(admin, [rest]))
+                if again and again[0].start == at:
+                    raise UnreachableError(
+                        f"{each.source} on {cluster.alias} ends before offset {each.end}: its log was truncated",
+                        fix="restore the topic, or leave its orphans out: `exclude` it from the link",
+                    )
 
-            def taken(
-                _: object, message: Any, source: SourcePartition = source, target: str = each.target
-            ) -> None:
-                if not target or _copied_from(message) != target:
-                    take(source, message)
 
-            reader.read({source: (each.start, each.end)}, taken, deadline=Deadline(_SECONDS, clock))
+def _read_one(
+    reader: PartitionReader,
+    each: OrphanRange,
+    take: Callable[[SourcePartition, Any], None],
+    reading: Reading,
+    clock: Clock,
+) -> int:
+    """Reads one range; returns its end, or the offset at which the log does not go on."""
+    at = each.start
+
+    def taken(_: object, message: Any) -> None:
+        nonlocal at
+        at = message.offset() + 1
+        if not each.target or _copied_from(message) != each.target:
+            take(each.source, message)
+        reading.advance(each.source, at, clock.monotonic())
+
+    if reader.read({each.source: (each.start, each.end)}, taken, stall=_STALL_SECONDS, passing=GONE):
+        return at
+    reading.advance(each.source, each.end, clock.monotonic())
+    return each.end
+
+
+def log_starts(admin: ClusterAdmin, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int | None]:
+    """Returns the log start of the partition of each range; None if the partition does not exist any more."""
+    wanted = [each.source for each in ranges]
+    found = skip_missing(
+        lambda asked: admin.offsets(asked, at="earliest", read_committed=False), wanted, passing=(TopicError,)
+    )
+    return {source: found.get(source) for source in wanted}
+
+
+def _headers(message: Any) -> list[tuple[str, bytes | None]] | None:
+    """Returns the headers; None if the client cannot show them, because a name is not UTF-8."""
+    try:
+        return message.headers() or []
+    except (SystemError, UnicodeDecodeError):
+        return None
 
 
 def _copied_from(message: Any) -> str | None:
     """Returns the id of the cluster that a link has copied a record from; None if no link has."""
-    found = next((value for name, value in reversed(message.headers() or []) if name == HOPS_HEADER), None)
+    found = next((value for name, value in reversed(_headers(message) or []) if name == HOPS_HEADER), None)
     return None if found is None else last_hop(found, message.topic(), message.key(), message.value())
 
 
 def _document(where: SourcePartition, message: Any) -> dict[str, Any]:
+    headers = _headers(message)
     return {
         "topic": where.topic,
         "partition": where.partition,
@@ -188,7 +399,7 @@ def _document(where: SourcePartition, message: Any) -> dict[str, Any]:
         "timestamp": message.timestamp()[1],
         "key": _text(message.key()),
         "value": _text(message.value()),
-        "headers": [[name, _text(value)] for name, value in message.headers() or ()],
+        "headers": None if headers is None else [[name, _text(value)] for name, value in headers],
     }
 
 

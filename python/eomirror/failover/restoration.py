@@ -9,6 +9,9 @@ They stand in the source's log from the cut to the end at the reversal, so every
 * ``keep`` leaves them where they are; the link back writes behind them.
 
 A compacted topic is not merged: an old value could overwrite a newer one.  Its orphans go to the file.
+
+A range may be of any size, and a killed call is repeated: a file goes on where it ended, and so does the link that
+merges.  Orphans that retention has deleted on the old source are named, and the others wait until that is accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover.facts import history_of
-from eomirror.failover.orphans import count_orphans, orphan_ranges, write_orphans
+from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, write_orphans
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import link_sessions
@@ -29,6 +32,7 @@ from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Restoration
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
-    from eomirror.types import SourcePartition
 
 __all__ = ["OrphanPartition", "RestorationReport", "restore"]
 
@@ -55,6 +58,7 @@ class OrphanPartition:
         end: Offset behind the last.
         records: Committed records in between.
         action: ``export``, ``merge`` or ``keep``.
+        lost: Ranges of offsets that the source has deleted since; they may hold records.
     """
 
     topic: str
@@ -63,6 +67,7 @@ class OrphanPartition:
     end: int
     records: int
     action: str
+    lost: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,7 @@ class RestorationReport:
         committed: False for a dry run.
         place: File with exported records; empty for none.
         partitions: Partitions with orphans.
+        unreadable_headers: Records that were exported without their headers: a name is not UTF-8.
     """
 
     link: str
@@ -85,6 +91,12 @@ class RestorationReport:
     committed: bool
     place: str
     partitions: tuple[OrphanPartition, ...]
+    unreadable_headers: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Number of source offsets that were deleted before they could be read; markers count."""
+        return sum(end - start for each in self.partitions for start, end in each.lost)
 
     @property
     def records(self) -> int:
@@ -93,7 +105,7 @@ class RestorationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
-        return {**asdict(self), "records": self.records}
+        return {**asdict(self), "records": self.records, "lost": self.lost}
 
 
 def restore(
@@ -103,6 +115,7 @@ def restore(
     link: str | None = None,
     to: Path | None = None,
     merge: Callable[[Config], None] | None = None,
+    accept_lost: bool = False,
     dry_run: bool = False,
     on_event: Callable[[str], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -117,12 +130,14 @@ def restore(
         to: File for exported records.
         merge: Mirrors the one link of the configuration that it is given until it has caught up, although the link is
             promoted.
+        accept_lost: Deal with the other orphans although the old source has deleted some.
         dry_run: Only inspect.
         on_event: Receives a short text for each step.
 
     Raises:
         UsageError: A file or ``merge`` is missing, or the configuration has no link back.
         NotReadyError: The link is not promoted.
+        DataLossError: Orphans were deleted on the old source, and that is not accepted.
         SupersededError: A mirror of the link runs.
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
@@ -151,27 +166,35 @@ def restore(
         else:
             ends = reversal.ends
         ranges = orphan_ranges(promotion, ends, _starts(sessions, ends.keys() - set(wanted)))
-        counts = count_orphans(clusters[0], ranges, client_id=client_id, clock=clock)
         compacted = _compacted(sessions.source.admin.topic_configs({each.source.topic for each in ranges}))
         actions = {each.source: _action(orphans, each, compacted) for each in ranges}
-        exported = [each for each in ranges if actions[each.source] == "export" and counts[each.source]]
-        if exported and to is None:
-            raise UsageError(
-                f"link {chosen.name}: {sum(counts[each.source] for each in exported)} records are to be exported",
-                fix="name a file: --to FILE",
-            )
+        exported = [each for each in ranges if actions[each.source] == "export"]
         if orphans == "merge" and not chosen.guard:
             raise UsageError(
                 f"link {chosen.name}: merged records would be brought back as new ones: the configuration has no "
                 "link back, so they would carry no origin",
                 fix="add the link back to the configuration first: `eomirror reverse CONFIG --dry-run` shows its entry",
             )
+        reading = Reading(accept_lost=accept_lost or dry_run, tell=tell)
+        written = exported if to is not None and not dry_run else []
+        counted = [each for each in ranges if each not in written]
+        tell("counting orphans")
+        counts = count_orphans(clusters[0], counted, client_id=client_id, clock=clock, reading=reading)
+        if to is None and (unwritten := sum(counts[each.source] for each in exported)):
+            raise UsageError(
+                f"link {chosen.name}: {unwritten} records are to be exported", fix="name a file: --to FILE"
+            )
+        if written and to is not None:
+            tell(f"writing orphans to {to}")
+            counts |= write_orphans(
+                clusters[0], written, to, client_id=client_id, clock=clock, reading=reading
+            )
         report = RestorationReport(
             link=chosen.name,
             number=promotion.number,
             orphans=orphans,
             committed=not dry_run,
-            place="" if not exported else str(to),
+            place=str(to) if any(counts[each.source] for each in exported) else "",
             partitions=tuple(
                 OrphanPartition(
                     topic=each.source.topic,
@@ -180,20 +203,19 @@ def restore(
                     end=each.end,
                     records=counts[each.source],
                     action=actions[each.source],
+                    lost=tuple((one.start, one.end) for one in reading.lost if one.source == each.source),
                 )
                 for each in ranges
             ),
+            unreadable_headers=reading.unreadable_headers,
         )
         if dry_run:
             return report
-        if exported and to is not None:
-            tell(f"writing orphans to {to}")
-            write_orphans(clusters[0], exported, to, client_id=client_id, clock=clock)
         if orphans == "merge":
             if merge is None:
                 raise UsageError("nothing was given that merges", fix="pass `merge`")
             tell("mirroring the orphans")
-            merge(_merging(config, chosen, compacted))
+            merge(_merging(config, chosen, compacted, accept_lost=accept_lost))
         crash_point("failover.orphans_written")
         _note(chosen, report, sessions, clock)
         crash_point("failover.restored")
@@ -220,7 +242,7 @@ def _compacted(configs: Mapping[str, Mapping[str, ConfigValue]]) -> frozenset[st
     )
 
 
-def _merging(config: Config, link: Link, compacted: frozenset[str]) -> Config:
+def _merging(config: Config, link: Link, compacted: frozenset[str], *, accept_lost: bool) -> Config:
     """
     Returns a configuration of the link alone, for its orphans: groups stay where the promotion has put them.
 
@@ -233,8 +255,13 @@ def _merging(config: Config, link: Link, compacted: frozenset[str]) -> Config:
         sync_group_offsets=False,
         heartbeats="off",
         exclude=(*link.exclude, *excluded),
+        on_gap="accept" if accept_lost else link.on_gap,
     )
     return replace(config, links=(merging,))
+
+
+def _lost(report: RestorationReport) -> dict[SourcePartition, tuple[tuple[int, int], ...]]:
+    return {SourcePartition(each.topic, each.partition): each.lost for each in report.partitions if each.lost}
 
 
 def _note(link: Link, report: RestorationReport, sessions: LinkSessions, clock: Clock) -> None:
@@ -252,6 +279,7 @@ def _note(link: Link, report: RestorationReport, sessions: LinkSessions, clock: 
                 place=report.place,
                 run=run,
                 timestamp=clock.wall_ms(),
+                lost=_lost(report),
             )
         )
         owner.release()

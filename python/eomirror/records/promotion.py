@@ -215,6 +215,7 @@ class Restoration:
         place: Topic or file that holds exported orphans; empty for none.
         run: Run that did it.
         timestamp: Milliseconds since the epoch.
+        lost: Ranges of source offsets that were deleted before they could be read.
     """
 
     number: int
@@ -223,6 +224,7 @@ class Restoration:
     place: str
     run: str
     timestamp: int
+    lost: Mapping[SourcePartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -230,7 +232,12 @@ class Restoration:
 
     def value(self) -> bytes:
         """Value of the record."""
-        return _numbered(asdict(self))
+        body = {item: getattr(self, item) for item in _RESTORATION_FIELDS}
+        lost = {"lost": _by_topic(self.lost)} if self.lost else {}
+        return orjson.dumps({"v": VERSION, **body, **lost})
+
+
+_RESTORATION_FIELDS = ("orphans", "records", "place", "run", "timestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +363,7 @@ def decode_history(
     kinds: dict[str, tuple[Any, Any]] = {
         "promotion": (history.promotions, _promotion),
         "reversal": (history.reversals, _reversal),
-        "restoration": (history.restorations, _plain(Restoration)),
+        "restoration": (history.restorations, _restoration),
         "resumption": (history.resumptions, _resumption),
         "fence": (history.fences, _fence),
     }
@@ -415,6 +422,23 @@ def _resumption(number: int, body: dict[str, Any]) -> Resumption:
     )
 
 
+def _restoration(number: int, body: dict[str, Any]) -> Restoration:
+    lost = {
+        SourcePartition(topic, int(partition)): tuple((whole(start), whole(end)) for start, end in ranges)
+        for topic, partitions in body.get("lost", {}).items()
+        for partition, ranges in partitions.items()
+    }
+    return Restoration(
+        number=number,
+        orphans=text(body["orphans"]),
+        records=whole(body["records"]),
+        place=text(body["place"]),
+        run=text(body["run"]),
+        timestamp=whole(body["timestamp"]),
+        lost=lost,
+    )
+
+
 def _offsets(topics: dict[str, dict[str, int]]) -> dict[SourcePartition, int]:
     return {
         SourcePartition(topic, int(partition)): whole(offset)
@@ -423,8 +447,8 @@ def _offsets(topics: dict[str, dict[str, int]]) -> dict[SourcePartition, int]:
     }
 
 
-def _by_topic(offsets: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:
-    topics: dict[str, dict[str, int]] = defaultdict(dict)
+def _by_topic(offsets: Mapping[SourcePartition, Any]) -> dict[str, dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = defaultdict(dict)
     for source, offset in sorted(offsets.items()):
         topics[source.topic][str(source.partition)] = offset
     return topics
@@ -441,14 +465,6 @@ def _fence(number: int, body: dict[str, Any]) -> Fence:
         host=text(body["host"]),
         timestamp=whole(body["timestamp"]),
     )
-
-
-def _plain(kind: Any) -> Any:
-    def decode(number: int, body: dict[str, Any]) -> Any:
-        rest = {item: body[item] for item in kind.__slots__ if item != "number"}
-        return checked(kind(number=number, **rest))
-
-    return decode
 
 
 def _numbered(body: dict[str, Any]) -> bytes:

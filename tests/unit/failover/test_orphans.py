@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.errors import NotReadyError
+from eomirror.errors import DataLossError, NotReadyError
 from eomirror.failover import orphans
-from eomirror.failover.orphans import OrphanRange, orphan_ranges, refuse_forgotten
+from eomirror.failover.orphans import OrphanRange, Reading, orphan_ranges, refuse_forgotten, write_orphans
 from eomirror.failover.reversal import _Reverse
+from eomirror.kafka.errors import Action
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OLD, NEW = SourcePartition("orders", 0), SourcePartition("orders", 1)
 
@@ -58,11 +64,15 @@ def test_a_record_that_a_link_back_has_brought_is_no_orphan(
 
         def read(self, _: Any, take: Any, **__: Any) -> None:
             headers = [("eomirror.hops", b"x")] if copied_from else None
-            take(None, SimpleNamespace(headers=lambda: headers, topic=str, key=bytes, value=bytes))
+            take(
+                None, SimpleNamespace(offset=int, headers=lambda: headers, topic=str, key=bytes, value=bytes)
+            )
 
         def close(self) -> None: ...
 
     monkeypatch.setattr(orphans, "PartitionReader", Reader)
+    monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
+    monkeypatch.setattr(orphans, "log_starts", lambda *_: {OLD: 0})
     monkeypatch.setattr(orphans, "last_hop", lambda *_: copied_from)
     ranges = [OrphanRange(source=OLD, start=0, end=1, target="b")]
 
@@ -116,3 +126,158 @@ def test_a_link_does_not_resume_at_the_cut_of_an_older_promotion(position: int, 
             made._refuse_stale(back, older, before)
     else:
         made._refuse_stale(back, older, before)
+
+
+class Log:
+    """Partitions of an old source; each offset holds one record.  Retention may pass, and the reader may be killed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.starts = {OLD: 0, NEW: 0}
+        self.killed_at: tuple[SourcePartition, int] | None = None
+        self.retained_at: dict[tuple[SourcePartition, int], int] = {}
+        self.reads: list[tuple[SourcePartition, int]] = []
+        self.deadlines: list[Any] = []
+        self.headers: dict[int, BaseException] = {}
+        log = self
+
+        class Reader:
+            """Reads what the log holds."""
+
+            def __init__(self, *_: Any, **__: Any) -> None: ...
+
+            def connect(self, _: Any) -> None: ...
+
+            def read(self, ranges: Any, take: Any, **options: Any) -> dict[Any, Any]:
+                ((where, (low, high)),) = ranges.items()
+                log.deadlines.append(options.get("deadline"))
+                for offset in range(low, high):
+                    if log.killed_at == (where, offset):
+                        raise KeyboardInterrupt
+                    log.starts[where] = max(log.starts[where], log.retained_at.pop((where, offset), 0))
+                    if offset < log.starts[where]:
+                        return {where: Action.SOURCE_GAP}
+                    log.reads.append((where, offset))
+                    take(None, log.message(where, offset))
+                return {}
+
+            def close(self) -> None: ...
+
+        monkeypatch.setattr(orphans, "PartitionReader", Reader)
+        monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
+        monkeypatch.setattr(
+            orphans, "log_starts", lambda _, ranges: {one.source: self.starts[one.source] for one in ranges}
+        )
+
+    def message(self, where: SourcePartition, offset: int) -> Any:
+        def headers() -> list[tuple[str, bytes]]:
+            if offset in self.headers:
+                raise self.headers[offset]
+            return [("h", b"1")]
+
+        return SimpleNamespace(
+            offset=lambda: offset, topic=lambda: where.topic, timestamp=lambda: (1, 7), key=lambda: b"k",
+            value=lambda: b"%d" % offset, headers=headers,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    return Log(monkeypatch)
+
+
+RANGES = [OrphanRange(source=OLD, start=2, end=6), OrphanRange(source=NEW, start=0, end=4)]
+
+
+def written(path: Path, reading: Reading | None = None) -> dict[SourcePartition, int]:
+    cluster: Any = SimpleNamespace(alias="east")
+    return write_orphans(cluster, RANGES, path, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+
+
+def offsets(path: Path) -> list[tuple[int, int]]:
+    return [(one["partition"], one["offset"]) for one in map(orjson.loads, path.read_bytes().splitlines())]
+
+
+EVERYTHING = [*((0, offset) for offset in range(2, 6)), *((1, offset) for offset in range(4))]
+
+
+def test_a_range_of_any_size_has_no_deadline(log: Log, tmp_path: Path) -> None:
+    """Only a reader that gets no record at all is late."""
+    assert written(tmp_path / "orphans") == {OLD: 4, NEW: 4}
+    assert log.deadlines == [None, None]
+    assert offsets(tmp_path / "orphans") == EVERYTHING
+
+
+@pytest.mark.parametrize("killed_at", [(OLD, 2), (OLD, 4), (NEW, 0), (NEW, 3)])
+def test_a_killed_export_goes_on_where_it_ended(
+    log: Log, tmp_path: Path, killed_at: tuple[SourcePartition, int]
+) -> None:
+    """No record comes twice, and a line that was torn is written again."""
+    log.killed_at = killed_at
+    with pytest.raises(KeyboardInterrupt):
+        written(tmp_path / "orphans")
+    (part,) = tmp_path.glob("orphans.*.part")
+    with part.open("ab") as file:
+        file.write(b'{"topic":"ord')
+    log.killed_at = None
+    before = set(log.reads)
+    log.reads.clear()
+
+    assert written(tmp_path / "orphans") == {OLD: 4, NEW: 4}
+
+    assert offsets(tmp_path / "orphans") == EVERYTHING
+    assert not before & set(log.reads)
+    assert list(tmp_path.iterdir()) == [tmp_path / "orphans"]
+
+
+def test_orphans_that_retention_has_deleted_are_named(log: Log, tmp_path: Path) -> None:
+    """Nothing is written before the user knows."""
+    log.starts[OLD] = 5
+
+    with pytest.raises(DataLossError, match=r"orders-0 \[2, 5\)") as raised:
+        written(tmp_path / "orphans")
+
+    assert raised.value.exit_code == 4
+    assert "--accept-lost" in raised.value.fix
+    assert log.reads == []
+
+
+def test_the_others_are_written_once_the_loss_is_accepted(log: Log, tmp_path: Path) -> None:
+    """Also if retention passes while they are read, and if a whole range is gone."""
+    log.starts[NEW] = 90
+    log.retained_at[OLD, 3] = 5
+    reading = Reading(accept_lost=True)
+
+    assert written(tmp_path / "orphans", reading) == {OLD: 2, NEW: 0}
+
+    assert offsets(tmp_path / "orphans") == [(0, 2), (0, 5)]
+    assert [(one.source, one.start, one.end) for one in reading.lost] == [(NEW, 0, 4), (OLD, 3, 5)]
+
+
+@pytest.mark.parametrize("error", [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), SystemError()])
+def test_a_record_whose_headers_cannot_be_shown_is_exported(
+    log: Log, tmp_path: Path, error: BaseException
+) -> None:
+    """A header name that is not UTF-8 fails in the client library; null tells it from a record without headers."""
+    log.headers[3] = error
+    reading = Reading()
+
+    written(tmp_path / "orphans", reading)
+
+    found = {
+        one["offset"]: one for one in map(orjson.loads, (tmp_path / "orphans").read_bytes().splitlines()[:4])
+    }
+    assert (found[3]["headers"], base64.b64decode(found[3]["value"])) == (None, b"3")
+    assert found[2]["headers"] == [["h", "MQ=="]]
+    assert reading.unreadable_headers == 2
+
+
+def test_progress_is_told_every_few_seconds() -> None:
+    """In source offsets, which are what is known of a range."""
+    told: list[str] = []
+    reading = Reading(tell=told.append)
+    reading.begin(RANGES, 0.0)
+
+    for seconds, offset in ((1.0, 3), (6.0, 4), (7.0, 5), (12.0, 6)):
+        reading.advance(OLD, offset, seconds)
+
+    assert told == ["6 source offsets are left to read", "4 source offsets are left to read"]

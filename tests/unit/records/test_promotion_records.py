@@ -31,7 +31,10 @@ def promotion(number: int = 1, *cuts: Cut) -> Promotion:
 
 
 REVERSAL = Reversal(number=1, link="back", ends={SourcePartition("orders", 0): 105}, run="r", timestamp=8)
-RESTORATION = Restoration(number=1, orphans="merge", records=5, place="", run="r", timestamp=9)
+RESTORATION = Restoration(
+    number=1, orphans="merge", records=5, place="", run="r", timestamp=9,
+    lost={SourcePartition("orders", 1): ((100, 104), (110, 111))},
+)  # fmt: skip
 RESUMPTION = Resumption(
     number=1, link="back", starts={SourcePartition("orders", 0): 130}, run="r", timestamp=10
 )
