@@ -105,3 +105,14 @@ def test_a_link_that_waits_for_a_cluster_names_it() -> None:
         console.print(_draw(Snapshot(seconds=1, links=(link,)), rows=50))
     assert f"a->b  waiting: {reason}" in shown.get()
     assert _fields(link)["waiting"] == reason
+
+
+def test_a_link_that_still_waits_when_the_run_ends_has_not_started() -> None:
+    """The last table names the failure; "done" would read as a success."""
+    reason = "no way to cluster east (127.0.0.1:1): Connection refused"
+    for state in ("stopping", "done"):
+        link = LinkSnapshot(link="a->b", state=state, waiting=reason)
+        console = Console(width=120, force_terminal=False)
+        with console.capture() as shown:
+            console.print(_draw(Snapshot(seconds=1, links=(link,)), rows=50))
+        assert f"a->b  not started: {reason}" in shown.get()

@@ -33,6 +33,7 @@ _LINES_EVERY_SECONDS = 10.0
 _MOST_TOPICS = 20
 # some reasons name their group, so there can be as many as groups
 _MOST_REASONS = 4
+_ENDS = {"stopping", "done"}
 
 
 class ProgressDisplay(LiveOutput):
@@ -175,7 +176,8 @@ def _lane_states(link: LinkSnapshot) -> str:
 def _status_text(link: LinkSnapshot) -> str:
     """Returns the state of a link, without figures that are not known yet."""
     if link.waiting:
-        return f"{link.state}: {link.waiting}"
+        # a link that still waits when the run ends has mirrored nothing
+        return f"{'not started' if link.state in _ENDS else link.state}: {link.waiting}"
     if link.lag_records is None and not link.counters.records:
         waits = link.lanes and all(lane.state == "starting" for lane in link.lanes)
         return f"{link.state}, waiting for Spark" if waits else link.state
