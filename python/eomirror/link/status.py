@@ -81,7 +81,7 @@ class PartitionStatus:
             from the future.
         records: Records mirrored since the link first ran.
         copied_headers: Of these, records with the provenance header of another record, copied by an application.
-        rate: Records per second over the last `RATE_WINDOW_SECONDS`.
+        rate: Records per second over the last `RATE_WINDOW_SECONDS`; 0 if the link is stopped.
         last_commit: Commit time of the position, ms since the epoch.
         parked: True if it has a position but is not in the newest generation's assignment, so no lane mirrors it.
         stopped: True if the owner has stopped its topic, or had when it ended; ``lag_records`` is still counted.
@@ -280,7 +280,8 @@ def link_status(
         return LinkStatus(link=link, state="never ran")
     owner_ms = now_ms + liveness.offset_ms
     in_step = abs(liveness.offset_ms) <= _IN_STEP_MS
-    rates = _rates(history, owner_ms)
+    # what a released link wrote in its last seconds is no rate any more
+    rates = {} if liveness.state == "stopped" else _rates(history, owner_ms)
     generation = control.generation
     shown = {
         source: _partition(

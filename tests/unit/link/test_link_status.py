@@ -50,6 +50,7 @@ def picture(
     offset_ms: int = 0,
     left_out: Any = None,
     stopped: Any = (),
+    state: str = "running",
 ) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
@@ -63,7 +64,7 @@ def picture(
         observed=dict(observed),
         oldest={ORDERS: 4_000},
         now_ms=now_ms,
-        liveness=Liveness("running", offset_ms),
+        liveness=Liveness(state, offset_ms),
         left_out=left_out,
     )
 
@@ -195,6 +196,13 @@ def test_records_of_a_transaction_count_once_however_often_it_speaks_of_them() -
         replace(position(PAY, 10), records=25),
     ]
     assert picture(history=[*rounds, *others]).rate == 5.0
+
+
+@pytest.mark.parametrize(("state", "rate"), [("running", 5.0), ("silent", 5.0), ("stopped", 0.0)])
+def test_a_link_that_has_just_stopped_has_no_rate(state: str, rate: float) -> None:
+    """What it wrote in its last ten seconds says nothing about now."""
+    found = picture(history=[replace(position(ORDERS, 10), records=50)], state=state)
+    assert (found.rate, found.partitions[0].rate) == (rate, rate)
 
 
 @pytest.mark.parametrize("ahead_ms", [-86_400_000, 86_400_000])
