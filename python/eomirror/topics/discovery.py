@@ -149,6 +149,13 @@ class Discovery:
                 wanted=drift.wanted,
                 found=drift.found,
             )
+        for pattern in unmatched(self._link.topics, plan.targets):
+            log.warning(
+                "pattern_matches_no_topic",
+                link=self._link.name,
+                pattern=pattern,
+                fix="none until a topic of that name appears; patterns are regular expressions: pay.*, not pay*",
+            )
         if not plan.targets:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
         # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
@@ -273,13 +280,6 @@ class Discovery:
         self._skipped.log_copies(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
         self._check_literals(names, matched)
-        for pattern in unmatched(self._link.topics, matched):
-            log.warning(
-                "pattern_matches_no_topic",
-                link=self._link.name,
-                pattern=pattern,
-                fix="none until a topic of that name appears; patterns are regular expressions: pay.*, not pay*",
-            )
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)
         check_source_rights(self._link, self._source, matched)

@@ -133,6 +133,18 @@ def test_topics_that_are_left_out_for_their_names_alone_are_told_of() -> None:
     assert "has passed west" in told["reason"]
 
 
+def test_a_pattern_that_matches_nothing_is_told_by_the_run_and_not_by_the_plan() -> None:
+    """`plan` has it in its own output."""
+    made = discovery(Admin(["orders"]), Admin(), replace(LINK, topics=("orders", "pay.*")))
+    with capture_logs() as planned:
+        made.plan()
+    with capture_logs() as run:
+        made.prepare(strict=False)
+
+    told = [[line["pattern"] for line in lines if "pattern" in line] for lines in (planned, run)]
+    assert told == [[], ["pay.*"]]
+
+
 @pytest.mark.parametrize(("leaderless", "expected"), [(None, [0, 1, 2]), (1, [0, 2])])
 def test_a_partition_without_a_leader_waits_by_itself(leaderless: int | None, expected: list[int]) -> None:
     """Where it begins cannot be asked for, and nothing new would be taken up as long as it is among the others."""
