@@ -69,6 +69,7 @@ from eomirror.link.write_failure import given_up, refuse_unwritable
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import ControlView, Generation, HandedOver
 from eomirror.records.names import LinkNames
+from eomirror.records.promotion import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -339,7 +340,7 @@ class LinkOwner:
             # With the positions, not with the generation: between the two the old positions are valid.
             overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
         if self._resume is not None:
-            overruled.append(self._noted(self._resume))
+            overruled += self._noted(self._resume)
         if overruled:
             self._on_event("adopting positions")
             self._control.publish(overruled)
@@ -507,7 +508,9 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         with self._lock:
-            self._guarded(lambda: self._control.publish([self._noted(promotion), self._claim(released=True)]))
+            self._guarded(
+                lambda: self._control.publish([*self._noted(promotion), self._claim(released=True)])
+            )
 
     def note(self, record: Reversal | Restoration) -> None:
         """
@@ -518,7 +521,7 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         with self._lock:
-            self._guarded(lambda: self._control.publish([self._noted(record)]))
+            self._guarded(lambda: self._control.publish(self._noted(record)))
 
     def close(self) -> None:
         """Closes the control producer."""
@@ -555,8 +558,8 @@ class LinkOwner:
         if not self._although_promoted:
             refuse_promoted(self._link.name, view)
 
-    def _noted(self, record: Promotion | Reversal | Restoration | Resumption) -> MetadataRecord:
-        return MetadataRecord(self._names.control_topic, 0, record.key(), record.value())
+    def _noted(self, record: Promotion | Reversal | Restoration | Resumption) -> list[MetadataRecord]:
+        return [MetadataRecord(self._names.control_topic, 0, key, value) for key, value in encoded(record)]
 
     def _raise_if_superseded(self) -> None:
         view = self._state.control()

@@ -24,7 +24,7 @@ import orjson
 
 from eomirror.errors import StateError
 from eomirror.records.json_fields import checked, whole
-from eomirror.records.promotion import KINDS, PromotionHistory, decode_history
+from eomirror.records.promotion import KINDS, PARTED_VERSION, HistoryRecords, PromotionHistory
 from eomirror.types import Assignment, SourcePartition
 
 __all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "HandedOver", "Stopped", "decode_control"]
@@ -303,7 +303,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     adopted: dict[SourcePartition, Adopted] = {}
     handed_over: dict[bytes | None, HandedOver] = {}
     stopped: dict[bytes | None, Stopped] = {}
-    history: dict[tuple[str, int], dict[str, Any]] = {}
+    promotions = HistoryRecords()
     for key, value, where in records:
         if value is None:
             handed_over.pop(key, None)
@@ -311,7 +311,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
             continue
         kind, name, body = _open(key, value, where)
         try:
-            history |= _of_history(kind, name, body)
+            promotions.take(kind, name, body)
             if kind == "generation":
                 generation = _decode_generation(body)
             elif kind == "claim":
@@ -348,19 +348,15 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         tuple(adopted.values()),
         handed_over.get(_HAND_BACK_KEY),
         tuple(stopped.values()),
-        decode_history(history),
+        _history(promotions),
     )
 
 
-def _of_history(
-    kind: str, name: dict[str, Any], body: dict[str, Any]
-) -> dict[tuple[str, int], dict[str, Any]]:
-    """Returns a readable record of failover by its kind and number; empty for another kind."""
-    if kind not in KINDS:
-        return {}
-    found = {(kind, whole(name["number"])): body}
-    decode_history(found)
-    return found
+def _history(records: HistoryRecords) -> PromotionHistory:
+    try:
+        return records.history()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _corrupt("the parts of a promotion") from error
 
 
 def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -370,7 +366,7 @@ def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, A
         kind, version = str(name["kind"]), body["v"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise _corrupt(where) from error
-    if version != VERSION:
+    if version != VERSION and (version, kind in KINDS) != (PARTED_VERSION, True):
         raise StateError(
             f"{where}: a {kind} record has version {version}, this release knows {VERSION}",
             fix="run the release of eomirror that wrote it, or a newer one",

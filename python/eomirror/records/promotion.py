@@ -12,11 +12,17 @@ A promotion is decided by one record, so that every process sees the same link b
 * ``{"kind":"fence","number"}`` -> `Fence`: how the applications on the source were stopped before that promotion, so
   that exactly this can be undone.
 
+A link may have more partitions than one record holds: brokers refuse one of more than ``max.message.bytes``.  What a
+promotion, reversal or resumption says about each partition then stands in records of its own before it, in the same
+transaction: ``{"kind":"part","of":"promotion","number":N,"part":0}`` and so on, and the record itself has their number
+in ``parts``, and version 2, which a release that does not know of parts refuses.
+
 All five carry the number of the promotion, which counts from 1.  They are never deleted: they are the history.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,23 +33,33 @@ from eomirror.records.json_fields import checked, text, whole
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "KINDS",
+    "PARTED_VERSION",
     "Cut",
     "Fence",
+    "HistoryRecords",
     "Promotion",
     "PromotionHistory",
     "Restoration",
     "Resumption",
     "Reversal",
-    "decode_history",
+    "encoded",
 ]
 
 VERSION = 1
 
+#: Version of a record that has parts.
+PARTED_VERSION = 2
+
+# Brokers take 1 MiB by default, and a part may exceed this by one slice.
+_PART_BYTES = 256 * 1024
+_SLICE = 1_000
+
 #: Kinds of control records that this module reads.
-KINDS = frozenset({"promotion", "reversal", "restoration", "resumption", "fence"})
+KINDS = frozenset({"part", "promotion", "reversal", "restoration", "resumption", "fence"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,33 +360,124 @@ class PromotionHistory:
         return None if last is None or last.number in self.resumptions else last
 
 
-def decode_history(
-    records: Mapping[tuple[str, int], dict[str, Any]],
-) -> PromotionHistory:
+def encoded(
+    record: Promotion | Reversal | Restoration | Resumption | Fence, *, most: int = _PART_BYTES
+) -> list[tuple[bytes, bytes]]:
     """
-    Returns the history of a link.
+    Returns key and value of each record that a record of failover is written as; the deciding one comes last.
 
     Args:
-        records: Body of the newest record of each kind and number.
-
-    Raises:
-        AttributeError: A record is not one of ours; so for the errors below.
-        KeyError: A field is missing.
-        TypeError: A field has another type.
-        ValueError: A number is negative.
+        record: The record.
+        most: Bytes that a record may have before it is written in parts.
     """
-    history = PromotionHistory({}, {}, {}, {}, {})
-    kinds: dict[str, tuple[Any, Any]] = {
+    value = record.value()
+    kind = next((each for each, owner in _PARTED.items() if isinstance(record, owner)), None)
+    if kind is None or len(value) <= most:
+        return [(record.key(), value)]
+    body = orjson.loads(value)
+    item = _ITEMS[kind]
+    parts = list(_parts(body[item], most))
+    found = [
+        (
+            orjson.dumps({"kind": "part", "of": kind, "number": record.number, "part": part}),
+            orjson.dumps({"v": VERSION, item: topics}),
+        )
+        for part, topics in enumerate(parts)
+    ]
+    return [
+        *found,
+        (record.key(), orjson.dumps({**body, "v": PARTED_VERSION, "parts": len(parts), item: {}})),
+    ]
+
+
+def _parts(topics: dict[str, dict[str, Any]], most: int) -> Iterator[dict[str, dict[str, Any]]]:
+    """Yields the topics in portions; a topic of very many partitions is in several."""
+    portion: dict[str, dict[str, Any]] = {}
+    size = 0
+    for topic, body in topics.items():
+        partitions = body.get("partitions", body)
+        entries = iter(partitions.items())
+        while some := dict(itertools.islice(entries, _SLICE)):
+            one = some if partitions is body else {**body, "partitions": some}
+            took = len(orjson.dumps({topic: one}))
+            if portion and (size + took > most or topic in portion):
+                yield portion
+                portion, size = {}, 0
+            portion[topic] = one
+            size += took
+    yield portion
+
+
+def _whole(kind: str, body: dict[str, Any], parts: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """Returns the body of a record with its parts."""
+    if body["v"] != PARTED_VERSION:
+        return body
+    item = _ITEMS[kind]
+    topics: dict[str, dict[str, Any]] = {}
+    for part in range(whole(body["parts"])):
+        for topic, more in parts[part][item].items():
+            there = topics.setdefault(topic, {})
+            if "partitions" in more:
+                partitions = {**there.get("partitions", {}), **more["partitions"]}
+                there.update({**more, "partitions": partitions})
+            else:
+                there.update(more)
+    return {**body, item: topics}
+
+
+class HistoryRecords:
+    """Collects the records of failover of one control topic, oldest first."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, int], dict[str, Any]] = {}
+        self._parts: dict[tuple[str, int], dict[int, dict[str, Any]]] = {}
+
+    def take(self, kind: str, name: Mapping[str, Any], body: dict[str, Any]) -> None:
+        """
+        Takes a record; ignores one of another kind.
+
+        Args:
+            kind: Kind of the record.
+            name: Its key.
+            body: Its value.
+
+        Raises:
+            AttributeError: It is not one of ours; so for the errors below.
+            KeyError: A field is missing.
+            TypeError: A field has another type.
+            ValueError: A number is negative.
+        """
+        if kind == "part":
+            parts = self._parts.setdefault((text(name["of"]), whole(name["number"])), {})
+            parts[whole(name["part"])] = body
+        elif kind in KINDS:
+            number = whole(name["number"])
+            _decoders(PromotionHistory({}, {}, {}, {}, {}))[kind][1](number, body)
+            self._records[kind, number] = body
+
+    def history(self) -> PromotionHistory:
+        """Returns the history of the link; raises as `take` if a part is missing."""
+        history = PromotionHistory({}, {}, {}, {}, {})
+        decoders = _decoders(history)
+        for (kind, number), body in sorted(self._records.items(), key=lambda item: item[0]):
+            found, decode = decoders[kind]
+            found[number] = decode(number, _whole(kind, body, self._parts.get((kind, number), {})))
+        return history
+
+
+def _decoders(history: PromotionHistory) -> dict[str, tuple[Any, Any]]:
+    return {
         "promotion": (history.promotions, _promotion),
         "reversal": (history.reversals, _reversal),
         "restoration": (history.restorations, _restoration),
         "resumption": (history.resumptions, _resumption),
         "fence": (history.fences, _fence),
     }
-    for (kind, number), body in sorted(records.items(), key=lambda item: item[0]):
-        found, decode = kinds[kind]
-        found[whole(number)] = decode(number, body)
-    return history
+
+
+# Kinds that may be written in parts, and the item of each that these hold.
+_PARTED = {"promotion": Promotion, "reversal": Reversal, "resumption": Resumption}
+_ITEMS = {"promotion": "topics", "reversal": "ends", "resumption": "starts"}
 
 
 def _promotion(number: int, body: dict[str, Any]) -> Promotion:

@@ -10,7 +10,7 @@ import pytest
 from eomirror.errors import NotReadyError, StateError
 from eomirror.link.ownership import refuse_promoted
 from eomirror.records.control import ControlView, decode_control
-from eomirror.records.promotion import Cut, Fence, Promotion, Restoration, Resumption, Reversal
+from eomirror.records.promotion import Cut, Fence, Promotion, Restoration, Resumption, Reversal, encoded
 from eomirror.types import SourcePartition
 
 
@@ -90,6 +90,7 @@ def test_the_loss_is_the_sum_over_partitions_or_unknown() -> None:
         {"generation": "4"},
         {"generation": -1},
         {"v": 2},
+        {"v": 3},
     ],
 )
 def test_an_unreadable_promotion_is_refused(change: dict[str, object]) -> None:
@@ -121,3 +122,45 @@ def test_thousands_of_partitions_fit_into_one_record() -> None:
     )
 
     assert len(many.value()) < 700_000
+
+
+# default of a broker's max.message.bytes; records of a batch share it
+_BROKER_BYTES = 1_048_588
+_MANY = tuple(
+    cut(n % 400, topic=f"a-topic-with-a-long-name-{n // 400}", position=10**12 + n) for n in range(40_000)
+)
+_OFFSETS = {SourcePartition("one-topic", n): 10**12 + n for n in range(100_000)}
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        (promotion(1, *sorted(_MANY, key=lambda each: each.source)), "promotions"),
+        (replace(REVERSAL, ends=_OFFSETS), "reversals"),
+        (replace(RESUMPTION, starts=_OFFSETS), "resumptions"),
+    ],
+)
+def test_a_link_of_very_many_partitions_fits_into_records(record: Promotion, kind: str) -> None:
+    """A record that the broker refuses would fail after the groups were moved."""
+    records = encoded(record)
+
+    assert len(record.value()) > _BROKER_BYTES
+    assert max(len(value) for _, value in records) < _BROKER_BYTES / 2
+    found = decode_control([(key, value, "c") for key, value in records]).history
+    assert getattr(found, kind) == {1: record}
+    assert orjson.loads(records[-1][0])["kind"] == kind.removesuffix("s")
+
+
+def test_a_record_with_a_missing_part_is_not_readable() -> None:
+    """A cut that is not known would be mirrored over."""
+    records = encoded(promotion(1, *_MANY))[1:]
+
+    with pytest.raises(StateError, match="parts of a promotion"):
+        decode_control([(key, value, "c") for key, value in records])
+
+
+def test_a_small_promotion_is_one_record_of_the_first_version() -> None:
+    """Earlier releases read it; they refuse one that has parts."""
+    assert encoded(promotion()) == [(promotion().key(), promotion().value())]
+    assert orjson.loads(encoded(promotion())[0][1])["v"] == 1
+    assert orjson.loads(encoded(promotion(1, *_MANY))[-1][1])["v"] == 2
