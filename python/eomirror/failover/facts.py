@@ -161,7 +161,7 @@ def group_moves(
     client_id = LinkNames(link.state_name).client_id("groups")
     with closing(ClusterSession(config.clusters[link.target], client_id=client_id)) as session:
         reader = OffsetMapReader(link, session)
-        placed = {(one.group, one.topic, one.partition): one.downstream for one in reader.checkpoints()}
+        placed = reader.placed()
         copies = sorted({(row.to_topic, row.to_partition) for row in rows if row.to_offset is None})
         starts = skip_missing(reader.log_starts, copies)
     return plan_moves(rows, cuts, starts, placed, _absences(config, link))

@@ -12,6 +12,8 @@ The offset map translates an offset exactly.  Three cases are left to a promotio
   configured, the offset map of each is asked instead, and this case does not occur.
 
 An offset on the target that is ahead of the group's own was committed by consumers there, unless the link placed it.
+Any of its checkpoints that are still in the log tells that: a group that goes back on the source has a checkpoint for
+that before its offset on the target follows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.groups.offset_queries import GroupPartition
     from eomirror.records.promotion import Cut
@@ -95,7 +97,7 @@ def plan_moves(
     rows: Iterable[GroupPartition],
     cuts: Mapping[SourcePartition, Cut],
     starts: Mapping[tuple[str, int], int],
-    placed: Mapping[tuple[str, str, int], int],
+    placed: Mapping[tuple[str, str, int], Collection[int]],
     absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
 ) -> list[GroupMove]:
     """
@@ -105,7 +107,7 @@ def plan_moves(
         rows: Groups with their translated offsets.
         cuts: Cut of each partition.
         starts: Log start of each copy.
-        placed: Group, copy and partition -> offset on the target that the link committed last.
+        placed: Group, copy and partition -> offsets on the target that the link may have committed.
         absences: Times at which the link was promoted, of partitions whose other map is not asked.
     """
     moves = []
@@ -131,7 +133,7 @@ def _planned(
     row: GroupPartition,
     cut: Cut | None,
     starts: Mapping[tuple[str, int], int],
-    placed: Mapping[tuple[str, str, int], int],
+    placed: Mapping[tuple[str, str, int], Collection[int]],
 ) -> GroupMove:
     at, kind, again, reason = _resume(row, cut, starts)
     action = "move"
@@ -147,7 +149,7 @@ def _planned(
     elif (
         row.has_offset is not None
         and row.has_offset > at
-        and placed.get((row.group, row.to_topic, row.to_partition)) != row.has_offset
+        and row.has_offset not in placed.get((row.group, row.to_topic, row.to_partition), ())
     ):
         action, reason = "skip", "it is ahead on the target, where it has been read"
     return GroupMove(

@@ -75,6 +75,8 @@ class OffsetWriter:
         self.moved = self.deleted = 0
         # Offsets that the link wrote last.
         self._placed: dict[str, dict[Name, int]] = {}
+        # Offsets that earlier runs may have written: the newest checkpoint may not have been committed to the group.
+        self._earlier: dict[tuple[str, str, int], frozenset[int]] = {}
         self._loaded = False
         self._skipped: dict[str, str] = {}
         # In order of arrival: a busy group goes behind those that wait already.
@@ -114,8 +116,10 @@ class OffsetWriter:
     def load(self) -> None:
         """Reads the offsets that earlier runs wrote from their checkpoints, once."""
         if not self._loaded:
-            for one in self._reader.checkpoints():
+            for each in self._reader.checkpoint_log():
+                one = each[-1]
                 self._placed.setdefault(one.group, {})[one.topic, one.partition] = one.downstream
+                self._earlier[one.group, one.topic, one.partition] = frozenset(c.downstream for c in each)
             self._loaded = True
 
     def write(self, stopped: Collection[str]) -> None:
@@ -141,7 +145,8 @@ class OffsetWriter:
         decisions: dict[str, tuple[SyncDecision, str]] = {}
         fresh: set[Name] = set()
         for group, (there, wanted, left_out) in self._looked(turn, stopped, now).items():
-            placed = self._placed.setdefault(group, {})
+            self._placed.setdefault(group, {})
+            placed = self._placed_of(group, there)
             renew = self._renew_due(group, now)
             decision = decide_sync(wanted, there, placed, rewind=self._link.group_rewind, renew=renew)
             decisions[group] = decision, left_out
@@ -162,6 +167,8 @@ class OffsetWriter:
             refused = _refusal(self._target.write, group, write) if write else ""
             if write and not refused:
                 self._placed[group].update({where: one.offset for where, one in write.items()})
+                for where in write:
+                    self._earlier.pop((group, *where), None)
                 self._renewed[group] = now
                 self.moved += 1
                 log.debug("group_moved", link=self._link.name, group=group, offsets=len(write))
@@ -192,7 +199,7 @@ class OffsetWriter:
         standing = self._source.committed(gone)
         kept = {group: self._kept[group] for group in again[max(0, len(gone) - len(waiting)) :]}
         for group, there in self._target.look([group for group in gone if not standing[group]]).items():
-            why = there if isinstance(there, str) else decide_deletion(there, self._placed[group])
+            why = there if isinstance(there, str) else decide_deletion(there, self._placed_of(group, there))
             if why == "":
                 why = _refusal(self._target.delete, group)
                 if not why:
@@ -246,6 +253,15 @@ class OffsetWriter:
         }
         left_out = any(source.topic in stopped for source in checkpoints)
         return wanted, "one of its topics is stopped" if left_out else ""
+
+    def _placed_of(self, group: str, there: TargetGroup) -> dict[Name, int]:
+        """Returns the offsets that the link wrote last, as far as it knows."""
+        found = {
+            where: offset
+            for where, offset in there.offsets.items()
+            if offset in self._earlier.get((group, *where), ())
+        }
+        return {**self._placed.get(group, {}), **found}
 
     def _stay(self, kept: dict[str, str]) -> None:
         for group in sorted(kept.keys() - self._kept.keys()):

@@ -95,18 +95,45 @@ class OffsetMapReader:
         Raises:
             ClusterError: The target cannot be read.
         """
-        found: dict[bytes | None, Checkpoint] = {}
+        return [each[-1] for each in self.checkpoint_log()]
+
+    def placed(self) -> dict[tuple[str, str, int], frozenset[int]]:
+        """
+        Returns the offsets that the link may have committed on the target, by group, target topic and partition.
+
+        These are the offsets of all checkpoints in the log, not only of the newest: the newest may be committed to the
+        group a moment later, or after a restart.  Compaction removes earlier ones.
+
+        Raises:
+            ClusterError: The target cannot be read.
+        """
+        return {
+            (last.group, last.topic, last.partition): frozenset(one.downstream for one in each)
+            for each in self.checkpoint_log()
+            for last in each[-1:]
+        }
+
+    def checkpoint_log(self) -> list[list[Checkpoint]]:
+        """
+        Returns the checkpoints of each group and partition since the last tombstone, oldest first; none is empty.
+
+        Raises:
+            ClusterError: The target cannot be read.
+        """
+        found: dict[bytes | None, list[Checkpoint]] = {}
         for record in self._log.records(Mm2Names().checkpoints(self._source)):
             if record.value is None:
                 # Deleted, and not compacted away yet.
                 found.pop(record.key, None)
                 continue
             try:
-                found[record.key] = decode_checkpoint(record.key, record.value, where=record.where)
+                one = decode_checkpoint(record.key, record.value, where=record.where)
             except StateError as error:
                 log.warning("checkpoint_not_readable", reason=error.message)
+            else:
+                found.setdefault(record.key, []).append(one)
         # A group without a name cannot be queried (`eomirror.kafka.consumer_groups`).
-        return [one for one in found.values() if one.group]
+        return [each for each in found.values() if each[-1].group]
 
     def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """

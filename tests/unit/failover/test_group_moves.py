@@ -28,9 +28,9 @@ def row(**changes: Any) -> GroupPartition:
     return GroupPartition(**values)
 
 
-def planned(placed: int | None = None, **changes: Any) -> GroupMove:
+def planned(placed: tuple[int, ...] = (), **changes: Any) -> GroupMove:
     (move,) = plan_moves(
-        [row(**changes)], {ORDERS: CUT}, {COPY: 7}, {} if placed is None else {("billing", *COPY): placed}
+        [row(**changes)], {ORDERS: CUT}, {COPY: 7}, {("billing", *COPY): placed} if placed else {}
     )
     return move
 
@@ -43,8 +43,11 @@ def planned(placed: int | None = None, **changes: Any) -> GroupMove:
         ({"has_offset": 36}, ("stay", 36, "exact")),
         ({"has_offset": 10}, ("move", 36, "exact")),
         ({"has_offset": 50}, ("skip", 36, "exact")),
-        ({"has_offset": 50, "placed": 50}, ("move", 36, "exact")),
-        ({"has_offset": 50, "placed": 49}, ("skip", 36, "exact")),
+        ({"has_offset": 50, "placed": (50,)}, ("move", 36, "exact")),
+        ({"has_offset": 50, "placed": (49, 36)}, ("skip", 36, "exact")),
+        # it went back on the source, its checkpoint is written, and its offset on the target is not
+        ({"has_offset": 50, "placed": (50, 36)}, ("move", 36, "exact")),
+        ({"has_offset": 50, "placed": (50, 36), "from_checkpoint": True}, ("move", 36, "exact")),
         ({"state": "STABLE"}, ("skip", 36, "exact")),
         ({"offset": 100, "to_offset": None, "kind": "unknown"}, ("move", 90, "cut")),
         ({"offset": 500, "to_offset": None, "kind": "unknown"}, ("move", 90, "cut")),

@@ -15,6 +15,7 @@ from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.consumer_groups import Committed, TargetGroup
 from eomirror.kafka.session import ClusterSession
 from eomirror.lane.spec import GroupOffset
+from eomirror.records.mm2 import Checkpoint
 from eomirror.topology.flow import LoopRules
 from eomirror.types import SourcePartition
 
@@ -113,6 +114,7 @@ class Ends:
         self.leaderless: set[tuple[str, int]] = set()
         self.asked = 0
         self.before = False
+        self.log: list[list[Checkpoint]] = []
 
     def positions(self) -> dict[SourcePartition, Any]:
         return self.mirrored
@@ -121,8 +123,8 @@ class Ends:
         self.asked += 1
         return [("before", 9) if self.before else ("exact", question.offset + 1000) for question in questions]
 
-    def checkpoints(self) -> list[Any]:
-        return []
+    def checkpoint_log(self) -> list[list[Checkpoint]]:
+        return self.log
 
     def with_leader(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
         return set(partitions) - self.leaderless
@@ -285,6 +287,22 @@ def test_a_group_is_never_placed_before_the_beginning_of_its_copy(
     flow.clock.now += 1e6
     flow.round()
     assert flow.standing() == {"a": 1020}
+
+
+@pytest.mark.parametrize(("had", "expected"), [(1050, 1005), (1051, 1051)], ids=["ours", "consumers'"])
+def test_a_group_that_went_back_before_a_restart_is_followed(
+    monkeypatch: pytest.MonkeyPatch, had: int, expected: int
+) -> None:
+    """The lane had written the checkpoint, and nothing had committed it: what the link wrote before is in the log."""
+    flow = Flow(monkeypatch)
+    flow.ends.log = [
+        [Checkpoint("a", "west.orders", 0, upstream, upstream + 1000, "") for upstream in (50, 5)],
+    ]
+    flow.target.offsets["a"] = {("west.orders", 0): Committed(had)}
+    flow.stand("a", 5)
+    flow.round()
+
+    assert flow.standing() == {"a": expected}
 
 
 def test_a_copy_without_a_leader_keeps_no_group_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
