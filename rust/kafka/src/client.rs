@@ -1,6 +1,6 @@
 //! Blocking calls to a cluster: metadata, offsets, and any other request. The base of [`crate::Fetcher`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ pub struct Client {
     metadata: Metadata,
     clock: Arc<dyn Clock>,
     /// Answers to requests of other callers.
-    inbox: Vec<Answer>,
+    inbox: VecDeque<Answer>,
     last_opened: Option<Instant>,
     /// The peer that [`Client::any_ready`] returned last.
     last_named: Option<Peer>,
@@ -98,7 +98,7 @@ impl Client {
             network: Network::new(properties)?,
             metadata: Metadata::default(),
             clock,
-            inbox: Vec::new(),
+            inbox: VecDeque::new(),
             last_opened: None,
             last_named: None,
         })
@@ -551,14 +551,14 @@ impl Client {
         self.inbox.extend(answers);
     }
 
-    /// Takes all answers in the inbox.
-    pub(crate) fn take_inbox(&mut self) -> Vec<Answer> {
-        std::mem::take(&mut self.inbox)
+    /// Takes the oldest answer in the inbox.
+    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
+        self.inbox.pop_front()
     }
 
     fn claim(&mut self, id: RequestId) -> Option<Answer> {
         let at = self.inbox.iter().position(|answer| answer.id == id)?;
-        Some(self.inbox.swap_remove(at))
+        self.inbox.swap_remove_back(at)
     }
 
     pub(crate) fn pause(&mut self, until: Instant) {

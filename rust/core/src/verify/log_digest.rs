@@ -354,6 +354,13 @@ mod tests {
         }
     }
 
+    /// Returns for each offset whether its record belongs to the part; the offset is its timestamp too.
+    fn ours(content: &mut LogDigest, offsets: std::ops::Range<i64>) -> Vec<bool> {
+        offsets
+            .map(|at| content.take(&record(at, at, &[])).unwrap().unwrap().ours)
+            .collect()
+    }
+
     #[test]
     fn only_the_range_counts() {
         let mut content = LogDigest::new("t", 5..7, Part::All, true);
@@ -400,15 +407,7 @@ mod tests {
         for timestamps in [true, false] {
             let mut content = LogDigest::new("t", 0..9, Part::All, timestamps);
             content.skip_dead_letters([(3, digest(3)), (4, digest(5))]);
-            let ours: Vec<_> = (0..9)
-                .map(|offset| {
-                    content
-                        .take(&record(offset, offset, &[]))
-                        .unwrap()
-                        .unwrap()
-                        .ours
-                })
-                .collect();
+            let ours = ours(&mut content, 0..9);
             assert_eq!(ours.iter().filter(|ours| !**ours).count(), 1);
             assert!(!ours[3]);
             assert_eq!(content.counts().left_out, 1);
@@ -420,16 +419,9 @@ mod tests {
         let mut content = LogDigest::new("t", 0..20, Part::All, true);
         // the first two overlap, and the third touches them
         content.skip_others(vec![10..12, 2..5, 4..7, 7..8]);
-        let ours: Vec<_> = (0..14)
-            .filter(|offset| {
-                content
-                    .take(&record(*offset, 1, &[]))
-                    .unwrap()
-                    .unwrap()
-                    .ours
-            })
-            .collect();
-        assert_eq!(ours, [0, 1, 8, 9, 12, 13]);
+        let ours = ours(&mut content, 0..14);
+        let numbers: Vec<_> = (0..14).filter(|at| ours[*at]).collect();
+        assert_eq!(numbers, [0, 1, 8, 9, 12, 13]);
         assert_eq!(content.counts().left_out, 8);
         content.skip_others(Vec::new());
         assert!(content.take(&record(14, 1, &[])).unwrap().unwrap().ours);
@@ -466,16 +458,9 @@ mod tests {
         let mut content = LogDigest::new("t", 0..20, part(), true);
         content.keep_own(vec![4..6, 1..3]);
         content.skip_others(std::iter::once(2..3).collect());
-        let ours: Vec<_> = (0..8)
-            .filter(|offset| {
-                content
-                    .take(&record(*offset, 1, &[]))
-                    .unwrap()
-                    .unwrap()
-                    .ours
-            })
-            .collect();
-        assert_eq!(ours, [1, 4, 5]);
+        let ours = ours(&mut content, 0..8);
+        let numbers: Vec<_> = (0..8).filter(|at| ours[*at]).collect();
+        assert_eq!(numbers, [1, 4, 5]);
         assert_eq!(content.counts().left_out, 5);
     }
 

@@ -195,14 +195,8 @@ impl Fetcher {
         let now = self.client.clock().now();
         self.client.receive(now);
         // a request may fail while it is sent, which is an answer too
-        loop {
-            let answers = self.client.take_inbox();
-            if answers.is_empty() {
-                break;
-            }
-            for answer in answers {
-                self.take(answer, now);
-            }
+        while let Some(answer) = self.client.next_answer() {
+            self.take(answer, now);
         }
         self.wake_at = None;
         self.ask_metadata(now);

@@ -326,14 +326,8 @@ impl TransactionalProducer {
         let now = self.client.clock().now();
         self.client.receive(now);
         // a request may fail while it is sent, which is an answer too
-        loop {
-            let answers = self.client.take_inbox();
-            if answers.is_empty() {
-                break;
-            }
-            for answer in answers {
-                self.take(answer, now)?;
-            }
+        while let Some(answer) = self.client.next_answer() {
+            self.take(answer, now)?;
         }
         self.wake = WakeUp::default();
         let (client, refresh, wake) = (&mut self.client, &mut self.refresh, &mut self.wake);
