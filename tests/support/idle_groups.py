@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from support.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ _GROUPS = 3
 _SECONDS = 10.0
 
 
-class IdleGroups(threading.Thread):
+class IdleGroups(WorkerThread):
     """
     Groups that commit an offset of one partition now and then, most of them near its end.
 
@@ -34,8 +35,7 @@ class IdleGroups(threading.Thread):
     def __init__(
         self, properties: Mapping[str, Any], topic: str, partitions: int, *, seed: int, pause: float = 0.7
     ) -> None:
-        super().__init__(name=f"groups of {topic}", daemon=True)
-        self.asked = threading.Event()
+        super().__init__(f"groups of {topic}")
         self._topic, self._partitions, self._pause = topic, partitions, pause
         self._rng = random.Random(f"{seed}/groups")
         self._properties = {**properties, "log_level": 0, "enable.auto.commit": False}
@@ -44,7 +44,7 @@ class IdleGroups(threading.Thread):
         # (eomirror.kafka.consumer_groups_proxy); a consumer does not
         self._groups: dict[str, Consumer] = {}
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Stand here and there until asked to stop; a cluster that does not answer is left alone for once."""
         while not self.asked.wait(self._pause):
             with contextlib.suppress(KafkaException, TimeoutError):

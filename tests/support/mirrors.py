@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 import yaml
 
 from eomirror import Mirror, load_config
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
+from support.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -249,7 +250,7 @@ def memory_of(processes: list[psutil.Process]) -> int:
     return total
 
 
-class MemoryWatch(threading.Thread):
+class MemoryWatch(WorkerThread):
     """
     Samples the memory of processes twice a second while its block runs.
 
@@ -261,22 +262,13 @@ class MemoryWatch(threading.Thread):
     """
 
     def __init__(self, processes: Callable[[], list[psutil.Process]]) -> None:
-        super().__init__(name="memory", daemon=True)
+        super().__init__("memory")
         self.samples: list[int] = []
         self._processes = processes
-        self._over = threading.Event()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
-    def run(self) -> None:
+    def work(self) -> None:
         """Sample until the block ends."""
-        while not self._over.wait(0.5):
+        while not self.asked.wait(0.5):
             if size := memory_of(self._processes()):
                 self.samples.append(size)
 

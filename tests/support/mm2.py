@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
@@ -12,6 +11,7 @@ from eomirror.demo.mirror_process import ProcessTree
 from eomirror.jvm import archive_arguments, find_java
 from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path, kafka_archive
 from eomirror.localkafka.ports import free_ports
+from support.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +112,7 @@ class MirrorMaker:
         self.kill()
 
 
-class SteadyWriter(threading.Thread):
+class SteadyWriter(WorkerThread):
     """
     Transactions of records that are unlike each other, one in ten aborted, until the block ends.
 
@@ -124,30 +124,19 @@ class SteadyWriter(threading.Thread):
     """
 
     def __init__(self, properties: Mapping[str, Any], topic: str, partitions: int, per_second: float) -> None:
-        super().__init__(name=f"write {topic}", daemon=True)
+        super().__init__(f"write {topic}")
         self._topic, self._partitions, self._pause = topic, partitions, 1 / per_second
-        self._over = threading.Event()
         self._producer = Producer({**properties, "transactional.id": topic, "linger.ms": 1})
         self.transactions = 0
-        self.failure: Exception | None = None
 
     def __enter__(self) -> Self:
         self._producer.init_transactions(30)
-        self.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-        assert self.failure is None, self.failure
-
-    def run(self) -> None:
+    def work(self) -> None:
         """Write until the block ends."""
-        try:
-            while not self._over.wait(self._pause):
-                self._transaction()
-        except Exception as error:  # noqa: BLE001  raised again where the block ends
-            self.failure = error
+        while not self.asked.wait(self._pause):
+            self._transaction()
 
     def _transaction(self) -> None:
         self._producer.begin_transaction()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
@@ -20,6 +20,7 @@ from eomirror.plane.protocol import CommitOutcome
 from support.frames import Api
 from support.records import create_topic
 from support.rules import Match
+from support.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     import random
@@ -144,25 +145,16 @@ class Committing(threading.Thread):
         return not self.is_alive()
 
 
-class ForeignWriter(threading.Thread):
+class ForeignWriter(WorkerThread):
     """Another application that writes into the same partition, past the proxy, while its block runs."""
 
     def __init__(self, stage: Stage) -> None:
-        super().__init__(daemon=True)
-        self._over = threading.Event()
+        super().__init__("foreign writer")
         self._topic = stage.topic
         self._producer = Producer({**stage.direct, "linger.ms": 0})
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
-    def run(self) -> None:
-        while not self._over.wait(0.005):
+    def work(self) -> None:
+        while not self.asked.wait(0.005):
             self.write()
         self._producer.flush(30)
 

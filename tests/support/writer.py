@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.demo.clients import TrafficProducer
+from support.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ __all__ = ["Writer"]
 _SECONDS = 120.0
 
 
-class Writer(threading.Thread):
+class Writer(WorkerThread):
     """
     Steady traffic from a thread, and bursts from whoever calls.
 
@@ -33,37 +34,31 @@ class Writer(threading.Thread):
 
     Attributes:
         ledger: What was committed.
-        asked: Set to end the thread.
         rate: As above.
     """
 
     def __init__(self, properties: Mapping[str, str], topic: str, plan: TrafficPlan, *, rate: float) -> None:
-        super().__init__(name=f"write {topic}", daemon=True)
+        super().__init__(f"write {topic}")
         self.ledger = plan.new_ledger()
-        self.asked = threading.Event()
         self._plan = plan
         self.rate = rate
         # reentrant: a test may write while it holds the thread still
         self._turn = threading.RLock()
         self._number = 0
-        self._failure: Exception | None = None
         self._make = lambda: TrafficProducer(
             dict(properties), topic=topic, transactional_id=f"fault.traffic.{topic}", seconds=_SECONDS
         )
         self._producer = self._make()
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Write until asked to stop; what goes wrong is raised in `check`."""
         pace = self._plan.per_transaction / self.rate
         due = time.monotonic()
-        try:
-            while not self.asked.is_set():
-                self._transaction()
-                # what a slow moment cost is not made up for by a burst
-                due = max(due + pace, time.monotonic() - pace)
-                self.asked.wait(max(0.0, due - time.monotonic()))
-        except Exception as error:  # noqa: BLE001  it is raised again in `check`, by whoever waits
-            self._failure = error
+        while not self.asked.is_set():
+            self._transaction()
+            # what a slow moment cost is not made up for by a burst
+            due = max(due + pace, time.monotonic() - pace)
+            self.asked.wait(max(0.0, due - time.monotonic()))
 
     def write(self, records: int) -> None:
         """Commit so many more records now, as fast as it goes."""
@@ -84,18 +79,6 @@ class Writer(threading.Thread):
             self._plan = replace(self._plan, partitions=partitions)
             # the old one would learn of new partitions with its next refresh, in minutes
             self._producer = self._make()
-
-    def check(self) -> None:
-        """Raise what ended the thread, if anything did."""
-        if self._failure is not None:
-            raise self._failure
-
-    def finish(self) -> None:
-        """Stop writing, and raise what went wrong."""
-        self.asked.set()
-        if self.ident is not None:
-            self.join()
-        self.check()
 
     def _transaction(self) -> None:
         with self._turn:

@@ -8,13 +8,13 @@ stopped, and the mirror is back, it stands exactly where it was.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from support.moving.flows import PARTITIONS, Flow
 from support.moving.moves import Move, Place
 from support.moving.ours import CONSUMERS, OurTrials
+from support.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     import random
@@ -34,31 +34,23 @@ _BEHIND = 12
 _PAUSE_SECONDS = 0.15
 
 
-class _Committing(threading.Thread):
+class _Committing(WorkerThread):
     """Groups of one cluster that read on and commit, a few times a second each, until they are stopped."""
 
     def __init__(self, standing: Standing, groups: Mapping[str, str], rng: random.Random) -> None:
-        super().__init__(name="commit", daemon=True)
+        super().__init__("commit")
         self._standing, self._groups, self._rng = standing, dict(groups), rng
-        self._over = threading.Event()
-        self._failure: Exception | None = None
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
 
     def stop(self) -> dict[str, dict[tuple[str, int], int]]:
         """Where each group has come to."""
-        self._over.set()
-        self.join(2 * _PATIENCE_SECONDS)
-        if self._failure is not None:
-            raise self._failure
+        self.finish(2 * _PATIENCE_SECONDS)
         return self._offsets
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Commit until told to stop."""
-        try:
-            while not self._over.wait(self._rng.uniform(0, 2 * _PAUSE_SECONDS)):
-                self._commit()
-        except Exception as error:  # noqa: BLE001  raised again by `stop`
-            self._failure = error
+        while not self.asked.wait(self._rng.uniform(0, 2 * _PAUSE_SECONDS)):
+            self._commit()
 
     def _commit(self) -> None:
         moved = {}

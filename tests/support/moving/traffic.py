@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from support.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +24,7 @@ _KEYS = 12  # few, so that compaction has something to do
 _SECONDS = 60.0
 
 
-class Application(threading.Thread):
+class Application(WorkerThread):
     """
     Writes records of a unique value each: transactions, one in four aborted, and now and then without one.
 
@@ -43,7 +45,7 @@ class Application(threading.Thread):
         self, properties: Mapping[str, Any], topic: str, partitions: int, *, name: str, seed: str,
         per_second: float = 6.0,
     ) -> None:  # fmt: skip
-        super().__init__(name=f"write {topic} on {name}", daemon=True)
+        super().__init__(f"write {topic} on {name}")
         self.topic = topic
         self.ledger: dict[int, Log] = {number: {} for number in range(partitions)}
         self.aborted = 0
@@ -51,42 +53,22 @@ class Application(threading.Thread):
         self._properties, self._partitions = dict(properties), partitions
         self._rng = random.Random(f"{seed}/{topic}/{name}")
         self._pause = 1 / per_second
-        self._over = threading.Event()
         self._number = 0
-        self._failure: Exception | None = None
         self._pending: list[Message] = []
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-
-    def finish(self) -> None:
-        """Stop writing; raises what went wrong."""
-        self._over.set()
-        if self.ident is not None:
-            self.join(_SECONDS)
-        if self._failure is not None:
-            raise self._failure
-
-    def run(self) -> None:
+    def work(self) -> None:
         """Write until told to stop."""
-        try:
-            settings = {**self._properties, "linger.ms": 1}
-            owned = Producer({**settings, "transactional.id": f"{self.topic}.{self.side}"})
-            plain = Producer({**settings, "enable.idempotence": True})
-            owned.init_transactions(30)
-            while not self._over.wait(self._rng.uniform(0, 2 * self._pause)):
-                if self._rng.random() < 0.15:
-                    self._write(plain)
-                    plain.flush(30)
-                    self._enter()
-                else:
-                    self._transaction(owned)
-        except Exception as error:  # noqa: BLE001  raised again by `finish`
-            self._failure = error
+        settings = {**self._properties, "linger.ms": 1}
+        owned = Producer({**settings, "transactional.id": f"{self.topic}.{self.side}"})
+        plain = Producer({**settings, "enable.idempotence": True})
+        owned.init_transactions(30)
+        while not self.asked.wait(self._rng.uniform(0, 2 * self._pause)):
+            if self._rng.random() < 0.15:
+                self._write(plain)
+                plain.flush(30)
+                self._enter()
+            else:
+                self._transaction(owned)
 
     def _transaction(self, producer: Producer) -> None:
         producer.begin_transaction()
@@ -122,7 +104,7 @@ class Application(threading.Thread):
         self._pending.clear()
 
 
-class Tail(threading.Thread):
+class Tail(WorkerThread):
     """
     Follows topics of one cluster, committed records only, as they come.
 
@@ -135,13 +117,11 @@ class Tail(threading.Thread):
     """
 
     def __init__(self, properties: Mapping[str, Any], topics: Iterable[str]) -> None:
-        super().__init__(name="tail", daemon=True)
+        super().__init__("tail")
         self.twice: list[tuple[str, bytes]] = []
         self._logs: dict[tuple[str, int], Log] = {}
         self._at: dict[tuple[str, int], int] = {}
         self._topics = set(topics)
-        self._over = threading.Event()
-        self._failure: Exception | None = None
         self._consumer = Consumer(
             {
                 **properties,
@@ -154,16 +134,9 @@ class Tail(threading.Thread):
             }
         )
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join(_SECONDS)
-        self._consumer.close()
-        if self._failure is not None:
-            raise self._failure
+        with closing(self._consumer):
+            self.finish(_SECONDS)
 
     def log(self, topic: str, partition: int) -> Log:
         """Where each record of a partition is, or was before compaction took it."""
@@ -173,21 +146,18 @@ class Tail(threading.Thread):
         """The furthest end of a partition that it has come to; 0 for none yet."""
         return self._at.get((topic, partition), 0)
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Follow until told to stop."""
-        try:
-            looked = 0.0
-            while not self._over.is_set():
-                if self._topics and time.monotonic() > looked + 0.5:
-                    self._look()
-                    looked = time.monotonic()
-                if not self._logs:
-                    time.sleep(0.2)
-                    continue
-                for message in self._consumer.consume(2_000, 0.2):
-                    self._enter(message)
-        except Exception as error:  # noqa: BLE001  raised again where the block ends
-            self._failure = error
+        looked = 0.0
+        while not self.asked.is_set():
+            if self._topics and time.monotonic() > looked + 0.5:
+                self._look()
+                looked = time.monotonic()
+            if not self._logs:
+                time.sleep(0.2)
+                continue
+            for message in self._consumer.consume(2_000, 0.2):
+                self._enter(message)
 
     def _look(self) -> None:
         known = self._consumer.list_topics(timeout=30).topics
