@@ -51,18 +51,11 @@ def none_unreachable(_: Sequence[Link]) -> Mapping[str, UnreachableError]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPartition:
+class GroupPartition(Translation):
     """
-    A group in one partition of a link.
+    A group in one partition of a link: the translation of its committed offset, and its state there.
 
     Attributes:
-        topic: Topic on the side that the group moves from.
-        offset: Committed offset there.
-        to_topic: Topic on the side that the group moves to.
-        to_offset: Resume offset there; None if it is unknown.
-        kind: As in `Translation`; for ``earlier``, resuming there reads ``again`` records again.
-        again: Upper bound of the records that are read again there; not 0 for ``earlier`` only.
-        metadata: Commit metadata of ``offset``; a consumer such as Kafka Streams may need it.
         from_checkpoint: True if the source was not asked: ``offset`` is that of the last checkpoint, and the group
             may have read further since; -1 if it has no checkpoint of this partition.
         has_offset: Its committed offset on the side that it moves to; None for none.
@@ -74,28 +67,17 @@ class GroupPartition:
         skipped: Reason that an import would leave it out; empty if it would not.
     """
 
-    link: str
-    group: str
-    topic: str
-    partition: int
-    offset: int
-    to_topic: str
-    to_partition: int
-    to_offset: int | None
-    kind: str
     has_offset: int | None = None
     delta: int | None = None
     delta_seconds: float | None = None
     age_seconds: float | None = None
     state: str = ""
     skipped: str = ""
-    again: int = 0
-    metadata: str = ""
     from_checkpoint: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields for ``-o json``."""
-        return asdict(self)
+        """Returns the fields for ``-o json``; ``skipped`` has the reason."""
+        return {name: value for name, value in asdict(self).items() if name != "reason"}
 
 
 def translate(
@@ -118,7 +100,6 @@ def translate(
     ``group`` queries the maps of both links.
 
     Args:
-        config: Configuration of the mirror.
         group: A consumer group of the source (of the target with ``reverse``).
         topic: A topic of the source (of the target with ``reverse``).
         partition: A partition of it.
@@ -187,7 +168,6 @@ def group_offsets(
     give the offsets of its groups, from the target alone; see ``from_checkpoint``.
 
     Args:
-        config: Configuration of the mirror.
         group: Only this group; it is described by name, so that the right to list groups is not needed.
         groups: Only groups that this regular expression matches whole; by default those of each link's ``groups``.
         link: Name of a link; by default all are asked.
@@ -362,17 +342,4 @@ def _offset(committed: Committed | None) -> int | None:
 
 
 def _row(each: Translation, **more: Any) -> GroupPartition:
-    return GroupPartition(
-        link=each.link,
-        group=each.group,
-        topic=each.topic,
-        partition=each.partition,
-        offset=each.offset,
-        to_topic=each.to_topic,
-        to_partition=each.to_partition,
-        to_offset=each.to_offset,
-        kind=each.kind,
-        again=each.again,
-        metadata=each.metadata,
-        **more,
-    )
+    return GroupPartition(**asdict(each), **more)
