@@ -502,8 +502,6 @@ class LogAudit:
         Read a partition from its log's start to an end; all are added before the first step.
 
         Args:
-            topic: Topic.
-            partition: Partition.
             role: ``data``, ``positions`` or ``offset-map``.
             start: First offset of the log.
             end: Offset behind the last one to read.
@@ -738,7 +736,6 @@ class PlaneReader:
         Look at all batches of a range, markers and aborted ones too.
 
         Args:
-            topic: The topic.
             partition: Its partition.
             start: First offset.
             end: Offset behind the last; not beyond the last stable offset.

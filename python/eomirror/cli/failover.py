@@ -96,8 +96,6 @@ class Action:
     The common part of a command that changes a link.
 
     Attributes:
-        config: The configuration.
-        link: Name of the link.
         dry_run: Changes nothing.
         yes: Asks for no confirmation.
         report: File for the result; None for no file.

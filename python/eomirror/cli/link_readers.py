@@ -22,7 +22,6 @@ class LinkReaders:
     Reads the status of links; keeps the connections until it is closed.
 
     Args:
-        config: The configuration.
         links: Names of the links; empty for all.
     """
 

@@ -199,7 +199,6 @@ def wait_for_round(looked_seconds: float, caught: Sequence[int], clock: Clock) -
     Args:
         looked_seconds: Time that the last round took to determine its scope.
         caught: Signals caught so far; grows while this waits.
-        clock: Measures the wait.
     """
     from eomirror.clock import Deadline
 

@@ -109,7 +109,6 @@ class LaneChannel:
         A lane that connects later gets the messages of ``on_hello``, so change its result before calling this.
 
         Args:
-            link: Name of the link.
             lane: Number of the lane.
             messages: Messages to send.
             all_attempts: Send to all connected attempts of the lane, not only to the newest.

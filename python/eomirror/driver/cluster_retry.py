@@ -37,9 +37,7 @@ class ClusterRetry:
     Retries actions of one link.
 
     Args:
-        link: Name of the link.
         over: Set when the link is to end.
-        clock: Measures the wait.
         on_wait: Called with the error that the link waits for, and with an empty text once it has passed.
     """
 

@@ -50,12 +50,7 @@ _AT_REST = frozenset({"idle", "ended"})
 
 
 class Progress:
-    """
-    Aggregates the progress of one link's lanes.  Not thread-safe: the caller holds a lock.
-
-    Args:
-        link: Name of the link.
-    """
+    """Aggregates the progress of one link's lanes.  Not thread-safe: the caller holds a lock."""
 
     def __init__(self, link: str) -> None:
         self.link = link

@@ -19,7 +19,6 @@ def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
     Returns the link of the configuration that mirrors the copies of a link back to its source topics.
 
     Args:
-        config: Configuration of the mirror.
         link: The promoted link.
         promotion: Its promotion, which names the topics.
 

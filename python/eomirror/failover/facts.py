@@ -145,8 +145,6 @@ def group_moves(
     Returns where the groups of a link resume on the target.
 
     Args:
-        config: Configuration of the mirror.
-        link: The link.
         cuts: Cut of each partition.
         answers: True if the source answers; else the groups' checkpoints on the target are read.
 
@@ -196,8 +194,6 @@ def read_facts(
     Reads everything that `eomirror.failover.readiness.assess` needs.
 
     Args:
-        config: Configuration of the mirror.
-        link: The link.
         answers: Result of `source_answers`.
         groups: False to leave consumer groups out.
 

@@ -62,7 +62,6 @@ class GroupMove:
     Attributes:
         group: Name of the group.
         topic: Source topic.
-        partition: Partition.
         offset: Committed offset on the source, or that of the last checkpoint; -1 for none.
         to_topic: Its copy.
         to_offset: Resume offset there; None if it is unknown.

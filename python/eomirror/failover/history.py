@@ -25,7 +25,6 @@ class LinkHistory:
     Promotions of one link.
 
     Attributes:
-        link: Name of the link.
         history: Its records.
     """
 
@@ -70,7 +69,6 @@ def link_history(config: Config, *, link: str | None = None, clock: Clock = SYST
     Returns the promotions of a link; asks the target only.
 
     Args:
-        config: Configuration of the mirror.
         link: Name of the link; required if there are several.
 
     Raises:

@@ -88,7 +88,6 @@ class PromotionReport:
     Result of a promotion.
 
     Attributes:
-        link: Name of the link.
         verb: The command.
         dry_run: True if it only checked.
         state: State in which it ended: ``promoted``, ``refused`` or ``failed``; ``check`` for a dry run.

@@ -111,7 +111,6 @@ class Readiness:
     Verdict on one link.
 
     Attributes:
-        link: Name of the link.
         verb: Command that the verdict is for.
         ready: True if that command would start.
         verdict: ``READY``, ``READY WITH LOSS n`` or ``NOT READY``.

@@ -29,7 +29,6 @@ def readiness(
     Returns what a failover of a link would find and lose at this moment; writes nothing.
 
     Args:
-        config: Configuration of the mirror.
         link: Name of the link; required if there are several.
         source_gone: Do not ask the source, which takes seconds if it does not answer.
 
@@ -56,7 +55,6 @@ def where_to_start(
     Returns where a consumer of a group starts on the target, for consumers that seek by hand.
 
     Args:
-        config: Configuration of the mirror.
         group: The consumer group.
         link: Name of the link; required if there are several.
         source_gone: Do not ask the source, which takes seconds if it does not answer.

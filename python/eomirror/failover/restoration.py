@@ -53,7 +53,6 @@ class OrphanPartition:
 
     Attributes:
         topic: Source topic.
-        partition: Partition.
         start: First offset beyond the cut.
         end: Offset behind the last.
         records: Committed records in between.

@@ -52,7 +52,6 @@ class ReversedPartition:
 
     Attributes:
         topic: Topic that the link back reads.
-        partition: Partition.
         begins: Offset at which it begins.
         to_topic: Topic that it writes: the source topic of the promoted link.
         orphans_from: First offset there that never reached the copy.

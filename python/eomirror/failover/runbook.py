@@ -15,8 +15,6 @@ def runbook(config: Config, link: Link, path: str) -> str:
     Returns the runbook as Markdown.
 
     Args:
-        config: Configuration of the mirror.
-        link: The link.
         path: Path of the configuration file, as commands name it.
     """
     back = next((one for one in config.links if (one.source, one.target) == (link.target, link.source)), None)

@@ -29,7 +29,6 @@ def uncut_partitions(
     Returns the log start and the log end of each partition that holds records, and that the link does not know.
 
     Args:
-        link: The link.
         source: Admin client of its source.
         known: Partitions with a position.
 

@@ -62,8 +62,6 @@ def verify_copies(
     Compares source and copies up to the positions.
 
     Args:
-        config: Configuration of the mirror.
-        link: The link.
         tail: Only so many source offsets before each position; None for all.
 
     Raises:

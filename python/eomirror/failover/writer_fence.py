@@ -63,8 +63,6 @@ class LinkWriterFence:
     Fence of one link's source.
 
     Args:
-        config: Configuration of the mirror.
-        link: The link.
         method: How applications are stopped.
 
     Raises:

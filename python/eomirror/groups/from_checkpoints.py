@@ -36,7 +36,6 @@ def from_checkpoints(
     Returns the offsets of groups on the target.
 
     Args:
-        link: Name of the link.
         checkpoints: The newest of each group and partition; those of other links' topics are ignored.
         positions: Positions of the link.
 

@@ -83,7 +83,6 @@ def export_offsets(
     Returns the resume offsets of groups on the other side of one link, as a document for `import_offsets`.
 
     Args:
-        config: Configuration of the mirror.
         link: Name of the link; required if there are several.
         group: Only this group.
         groups: Only groups that this regular expression matches whole.

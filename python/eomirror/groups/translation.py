@@ -74,7 +74,6 @@ def translated(
     Returns the translation of an offset.
 
     Args:
-        link: Name of the link.
         there: Topic and partition on the other side.
         at: Offset there; None with the ``reason`` if it is unknown.
     """

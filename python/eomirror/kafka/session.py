@@ -40,7 +40,6 @@ class ClusterSession:
 
     Attributes:
         client_id: Client id that brokers see.
-        clock: Source of time.
     """
 
     def __init__(

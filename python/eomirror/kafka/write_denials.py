@@ -76,18 +76,7 @@ class WriteDenials:
             AuthorizationError: ACLs may not be altered.
             ClusterError: The cluster has no authorizer, or does not answer.
         """
-        bindings = [
-            AclBinding(
-                ResourceType.TOPIC,
-                topic,
-                ResourcePatternType.LITERAL,
-                _EVERYONE,
-                _ANY_HOST,
-                AclOperation.WRITE,
-                AclPermissionType.DENY,
-            )
-            for topic in sorted(topics)
-        ]
+        bindings = [AclBinding(*_entry(topic)) for topic in sorted(topics)]
 
         def ask() -> None:
             for future in self._client.create_acls(bindings, request_timeout=OPERATION_SECONDS).values():
@@ -104,18 +93,7 @@ class WriteDenials:
             AuthorizationError: ACLs may not be altered.
             ClusterError: The cluster does not answer.
         """
-        filters = [
-            AclBindingFilter(
-                ResourceType.TOPIC,
-                topic,
-                ResourcePatternType.LITERAL,
-                _EVERYONE,
-                _ANY_HOST,
-                AclOperation.WRITE,
-                AclPermissionType.DENY,
-            )
-            for topic in sorted(topics)
-        ]
+        filters = [AclBindingFilter(*_entry(topic)) for topic in sorted(topics)]
 
         def ask() -> None:
             for future in self._client.delete_acls(filters, request_timeout=OPERATION_SECONDS).values():
@@ -149,3 +127,8 @@ class WriteDenials:
     @property
     def _client(self) -> Any:
         return self._retrying.client
+
+
+def _entry(topic: str) -> tuple[Any, ...]:
+    literal, write, deny = ResourcePatternType.LITERAL, AclOperation.WRITE, AclPermissionType.DENY
+    return ResourceType.TOPIC, topic, literal, _EVERYONE, _ANY_HOST, write, deny

@@ -70,42 +70,32 @@ class HangingTransactions:
             now_ms: Time by the clock of the link's owner.
         """
         try:
-            return self._look(partitions, positions, history, highest_lane, now_ms)
+            ends = self._admin.offsets(partitions, at="latest", read_committed=False)
+            stable = self._admin.offsets(partitions, at="latest", read_committed=True)
+            behind = {where: end for where, end in ends.items() if stable[where] < end}
+            if not behind:
+                return []
+            client = self._client()
+            longest_ms = self._admin.longest_transaction_ms() or DEFAULT_LONGEST_MS
+            found = candidates(_open(client, behind), history, now_ms=now_ms, longest_ms=longest_ms)
+            if not found:
+                return []
+            ids = [
+                self._names.control_transactional_id,
+                *map(self._names.transactional_id, range(highest_lane + 1)),
+            ]
+            living = {client.producer_id(name, _SECONDS) for name in ids}
+            return hanging(
+                found,
+                _open(client, {one.where: one.end for one in found}),
+                living={one for one in living if one is not None},
+                positions=positions,
+                history=history,
+                servers=self._target.bootstrap_servers,
+            )
         except MirrorError as error:
             log.debug("hanging_transactions_unknown", cluster=self._target.alias, reason=error.message)
             return []
-
-    def _look(
-        self,
-        partitions: Collection[_Where],
-        positions: Collection[Position],
-        history: Sequence[Position],
-        highest_lane: int,
-        now_ms: int,
-    ) -> list[Hanging]:
-        ends = self._admin.offsets(partitions, at="latest", read_committed=False)
-        stable = self._admin.offsets(partitions, at="latest", read_committed=True)
-        behind = {where: end for where, end in ends.items() if stable[where] < end}
-        if not behind:
-            return []
-        client = self._client()
-        longest_ms = self._admin.longest_transaction_ms() or DEFAULT_LONGEST_MS
-        found = candidates(_open(client, behind), history, now_ms=now_ms, longest_ms=longest_ms)
-        if not found:
-            return []
-        ids = [
-            self._names.control_transactional_id,
-            *map(self._names.transactional_id, range(highest_lane + 1)),
-        ]
-        living = {client.producer_id(name, _SECONDS) for name in ids}
-        return hanging(
-            found,
-            _open(client, {one.where: one.end for one in found}),
-            living={one for one in living if one is not None},
-            positions=positions,
-            history=history,
-            servers=self._target.bootstrap_servers,
-        )
 
     def _client(self) -> HangingTransactionClient:
         role = self._names.client_id("status")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -103,7 +104,7 @@ class StatusReader:
         # Lags and ages refer to this moment: the following reads take seconds.
         now_ms = self._clock.wall_ms()
         # An unreachable source takes seconds, and so does a long positions topic.
-        away = _Beside(self._source_error)
+        away = _beside(self._source_error)
         first = self._control()
         records = self._read(self._names.positions_topic)
         history: list[Position] = []
@@ -124,7 +125,7 @@ class StatusReader:
         # A parked partition may be deleted on either side; that is not a problem.
         mirrored = [position for source, position in positions.items() if source in assigned]
         # Concurrently: an unreachable source and a silent owner take seconds each.
-        sides = _Beside(lambda: self._both_sides(away.result(), mirrored, positions.keys() - assigned.keys()))
+        sides = _beside(lambda: self._both_sides(away.result(), mirrored, positions.keys() - assigned.keys()))
         control, liveness = self._look(first)
         observed, left_out, oldest, problem = sides.result()
         found = link_status(
@@ -328,28 +329,18 @@ def _checkpoint(record: LogRecord) -> Checkpoint | str:
         return error.message
 
 
-class _Beside(Generic[Found]):
-    """Runs a function in a daemon thread."""
+def _beside(action: Callable[[], Found]) -> Future[Found]:
+    """Runs a function in a daemon thread, which does not delay the end of the process."""
+    future: Future[Found] = Future()
 
-    def __init__(self, action: Callable[[], Found]) -> None:
-        self._found: list[Found] = []
-        self._failed: BaseException | None = None
-        self._action = action
-        self._thread = threading.Thread(target=self._run, name="status-sides", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._found.append(self._action())
+            future.set_result(action())
         except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
-            self._failed = error
+            future.set_exception(error)
 
-    def result(self) -> Found:
-        """Waits for the end; returns the result, or raises the error."""
-        self._thread.join()
-        if self._failed is not None:
-            raise self._failed
-        return self._found[0]
+    threading.Thread(target=run, name="status-sides", daemon=True).start()
+    return future
 
 
 class _SourceError(MirrorError):

@@ -36,7 +36,6 @@ def warn_of_lost_deletions(
     Logs a warning for each topic whose position is older than delete.retention.ms; never fails.
 
     Args:
-        link: Name of the link.
         partitions: Partitions that the link mirrors.
         positions: Positions of the link.
         now_ms: Wall clock; positions may carry the clock of another machine.

@@ -103,10 +103,8 @@ def decode_source_offset(
     Decodes a source offset; returns None for one of another connector or cluster.
 
     Args:
-        key: Key of the record.
-        value: Value of the record.
         flow: Flow whose offsets to return.
-        where: Topic-partition@offset, for the error.
+        where: Topic-partition@offset of the record, for the error.
 
     Raises:
         StateError: The record is of this connector, but not in MM2's format.

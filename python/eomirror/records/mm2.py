@@ -157,9 +157,7 @@ def decode_offset_sync(key: bytes | None, value: bytes | None, *, where: str) ->
     Decodes an offset sync.
 
     Args:
-        key: Key of the record.
-        value: Value of the record.
-        where: Topic-partition@offset, for the error.
+        where: Topic-partition@offset of the record, for the error.
 
     Raises:
         StateError: The record is not in MM2's format.
@@ -178,9 +176,7 @@ def decode_checkpoint(key: bytes | None, value: bytes | None, *, where: str) -> 
     Decodes a checkpoint.
 
     Args:
-        key: Key of the record.
-        value: Value of the record.
-        where: Topic-partition@offset, for the error.
+        where: Topic-partition@offset of the record, for the error.
 
     Raises:
         StateError: The record is not in MM2's format, or of a version that this release does not know.
@@ -207,9 +203,7 @@ def decode_heartbeat(key: bytes | None, value: bytes | None, *, where: str) -> H
     Decodes a heartbeat.
 
     Args:
-        key: Key of the record.
-        value: Value of the record.
-        where: Topic-partition@offset, for the error.
+        where: Topic-partition@offset of the record, for the error.
 
     Raises:
         StateError: The record is not in MM2's format, or of a version that this release does not know.

@@ -206,8 +206,7 @@ def decode_key(key: bytes | None, *, where: str) -> SourcePartition | int:
     Decodes the key of a record.
 
     Args:
-        key: Key of the record.
-        where: Topic-partition@offset, for the error.
+        where: Topic-partition@offset of the record, for the error.
 
     Returns:
         A source partition for a position, or the number of a lane for an attempt's claim.
@@ -233,8 +232,7 @@ def decode_position(source: SourcePartition, value: bytes, *, where: str) -> Pos
 
     Args:
         source: Source partition in the record's key.
-        value: Value of the record.
-        where: Topic-partition@offset, for the error.
+        where: Topic-partition@offset of the record, for the error.
 
     Raises:
         StateError: The value is corrupt, or of a version that this release does not know.

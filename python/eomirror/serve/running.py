@@ -40,7 +40,6 @@ class RunningEndpoints:
         version: Release of eomirror.
         per_partition: Export the lag and the position of each partition.
         holds_secret: Returns True for a text that contains a secret of the configuration.
-        clock: Source of time.
     """
 
     def __init__(

@@ -37,7 +37,6 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
     Args:
         spec: Spec of the attempt.
         mailbox: Connection to the driver.
-        clock: Source of time.
     """
     clients = ExitStack()
     close = clients.close

@@ -20,12 +20,7 @@ _SHOWN = 5
 
 
 class SkippedTopics:
-    """
-    Tracks the skipped topics of one link that have been logged.
-
-    Args:
-        link: Name of the link.
-    """
+    """Tracks the skipped topics of one link that have been logged."""
 
     def __init__(self, link: str) -> None:
         self._link = link
