@@ -52,6 +52,9 @@ class WriterFence(Protocol):
     def fence(self) -> None:
         """Returns when no application writes any more; raises if that cannot be shown."""
 
+    def check(self) -> None:
+        """Raises if applications may write again, although `fence` of this object has stopped them."""
+
     def undo(self) -> None:
         """Undoes what `fence` of this object did; does nothing without it."""
 
@@ -457,10 +460,9 @@ class _Run:
             timestamp=self._clock.wall_ms(),
             milliseconds=dict(self._milliseconds),
         )
-        self._refuse_later_records()
         self._recording = True
         try:
-            owner.promote(promotion)
+            owner.promote(promotion, look=self._look_again)
         except MirrorError:
             if self._is_recorded() is not True:
                 raise
@@ -520,6 +522,12 @@ class _Run:
                 "partition has no leader",
                 fix="start the brokers that hold its replicas, then repeat this",
             )
+
+    def _look_again(self) -> None:
+        """Raises if applications may have written since; the fence comes last, because who lifts it fences us."""
+        self._refuse_later_records()
+        if self._options.fence is not None:
+            self._options.fence.check()
 
     def _refuse_later_records(self) -> None:
         """Raises if a planned command would leave records of the source behind; no lane runs any more."""

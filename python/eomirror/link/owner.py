@@ -499,18 +499,25 @@ class LinkOwner:
             handed_over = MetadataRecord(self._names.control_topic, 0, record.key(), record.value())
             self._guarded(lambda: self._control.commit([*records, handed_over, self._claim(released=True)]))
 
-    def promote(self, promotion: Promotion) -> None:
+    def promote(self, promotion: Promotion, *, look: Callable[[], None] = lambda: None) -> None:
         """
         Commits the promotion of the link and releases it, in one transaction.
+
+        Args:
+            look: Called before each try, after the control producer was initialized; raises if the link must not be
+                promoted.  What changes this fences the control producer first, and so fails the commit.
 
         Raises:
             SupersededError: Another mirror took the link; it is not promoted.
             MirrorError: The target refuses the request.
         """
+
+        def publish() -> None:
+            look()
+            self._control.publish([*self._noted(promotion), self._claim(released=True)])
+
         with self._lock:
-            self._guarded(
-                lambda: self._control.publish([*self._noted(promotion), self._claim(released=True)])
-            )
+            self._guarded(publish)
 
     def note(self, record: Reversal | Restoration) -> None:
         """

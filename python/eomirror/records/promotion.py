@@ -305,6 +305,7 @@ class Fence:
         lifted: True once it was undone.
         host: Host of the command.
         timestamp: Milliseconds since the epoch.
+        lifting: True from the moment at which a command begins to undo it.
     """
 
     number: int
@@ -313,6 +314,7 @@ class Fence:
     lifted: bool
     host: str
     timestamp: int
+    lifting: bool = False
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -571,6 +573,7 @@ def _fence(number: int, body: dict[str, Any]) -> Fence:
         lifted=body["lifted"],
         host=text(body["host"]),
         timestamp=whole(body["timestamp"]),
+        lifting=body.get("lifting") is True,
     )
 
 
