@@ -2,8 +2,9 @@
 The commands that promote a link, in a simulated world, schedule after schedule (`sim_promotion`).
 
 Mirrors that run on, lanes that come back, two operators at once, and a death between any two calls.  The rules are
-those of docs/adr/0019: one decision, an exact cut, silence behind it, nothing left behind by a planned promotion, groups
-that skip nothing, and a fence that is undone or stands.  EOMIRROR_PROMOTION_SCHEDULES sets the number of schedules.
+those of docs/adr/0019: one decision, an exact cut, silence behind it, nothing left behind by a planned promotion,
+groups that skip nothing, and a fence that is undone or stands.  EOMIRROR_PROMOTION_SCHEDULES sets the number of
+schedules.
 """
 
 from __future__ import annotations
