@@ -7,8 +7,9 @@ venv := justfile_directory() / ".venv"
 export VIRTUAL_ENV := venv
 export PATH := venv / "bin:" + env("PATH")
 
-# fault tests in four parts that CI runs at the same time
-kills := "test_crash_points.py or test_kill.py"
+# fault tests in five parts that CI runs at the same time
+kills := "test_kill.py"
+crashes := "test_crash_points.py"
 cuts := "test_network.py or test_broker_phases.py or test_neighbours.py"
 losses := "test_left_open.py or test_lost_logs.py or test_copies_cut.py or test_positions_older.py or test_gaps.py or test_hanging.py"
 
@@ -72,13 +73,13 @@ lint-rust:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
-# Python unit, property, golden and model tests, then Rust's; no broker, no Spark
+# Python unit, property and golden tests, then Rust's; no broker, no Spark
 unit *ARGS:
     python scripts/ci.py --suite unit -m "not slow" "$@"
     cargo test --workspace --exclude eomirror-py --locked --quiet
 
 # mutated bytes for every reader of the core and the native plane, each so long, all of them at the same time
-fuzz SECONDS="60" SEED="4711":
+fuzz SECONDS="30" SEED="4711":
     cargo run --release --locked --quiet -p eomirror-fuzz -- all --seconds {{SECONDS}} --seed {{SEED}} --at-once 8
 
 # tests on real brokers and Spark, started by the fixtures
@@ -104,6 +105,9 @@ faults *ARGS:
 # those that kill the mirror over and over
 faults-kills: (faults "-k" kills)
 
+# those that end the mirror between any two of its steps
+faults-crashes: (faults "-k" crashes)
+
 # those that cut the network, kill brokers, and freeze a link
 faults-cuts: (faults "-k" cuts)
 
@@ -111,7 +115,7 @@ faults-cuts: (faults "-k" cuts)
 faults-losses: (faults "-k" losses)
 
 # the others
-faults-rest: (faults "-k" "not (" + kills + " or " + cuts + " or " + losses + ")")
+faults-rest: (faults "-k" "not (" + kills + " or " + crashes + " or " + cuts + " or " + losses + ")")
 
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:
@@ -124,6 +128,10 @@ soak SECONDS="1800" PLANE="native":
 # one fault test again, with the seed that a report names: EOMIRROR_SEED=N just faults-replay NODE
 faults-replay *ARGS:
     python -m pytest -o log_cli=true -o log_cli_level=INFO "$@"
+
+# the lane on a simulated Kafka, as many schedules as CI has time for
+model *ARGS:
+    python scripts/ci.py --suite model -m "not slow" "$@"
 
 # the lane on a simulated Kafka: so many schedules on all cores, from a seed on; an hour for a million; tells its coverage
 model-long SCHEDULES="1000000" FIRST="0":

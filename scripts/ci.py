@@ -36,7 +36,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # suite -> folders under tests/; a folder that does not exist yet is left out
 SUITES: dict[str, tuple[str, ...]] = {
-    "unit": ("unit", "properties", "golden", "sim"),
+    "unit": ("unit", "properties", "golden"),
+    # on a core of its own: it takes as long as the others together
+    "model": ("sim",),
     "integration": ("contract", "integration"),
     "faults": ("faults",),
     # a process of its own: each of these makes Spark contexts, and a process can have one
@@ -94,14 +96,23 @@ PLANES = ("client", "native")
 
 
 STAGES = (
-    # fuzzing is compiled with the tests, and takes a minute of its own choosing on all cores: nothing beside it
+    # fuzzing is compiled with the tests, and takes a time of its own choosing on all cores: nothing beside it
     Stage("build", 10, ("build", "build-tests", "fuzz"), tests=False),
-    # pytest is one process and leaves a core to the checks
+    # each pytest is one process: the model and the checks have the other core
     Stage(
         "unit",
         10,
         ("unit",),
-        beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "docs-site", "wheel"),
+        beside=(
+            "model",
+            "lint-python",
+            "lint-types",
+            "lint-layers",
+            "lint-stub",
+            "lint-rust",
+            "docs-site",
+            "wheel",
+        ),
     ),
     # parts of one suite, and together all of it; tests on brokers wait more than they work, so three share two cores
     Stage(
@@ -118,8 +129,8 @@ STAGES = (
         18,
         ("faults-kills",),
         test_files("faults"),
-        beside=("faults-losses", "faults-rest", "faults-cuts", "audit"),
-        at_once=3,
+        beside=("faults-crashes", "faults-losses", "faults-rest", "faults-cuts", "audit"),
+        at_once=4,
     ),
     # likewise
     Stage(

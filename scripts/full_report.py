@@ -31,7 +31,7 @@ from ci import PLANE, PLANES, ROOT, SUITES
 
 REPORTS = ROOT / "docs" / "reports"
 # the other suites move records; these know no plane
-_PLANELESS = ("unit",)
+_PLANELESS = ("unit", "model")
 # CI has little time for faults and schedules that are drawn anew with each repeat
 _SIZES = {
     "EOMIRROR_REPEATS": "20",
