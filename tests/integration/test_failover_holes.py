@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from eomirror import Mirror
 from support.disaster import Disaster
+from support.mirrors import running
 from support.records import wait_for
 
 if TYPE_CHECKING:
@@ -145,3 +148,51 @@ def test_orphans_are_not_forgotten_on_the_way_back(
     east_count, west_count = scene.count("east"), scene.count("west")
     scene.catch_up()
     assert (scene.count("east"), scene.count("west")) == (east_count, west_count)
+
+
+@pytest.mark.timeout(400)
+def test_a_paused_link_holds_over_restarts_and_goes_on_where_it_held(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Any process asks, the mirror obeys at a transaction's end and keeps the link; nothing is lost or comes twice."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, back=False
+    )
+    written = [scene.write("east", 40)]
+
+    def state() -> str:
+        return str(scene.command("status")[1]["links"][0]["state"])
+
+    def everything() -> dict[int, list[bytes]]:
+        records = {number: [one for some in written for one in some[number]] for number in range(2)}
+        return {number: sorted(one[1] for one in some) for number, some in records.items()}
+
+    def copied() -> dict[int, list[bytes]]:
+        return {number: sorted(one[1] for one in some) for number, some in scene.read("west").items()}
+
+    with running(Mirror(scene.config(), spark=spark_context)):
+        wait_for(lambda: scene.count("west") == scene.count("east"), 90)
+        code, found, said = scene.command("pause", "--yes", "--dry-run")
+        assert (code, found["committed"]) == (0, False), said
+        assert state() == "running"
+        code, found, said = scene.command("pause", "--yes")
+        assert (code, found["topics"], found["matching"]) == (0, ".*", [scene.topic]), said
+        wait_for(lambda: state() == "paused")
+        # the owner looks every two seconds, and a transaction ends well within the rest
+        time.sleep(4)
+        held = copied()
+        written.append(scene.write("east", 40))
+        time.sleep(4)
+        assert copied() == held
+    with running(Mirror(scene.config(), spark=spark_context)):
+        wait_for(lambda: state() == "paused", 60)
+        time.sleep(4)
+        assert copied() == held
+        assert scene.command("readiness")[0] == 0
+        code, found, said = scene.command("promote", "--dry-run", "--yes")
+        assert code == 6, said
+        assert [one["level"] for one in found["readiness"]["checks"] if one["name"] == "pause"] == ["no"]
+        code, found, said = scene.command("resume", "--yes")
+        assert (code, found["before"]) == (0, ".*"), said
+        wait_for(lambda: copied() == everything(), 90)
+        assert state() == "running"

@@ -45,6 +45,8 @@ _COMMANDS = {
         "Show what a failover of a link would find and lose at this moment.",
     ),
     "failover": ("eomirror.cli.failover:failover", "Promote the copies of a link whose source is gone."),
+    "pause": ("eomirror.cli.pause:pause", "Have the lanes of a link hold at their positions."),
+    "resume": ("eomirror.cli.pause:resume", "Have the lanes of a paused link go on."),
     "cutover": (
         "eomirror.cli.cutover:cutover",
         "Stop the producers on the source, drain, verify, and promote; nothing is lost.",

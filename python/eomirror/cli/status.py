@@ -129,6 +129,11 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
     )
     if owner := item.owner:
         console.print(f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim")
+    if item.paused is not None:
+        console.print(
+            f"[yellow]paused[/yellow]: topics {escape(item.paused['topics'])}, by {escape(item.paused['host'])}; to go "
+            f"on: eomirror resume CONFIG --link {escape(item.link)}"
+        )
     if item.clock_offset_seconds:
         how = "ahead of" if item.clock_offset_seconds > 0 else "behind"
         far = human_seconds(abs(item.clock_offset_seconds))
@@ -197,4 +202,6 @@ def _row(partition: PartitionStatus) -> dict[str, object]:
 def _state(partition: PartitionStatus) -> str:
     if partition.stopped:
         return "stopped"
-    return "problem" if partition.problem else "parked" if partition.parked else "ok"
+    if partition.problem:
+        return "problem"
+    return "parked" if partition.parked else "paused" if partition.paused else "ok"

@@ -35,6 +35,7 @@ _REDRAW_SECONDS = 2.0
 # rows of the terminal that the links and the heads take, at least
 _HEAD_ROWS = 8
 _FEWEST_TOPICS = 5
+_COLOURS = {"ok": "green", "promoted": "green", "behind": "yellow", "paused": "yellow"}
 
 Judged = list[tuple["LinkStatus", "Verdict"]]
 
@@ -48,7 +49,8 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
     """
     Watch links and the topics that lag most, until interrupted.
 
-    Each link has one verdict (ok, behind, stalled, stopped, down, rewound, promoted, unknown), by the trend of the last
+    Each link has one verdict (ok, behind, stalled, stopped, down, rewound, paused, promoted,
+    unknown), by the trend of the last
     minute, and what a failover would lose. Reads the target's topics and the source's end offsets; needs no running
     mirror. Without a terminal, or with -o, prints one look and ends.
 
@@ -128,9 +130,7 @@ def _draw(judged: Judged, rows: list[LagRow], console: Console) -> None:
     from eomirror.log import printable
 
     for item, verdict in judged:
-        colour = (
-            "green" if verdict.word in {"ok", "promoted"} else "yellow" if verdict.word == "behind" else "red"
-        )
+        colour = _COLOURS.get(verdict.word, "red")
         console.print(
             f"[bold]{escape(item.link)}[/bold]  [{colour}]{verdict.word.upper()}[/{colour}]"
             f"  {escape(printable(verdict.text).replace(chr(10), ' '))}"

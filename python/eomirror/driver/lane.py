@@ -100,6 +100,7 @@ class LaneThread:
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
+        self._held: Callable[[str], bool] = _nothing
         self._thread: threading.Thread | None = None
 
     def start(self, thread: Callable[[Callable[[], None], str], threading.Thread]) -> None:
@@ -111,7 +112,7 @@ class LaneThread:
         """Adds partitions; the owner has published them in control (EO-2)."""
         with self._changed:
             self._partitions.extend(partitions)
-            wanted = [item for item in partitions if item.source.topic not in self._stopped_topics]
+            wanted = [item for item in partitions if not self._left_out(item)]
             running = self._running is not None
             self._changed.notify_all()
         if running:
@@ -145,6 +146,24 @@ class LaneThread:
             self._changed.notify_all()
         if affected:
             self._host.tell(self.lane, [_RECONFIGURE])
+
+    def hold(self, holds: Callable[[str], bool]) -> None:
+        """
+        Holds the topics for which ``holds`` returns True, and mirrors the others.
+
+        An attempt whose topics change ends between two transactions, also one that mirrors on after its epoch.
+        """
+        with self._changed:
+            before = self._held
+            self._held = holds
+            running = self._running
+            affected = running is not None and any(
+                before(item.source.topic) != holds(item.source.topic) for item in self._partitions
+            )
+            self._outdated = self._outdated or affected
+            self._changed.notify_all()
+        # Also without a running attempt: an earlier one may mirror on.
+        self._host.tell_all(self.lane, [_RECONFIGURE] if affected or running is None else [])
 
     def has_stopped(self, attempt: AttemptId, topics: Collection[str]) -> set[str]:
         """Returns the topics that an attempt reports as stopped, except those that are to be retried."""
@@ -184,8 +203,8 @@ class LaneThread:
                 # an abandoned attempt, such as a cancelled one that Spark started nevertheless
                 return [_STOP]
             given = set(spec.partitions)
-            if any(item.source.topic in self._stopped_topics for item in given):
-                # a topic was dropped after the spec was made
+            if any(self._left_out(item) for item in given):
+                # a topic was dropped, or is held, after the spec was made
                 return [_RECONFIGURE]
             return list(encode_added([item for item in self._mirrored() if item not in given]))
 
@@ -267,7 +286,8 @@ class LaneThread:
         """Waits until the lane has partitions; returns the spec of its next attempt, or None to end the lane."""
         with self._changed:
             while not self._stopping and not self._mirrored():
-                self._host.rests(self.lane, "idle")
+                held = any(self._held(item.source.topic) for item in self._partitions)
+                self._host.rests(self.lane, "paused" if held else "idle")
                 self._changed.wait()
             if self._stopping:
                 return None
@@ -288,7 +308,10 @@ class LaneThread:
             return self._running
 
     def _mirrored(self) -> list[AssignedPartition]:
-        return [item for item in self._partitions if item.source.topic not in self._stopped_topics]
+        return [item for item in self._partitions if not self._left_out(item)]
+
+    def _left_out(self, item: AssignedPartition) -> bool:
+        return item.source.topic in self._stopped_topics or self._held(item.source.topic)
 
     def _check_owner(self) -> Action:
         try:
@@ -307,6 +330,11 @@ class LaneThread:
         with self._changed:
             while not self._stopping and (left := end - self._clock.monotonic()) > 0:
                 self._changed.wait(left)
+
+
+def _nothing(_: str) -> bool:
+    """Holds no topic."""
+    return False
 
 
 def _error_of(spec: LaneSpec, report: LaneReport) -> MirrorError:

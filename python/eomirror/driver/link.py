@@ -30,6 +30,7 @@ from eomirror.driver.stopped_topics import StopRecords
 from eomirror.errors import StoppedError, TopicError
 from eomirror.groups.followed_groups import Mirrored
 from eomirror.lane.spec import StoppedTopic
+from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
 from eomirror.spark.frames import encode_groups
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from eomirror.link.assignment import Layout
     from eomirror.link.heartbeats import Heartbeats
     from eomirror.link.owner import LinkOwner
+    from eomirror.records.control import Pause
     from eomirror.topics.discovery import Discovery
     from eomirror.topics.source_contact import SourceContact
     from eomirror.types import SourcePartition
@@ -101,6 +103,7 @@ class LinkThread:
         self._make_discovery = discovery
         self._make_owner = owner
         self._published = False
+        self._pause: Pause | None = None
         self._tools = tools
         self._lock = threading.RLock()
         self._progress = Progress(self.name)
@@ -358,6 +361,7 @@ class LinkThread:
         self._stops.inherit(layout.stopped, self._known)
         self._stops.stopped(without_lane(self._known, layout.lanes), None)
         self._stops.left_out(discovery.left_out())
+        self._refuse_paused(layout.pause)
         if self._owner is not None:
             self._claim_renewal.begin(self._owner)
         with self._lock:
@@ -395,12 +399,14 @@ class LinkThread:
             template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
             self._lanes[lane] = LaneThread(template, lanes=link.lanes, host=self, clock=self._tools.clock)
         self._await_workers(engine)
+        self._hold(layout.pause)
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)
         self._background.start(lambda: self._discovery_loop(discovery), "planner")
         self._background.start(
             lambda: self._background.guard("groups_not_followed", self._group_thread.run), "follower"
         )
+        self._background.start(self._pause_loop, "pause")
         self._tools.wake()
         self._over.wait()
 
@@ -471,6 +477,43 @@ class LinkThread:
                 self._assign(lane, items)
             self._lanes[lane].add(items)
 
+    def _refuse_paused(self, pause: Pause | None) -> None:
+        """
+        Refuses a run that is to end when it has caught up: it never would.
+
+        Raises:
+            NotReadyError: Topics of the link are held.
+        """
+        if self._tools.wants_goals and pause is not None:
+            raise paused_error(self.name, pause)
+
+    def _pause_loop(self) -> None:
+        watch = PauseWatch(self._spec.link, self._sessions.target)
+        while not self._over.wait(PAUSE_SECONDS):
+            self._background.guard("pause_not_read", lambda: self._obey(watch))
+
+    def _obey(self, watch: PauseWatch) -> None:
+        before = watch.pause
+        if (pause := watch.look()) != before or pause != self._pause:
+            self._hold(pause)
+
+    def _hold(self, pause: Pause | None) -> None:
+        """Holds the topics of a pause, in all lanes; None resumes."""
+        if pause == self._pause:
+            return
+        self._pause = pause
+        if pause is None:
+            log.info("link_resumes", link=self.name)
+        else:
+            log.info("link_paused", link=self.name, topics=pause.topics or "all", host=pause.host)
+        with self._lock:
+            self._progress.pause = pause
+            if self._progress.state in {"running", "paused"}:
+                self._progress.state = "paused" if pause is not None and not pause.topics else "running"
+        for thread in list(self._lanes.values()):
+            thread.hold(_holds_nothing if pause is None else pause.holds)
+        self._tools.wake()
+
     def _await_rights(self, stopped: Mapping[str, StoppedTopic]) -> None:
         topics = [topic for topic, stop in stopped.items() if stop.retried]
         if not topics or not self.patient:
@@ -512,3 +555,7 @@ class LinkThread:
             if self._progress.state != "failed":
                 self._progress.state = state
         self._tools.on_event(f"{self.name}: {state}")
+
+
+def _holds_nothing(_: str) -> bool:
+    return False

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from eomirror.lane.spec import LaneProgress, LaneReport, PartitionProgress, StoppedTopic
+    from eomirror.records.control import Pause
 
 __all__ = ["SILENT_SECONDS", "Progress"]
 
@@ -59,6 +60,7 @@ class Progress:
         self.waiting = ""
         self._state_before = ""
         self.stopped: dict[str, StoppedTopic] = {}
+        self.pause: Pause | None = None
         self._lanes: dict[int, _Lane] = {}
         self._work = WorkLedger()
         self._lane_of: dict[SourcePartition, int] = {}
@@ -221,9 +223,12 @@ class Progress:
         for source, lane in sorted(self._lane_of.items()):
             by_topic.setdefault(source.topic, []).append(self._partition(source, lane, now))
         topics = tuple(self._topic(topic, tuple(partitions)) for topic, partitions in by_topic.items())
-        live = [topic for topic in topics if not topic.stopped]
+        live = [topic for topic in topics if not topic.stopped and not topic.paused]
+        held = not live and any(topic.paused for topic in topics)
         # without topics the lag is 0, which is true only once the link runs
-        discovered = bool(self._lane_of) or self.state == "running"
+        discovered = bool(self._lane_of) or self.state in {"running", "paused"}
+        # nothing tells how far a link is behind whose lanes hold everything
+        discovered = discovered and not held
         then, records, size = self._history[0]
         seconds = max(now - then, 1e-3)
         measured = len(self._history) > 1
@@ -244,6 +249,7 @@ class Progress:
                 for number, lane in sorted(self._lanes.items())
             ),
             topics=topics,
+            paused="" if self.pause is None else (self.pause.topics or ".*"),
             goals=len(self._goals),
             goals_reached=sum(self._reached(source, goal) for source, goal in self._goals.items()),
         )
@@ -278,6 +284,7 @@ class Progress:
             fix="" if stop is None else stop.fix,
             exit_code=0 if stop is None else stop.exit_code,
             work=self._work.topics.get(topic, TopicWork()),
+            paused=self.pause is not None and self.pause.holds(topic),
         )
 
     def _partition(self, source: SourcePartition, number: int, now: float) -> PartitionSnapshot:

@@ -116,6 +116,7 @@ class TopicSnapshot:
         fix: Recommended action for a stopped topic; may be empty.
         exit_code: Exit code of the error that stopped it; 0 while it is mirrored.
         work: Work on it in this run.
+        paused: True if lanes hold it (`eomirror pause`).
     """
 
     topic: str
@@ -127,6 +128,7 @@ class TopicSnapshot:
     fix: str = ""
     exit_code: int = 0
     work: TopicWork = field(default_factory=TopicWork)
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +173,16 @@ class LinkSnapshot:
     State of a link.
 
     Attributes:
-        state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``stopping``, ``done`` or ``failed``.
+        state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``paused``, ``stopping``, ``done`` or
+            ``failed``.
         error: Reason of its failure.
         waiting: Error that it waits for before it can run, with alias and address of the cluster; it is retried.
         counters: Its work in this run.
         records_per_second: Mean over the last `RATE_WINDOW_SECONDS`.
         bytes_per_second: Mean over the last `RATE_WINDOW_SECONDS`.
         commit_ms: Mean over lanes of the duration of the last commit.
-        lag_records: Sum over topics that are not stopped; None if one is unknown.
-        lag_seconds: Maximum over topics that are not stopped; None if one is unknown.
+        lag_records: Sum over topics that are neither stopped nor paused; None if one is unknown, or all are paused.
+        lag_seconds: Maximum over the same topics; None if one is unknown, or all are paused.
         goals: Number of partitions that ``until="caught-up"`` waits for.
         goals_reached: Number of these that have reached their goal.
         groups: State of the followed consumer groups; None if it follows none.
@@ -188,6 +191,7 @@ class LinkSnapshot:
         source_age_seconds: Time since the source last answered the driver; None before the first answer.
         source_failing_seconds: Time since the source stopped answering; 0 while it answers.
         claim_age_seconds: Time since the driver last renewed its claim; None before the first renewal.
+        paused: Regular expression of the topics that its lanes hold; empty for none.
     """
 
     link: str
@@ -210,6 +214,7 @@ class LinkSnapshot:
     source_age_seconds: float | None = None
     source_failing_seconds: float = 0.0
     claim_age_seconds: float | None = None
+    paused: str = ""
 
     @property
     def stopped_topics(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from eomirror.failover.failback import FailbackReport, failback
 from eomirror.failover.history import LinkHistory, link_history
 from eomirror.failover.machine import Verb
+from eomirror.failover.pausing import PauseReport, pause, resume
 from eomirror.failover.promotion import PromotionOptions, PromotionReport, promote
 from eomirror.failover.readiness import Readiness
 from eomirror.failover.report import readiness, where_to_start
@@ -30,6 +31,7 @@ __all__ = [
     "FenceMethod",
     "LinkHistory",
     "LinkWriterFence",
+    "PauseReport",
     "PromotionOptions",
     "PromotionReport",
     "Readiness",
@@ -38,9 +40,11 @@ __all__ = [
     "Verb",
     "failback",
     "link_history",
+    "pause",
     "promote",
     "readiness",
     "restore",
+    "resume",
     "reverse",
     "run_command",
     "verify_copies",

@@ -156,6 +156,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
     checks = [
         _link(facts),
         _claim(facts),
+        _pause(facts, verb),
         _source(facts, verb, force=force),
         _lag(facts, verb),
         _stopped(facts, topics, verb),
@@ -234,7 +235,18 @@ def _claim(facts: Facts) -> Check:
     if not owner:
         return Check("claim", Level.OK, "free")
     held = f"held by {owner.get('host', '?')}, generation {facts.status.generation}"
-    return Check("claim", Level.OK, held if facts.status.state == "running" else f"free, last {held}")
+    alive = facts.status.state in {"running", "paused"}
+    return Check("claim", Level.OK, held if alive else f"free, last {held}")
+
+
+def _pause(facts: Facts, verb: Verb) -> Check:
+    pause = facts.status.paused
+    if pause is None:
+        return Check("pause", Level.OK, "none")
+    text = f"lanes hold topics {pause['topics']}"
+    # A failover takes what is there; a planned command would wait for what is held.
+    level = Level.WARN if verb is Verb.FAILOVER else Level.NO
+    return Check("pause", level, text, f"`eomirror resume CONFIG --link {facts.status.link}`")
 
 
 def _source(facts: Facts, verb: Verb, *, force: bool) -> Check:

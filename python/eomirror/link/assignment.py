@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eomirror.lane.spec import AssignedPartition
-    from eomirror.records.control import Generation, Stopped
+    from eomirror.records.control import Generation, Pause, Stopped
 
 __all__ = ["Layout", "by_lane", "layout_of"]
 
@@ -23,6 +23,7 @@ class Layout:
         lanes: Lane number -> partitions; a lane without partitions has an empty tuple.
         provenance_header: True if lanes add the provenance header to copies.
         stopped: Topics that earlier runs stopped, as control says.
+        pause: Pause that stands.
     """
 
     generation: int
@@ -31,6 +32,7 @@ class Layout:
     lanes: dict[int, tuple[AssignedPartition, ...]]
     provenance_header: bool = False
     stopped: tuple[Stopped, ...] = ()
+    pause: Pause | None = None
 
 
 def layout_of(
@@ -40,6 +42,7 @@ def layout_of(
     *,
     provenance_header: bool,
     stopped: tuple[Stopped, ...] = (),
+    pause: Pause | None = None,
 ) -> Layout:
     """
     Returns the layout of a generation; a lane without partitions has an empty entry.
@@ -50,10 +53,11 @@ def layout_of(
         cluster_ids: Ids of source and target.
         provenance_header: True if lanes add the provenance header to copies.
         stopped: Topics that control shows as stopped.
+        pause: Pause that stands.
     """
     none = dict.fromkeys(range(generation.assignment.lanes), ())
     lanes = {**none, **by_lane(generation, partitions)}
-    return Layout(generation.generation, *cluster_ids, lanes, provenance_header, stopped)
+    return Layout(generation.generation, *cluster_ids, lanes, provenance_header, stopped, pause)
 
 
 def by_lane(

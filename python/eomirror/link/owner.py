@@ -351,7 +351,7 @@ class LinkOwner:
         )
         return layout_of(
             generation, partitions, self._cluster_ids,
-            provenance_header=self._link.provenance_header, stopped=view.stopped,
+            provenance_header=self._link.provenance_header, stopped=view.stopped, pause=view.pause,
         )  # fmt: skip
 
     def _refuse_conflicts(self, partitions: Sequence[AssignedPartition]) -> None:

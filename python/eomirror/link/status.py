@@ -85,6 +85,7 @@ class PartitionStatus:
         last_commit: Commit time of the position, ms since the epoch.
         parked: True if it has a position but is not in the newest generation's assignment, so no lane mirrors it.
         stopped: True if the owner has stopped its topic, or had when it ended; ``lag_records`` is still counted.
+        paused: True if lanes hold its topic (`eomirror pause`).
         problem: Reason that it cannot be mirrored from its position (recreated or truncated source), is parked
             although the link's topics match it, or that its topic is stopped; empty without a problem.
         fix: Recommended action.
@@ -105,6 +106,7 @@ class PartitionStatus:
     last_commit: int
     parked: bool = False
     stopped: bool = False
+    paused: bool = False
     problem: str = ""
     fix: str = ""
     copied_headers: int = 0
@@ -193,7 +195,7 @@ class LinkStatus:
     Attributes:
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
             advance), ``handed back`` (MirrorMaker 2 mirrors since), ``promoted`` (applications may write to the copies
-            since), or ``unknown`` (its topics cannot be read).
+            since), ``paused`` (its owner lives and holds all topics), or ``unknown`` (its topics cannot be read).
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
         clock_offset_seconds: How far the owner's clock is ahead of ours; 0 if they agree, or if that is unknown.
         generation: Newest lane layout.
@@ -204,6 +206,7 @@ class LinkStatus:
         partitions: One per source partition that has a position.
         stopped: Topics that the owner has stopped, or had when it ended: topic, reason, fix, exit code of the error,
             lane and run that stopped it, and time.  A topic that resumes is removed.
+        paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
@@ -228,6 +231,7 @@ class LinkStatus:
     stopped: tuple[dict[str, Any], ...] = ()
     gaps: tuple[dict[str, Any], ...] = ()
     groups: GroupsStatus | None = None
+    paused: dict[str, Any] | None = None
     problem: str = ""
     fix: str = ""
     drifted: tuple[str, ...] = ()
@@ -292,6 +296,7 @@ def link_status(
             now_ms=now_ms,
             accept_gaps=accept_gaps,
             parked=source not in generation.assignment.partitions,
+            paused=control.pause is not None and control.pause.holds(source.topic),
         )
         for source, position in sorted(positions.items())
     }
@@ -353,6 +358,13 @@ def link_status(
             }
             for gap in control.gaps
         ),
+        paused=None
+        if control.pause is None
+        else {
+            "topics": control.pause.topics or ".*",
+            "host": control.pause.host,
+            "at": control.pause.timestamp,
+        },
         problem=problem,
         fix=fix,
     )
@@ -361,7 +373,10 @@ def link_status(
 def _state(control: ControlView, liveness: Liveness) -> str:
     if control.history.current is not None:
         return "promoted"
-    return "handed back" if control.handed_over is not None else liveness.state
+    if control.handed_over is not None:
+        return "handed back"
+    paused = control.pause is not None and not control.pause.topics
+    return "paused" if paused and liveness.state == "running" else liveness.state
 
 
 def _partition(
@@ -373,6 +388,7 @@ def _partition(
     now_ms: int,
     accept_gaps: bool,
     parked: bool,
+    paused: bool,
 ) -> PartitionStatus:
     lag: int | None = None
     seconds: float | None = None
@@ -402,6 +418,7 @@ def _partition(
         rate=rate,
         last_commit=position.timestamp,
         parked=parked,
+        paused=paused,
         problem=problem,
         fix=fix,
         missing=position.missing,

@@ -148,6 +148,8 @@ class _Link:
             self._add("stopped_topics", reasons[reason], reason)
         for stop in status.stopped:
             self._add("topic_stopped", 1, stop["topic"])
+        for topic in sorted({item.topic for item in status.partitions if item.paused}):
+            self._add("topic_paused", 1, topic)
 
     def _from_topics(self, status: LinkStatus, now_ms: int) -> None:
         self._add("source_unreachable_seconds", None if status.problem else 0)

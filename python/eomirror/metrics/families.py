@@ -92,6 +92,7 @@ FAMILIES = (
     _link("stopped_topics", "gauge",
           "Stopped topics, by reason: `data_loss`, `configuration`, `superseded` or `failed`.", "reason"),
     _link("topic_stopped", "gauge", "1 for a topic that is stopped; absent for the others.", "topic"),
+    _link("topic_paused", "gauge", "1 for a topic that lanes hold (`eomirror pause`); absent for the others.", "topic"),
     _link("problem_partitions", "gauge", "Partitions with a problem, those of stopped topics included.",
           places=_SERVE),
     _link("gap_records_total", "counter", "Source offsets that were lost, and that the user accepted.", "topic",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["VERDICTS", "Verdict", "Window"]
 
 #: All verdicts, best first.
-VERDICTS = ("ok", "promoted", "behind", "unknown", "down", "stalled", "stopped", "rewound")
+VERDICTS = ("ok", "promoted", "paused", "behind", "unknown", "down", "stalled", "stopped", "rewound")
 
 #: Seconds of looks that decide.
 WINDOW_SECONDS = 60.0
@@ -78,6 +78,9 @@ class Window:
         if status.state == "promoted":
             text = "it was promoted: applications write to the target"
             return Verdict("promoted", text, "the way back: eomirror failback CONFIG", "it has happened")
+        if status.state == "paused":
+            text = "it is paused: lanes hold all topics at their positions"
+            return Verdict("paused", text, f"eomirror resume CONFIG --link {status.link}", failover)
         if status.state not in {"running", "preparing", "acquiring"}:
             return Verdict(*_down(view), failover)
         if self._rewound:
@@ -91,16 +94,22 @@ class Window:
         if status.problem or status.lag_records is None:
             text = status.problem or "the lag of a topic is unknown"
             return Verdict("unknown", text, status.fix, failover)
-        return Verdict(*self._trend(status.lag_records), failover)
+        return Verdict(*self._trend(), failover)
 
     def _add(self, view: LinkView, now: float) -> None:
         status = view.status
-        known = [item for item in status.partitions if item.lag_records is not None and not item.parked]
+        # what lanes hold on request neither stalls nor falls behind
+        known = [
+            item
+            for item in status.partitions
+            if item.lag_records is not None and not item.parked and not item.paused
+        ]
         if status.lag_records is None or not known:
             return
         look = _Look(
             now, sum(item.position for item in known), sum(item.source_lso or 0 for item in known),
-            status.lag_records, status.lag_seconds,
+            sum(item.lag_records or 0 for item in known),
+            max((item.lag_seconds for item in known if item.lag_seconds is not None), default=None),
         )  # fmt: skip
         before = self._looks[-1] if self._looks else None
         if before is not None and look.position < before.position and look.end < before.end:
@@ -113,9 +122,11 @@ class Window:
         while len(self._looks) > 1 and self._looks[1].at <= now - WINDOW_SECONDS:
             self._looks.popleft()
 
-    def _trend(self, lag: int) -> tuple[str, str, str]:
+    def _trend(self) -> tuple[str, str, str]:
+        if not self._looks:
+            return "ok", "caught up", ""
         first, last = self._looks[0], self._looks[-1]
-        seconds = last.at - first.at
+        seconds, lag = last.at - first.at, last.lag
         if not lag or seconds < _ENOUGH_SECONDS or not all(look.lag for look in self._looks):
             return "ok", f"{lag} records behind" if lag else "caught up", ""
         if last.position == first.position:

@@ -21,7 +21,7 @@ __all__ = ["STATES", "LinkFacts", "LinkView", "running_status", "running_view"]
 
 #: States of a link: those of a running driver, then those that only its topics show.
 STATES = (
-    "preparing", "waiting", "acquiring", "running", "stopping", "done", "failed",
+    "preparing", "waiting", "acquiring", "running", "paused", "stopping", "done", "failed",
     "silent", "stopped", "never ran", "handed back", "promoted", "unknown",
 )  # fmt: skip
 
@@ -88,7 +88,7 @@ def running_status(snapshot: LinkSnapshot) -> LinkStatus:
     partitions = tuple(
         partition for topic in snapshot.topics for partition in _partitions(topic, asked=asked)
     )
-    going = [item for item in partitions if not item.stopped]
+    going = [item for item in partitions if not item.stopped and not item.paused]
     known = snapshot.lag_records is not None and not any(item.lag_records is None for item in going)
     in_time = snapshot.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
     groups = snapshot.groups
@@ -120,6 +120,7 @@ def running_status(snapshot: LinkSnapshot) -> LinkStatus:
         groups=None
         if groups is None
         else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
+        paused={"topics": snapshot.paused} if snapshot.paused else None,
         problem=snapshot.error or snapshot.waiting,
     )
 
@@ -139,6 +140,7 @@ def _partitions(topic: TopicSnapshot, *, asked: bool) -> list[PartitionStatus]:
             rate=0.0,
             last_commit=0,
             stopped=bool(topic.stopped),
+            paused=topic.paused,
             problem=topic.stopped,
             fix=topic.fix,
         )

@@ -11,12 +11,15 @@ One partition, compact, written only by the link's control producer in transacti
 * ``{"kind":"adoption","topic","partition"}`` -> `Adopted`: the resume offset of a partition that another replicator
   had mirrored before.
 * ``{"kind":"hand-back"}`` -> `HandedOver`: another replicator mirrors the link; deleted when the link is taken back.
+* ``{"kind":"pause"}`` -> `Pause`: lanes hold all topics, or some; deleted by a resume.  A command writes it, with a
+  producer of its own, and the owner obeys.
 * ``{"kind":"stopped","topic"}`` -> `Stopped`: a topic that the owner has stopped; deleted when the topic resumes.
 * ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,12 +30,23 @@ from eomirror.records.json_fields import checked, whole
 from eomirror.records.promotion import KINDS, PARTED_VERSION, HistoryRecords, PromotionHistory
 from eomirror.types import Assignment, SourcePartition
 
-__all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "HandedOver", "Stopped", "decode_control"]
+__all__ = [
+    "Adopted",
+    "Claim",
+    "ControlView",
+    "Gap",
+    "Generation",
+    "HandedOver",
+    "Pause",
+    "Stopped",
+    "decode_control",
+]
 
 VERSION = 1
 _GENERATION_KEY = orjson.dumps({"kind": "generation"})
 _CLAIM_KEY = orjson.dumps({"kind": "claim"})
 _HAND_BACK_KEY = orjson.dumps({"kind": "hand-back"})
+_PAUSE_KEY = orjson.dumps({"kind": "pause"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +288,35 @@ class Stopped:
         return orjson.dumps({"v": VERSION, **body})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """
+    A request that lanes hold: they stop at the end of a transaction, and keep their positions.
+
+    Attributes:
+        topics: Full-match regular expression of source topics; empty for all.
+        host: Host of the command.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    topics: str
+    host: str
+    timestamp: int
+
+    @staticmethod
+    def key() -> bytes:
+        """Key of the record."""
+        return _PAUSE_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, **asdict(self)})
+
+    def holds(self, topic: str) -> bool:
+        """Returns True if lanes hold this source topic."""
+        return not self.topics or re.fullmatch(self.topics, topic) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ControlView:
     """State in the control topic; all fields are empty for a link that never ran."""
@@ -285,6 +328,7 @@ class ControlView:
     handed_over: HandedOver | None = None
     stopped: tuple[Stopped, ...] = ()
     history: PromotionHistory = field(default_factory=PromotionHistory)
+    pause: Pause | None = None
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -301,12 +345,12 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     claim: Claim | None = None
     gaps: dict[tuple[str, int, int], Gap] = {}
     adopted: dict[SourcePartition, Adopted] = {}
-    handed_over: dict[bytes | None, HandedOver] = {}
+    single: dict[bytes | None, Any] = {}
     stopped: dict[bytes | None, Stopped] = {}
     promotions = HistoryRecords()
     for key, value, where in records:
         if value is None:
-            handed_over.pop(key, None)
+            single.pop(key, None)
             stopped.pop(key, None)
             continue
         kind, name, body = _open(key, value, where)
@@ -334,8 +378,8 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
                 others = {item: body[item] for item in Adopted.__slots__ if item not in names}
                 adoption = checked(Adopted(**names, **others))
                 adopted[adoption.source] = adoption
-            elif kind == "hand-back":
-                handed_over[key] = checked(HandedOver(**{item: body[item] for item in HandedOver.__slots__}))
+            elif made := _SINGLE.get(kind):
+                single[key] = checked(made(**{item: body[item] for item in made.__slots__}))
             elif kind == "stopped":
                 rest = {item: body[item] for item in Stopped.__slots__ if item != "topic"}
                 stopped[key] = checked(Stopped(topic=name["topic"], **rest))
@@ -346,10 +390,15 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         claim,
         tuple(gaps.values()),
         tuple(adopted.values()),
-        handed_over.get(_HAND_BACK_KEY),
+        single.get(_HAND_BACK_KEY),
         tuple(stopped.values()),
         _history(promotions),
+        single.get(_PAUSE_KEY),
     )
+
+
+# Kinds of which one record stands at a time, until it is deleted.
+_SINGLE: dict[str, Any] = {"hand-back": HandedOver, "pause": Pause}
 
 
 def _history(records: HistoryRecords) -> PromotionHistory:

@@ -27,6 +27,7 @@ _MARKS = {
     "ok": "✓", "behind": "↘", "unknown": "?", "down": "■", "stalled": "‖", "stopped": "■", "rewound": "↺",
     "problem": "!",
     "promoted": "▲",
+    "paused": "‖",
 }  # fmt: skip
 
 

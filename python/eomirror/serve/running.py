@@ -97,10 +97,10 @@ class RunningEndpoints:
         states = dict.fromkeys(self._facts, "preparing")
         if snapshot is not None:
             states |= {link.link: _state(link) for link in snapshot.links}
-        return all(state == "running" for state in states.values()), {"links": states}
+        return all(state in {"running", "paused"} for state in states.values()), {"links": states}
 
 
 def _state(link: LinkSnapshot) -> str:
     """Returns the state of a link; one that runs is ``starting`` until each lane has had a worker."""
-    waiting = any(not lane.plane and lane.state not in {"idle", "ended"} for lane in link.lanes)
+    waiting = any(not lane.plane and lane.state not in {"idle", "paused", "ended"} for lane in link.lanes)
     return "starting" if link.state == "running" and waiting else link.state

@@ -47,6 +47,7 @@ class Side:
             lanes=dict.fromkeys(range(lanes), ()),
             provenance_header=False,
             stopped=(),
+            pause=None,
         )
 
     def release(self, _: Any = ()) -> None:

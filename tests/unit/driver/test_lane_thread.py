@@ -218,3 +218,45 @@ def test_a_lane_ends_when_nobody_mirrors_for_it_any_more(lane: LaneThread, host:
     assert lane.join(_SECONDS)
     assert host.begun.empty()
     assert host.failures == []
+
+
+def test_a_paused_lane_holds_until_it_is_resumed(lane: LaneThread, host: Host) -> None:
+    """The attempt ends between two transactions, and no other follows."""
+    first = host.begun.get(timeout=_SECONDS)
+    lane.hold(lambda _: True)
+    assert host.told.get(timeout=_SECONDS) == {
+        "lane": 1,
+        "type": "stop",
+        "reason": "reconfigure",
+        "to": "all",
+    }
+    host.endings.put(Ending.STOPPED)
+    with pytest.raises(queue.Empty):
+        host.begun.get(timeout=0.3)
+    # partitions that are found meanwhile are held as well
+    lane.add([assigned("good", 2)])
+    with pytest.raises(queue.Empty):
+        host.begun.get(timeout=0.2)
+
+    lane.hold(lambda _: False)
+
+    second = host.begun.get(timeout=_SECONDS)
+    assert [item.source.partition for item in second.partitions] == [1, 1, 2]
+    assert (second.epoch, second.attempt) == (first.epoch + 1, 1)
+    assert host.failures == []
+
+
+def test_a_lane_mirrors_the_topics_that_are_not_held(lane: LaneThread, host: Host) -> None:
+    """And an attempt that connects late is told."""
+    spec = host.begun.get(timeout=_SECONDS)
+    lane.hold(lambda topic: topic == "bad")
+    greeting = lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))
+    assert greeting == [{"type": "stop", "reason": "reconfigure"}]
+    host.endings.put(Ending.STOPPED)
+    second = host.begun.get(timeout=_SECONDS)
+    assert [item.source.topic for item in second.partitions] == ["good"]
+    while not host.told.empty():
+        host.told.get()
+
+    lane.hold(lambda topic: topic == "bad")
+    assert host.told.empty(), "nothing changes"

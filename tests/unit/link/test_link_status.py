@@ -10,7 +10,7 @@ import pytest
 from eomirror.errors import UnreachableError
 from eomirror.link.liveness import Liveness
 from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line
-from eomirror.records.control import ControlView, Generation, Stopped
+from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
 from eomirror.recovery.resume import SourceFacts, TargetFacts
@@ -51,13 +51,14 @@ def picture(
     left_out: Any = None,
     stopped: Any = (),
     state: str = "running",
+    pause: Pause | None = None,
 ) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
     generation = Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=0)
     return link_status(
         "a->b",
-        ControlView(generation, CLAIM, stopped=stopped),
+        ControlView(generation, CLAIM, stopped=stopped, pause=pause),
         {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
         history=history,
         attempts=(),
@@ -251,3 +252,17 @@ def test_lanes_on_the_same_plane_are_told_together() -> None:
         f"lane 0 on the native plane; lane 1 on the client plane: {old}"
     )
     assert planes_line([(0, "", "")]) == ""
+
+
+@pytest.mark.parametrize(
+    ("topics", "state", "paused"), [("", "paused", [True, True]), ("orders", "running", [True, False])]
+)
+def test_a_pause_is_shown(topics: str, state: str, paused: list[bool]) -> None:
+    """The link is paused if all of it is; a part of it is shown at its topics."""
+    pause = Pause(topics=topics, host="h", timestamp=5)
+    found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 99)), pause=pause)
+
+    assert found.state == state
+    assert [item.paused for item in found.partitions] == paused
+    assert found.paused == {"topics": topics or ".*", "host": "h", "at": 5}
+    assert picture((ORDERS, seen(ORDERS, 13)), pause=pause, state="silent").state == "silent"

@@ -226,8 +226,11 @@ def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
 
 def test_every_family_is_exported_somewhere_and_no_other() -> None:
     """The reference lists what is exported: by `run`, by `serve`, or by both."""
-    live = running_view(FACTS, snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1),)))
-    hung = LinkView(facts=FACTS, status=status(hanging=({"problem": ""},)), read_seconds=0.1)
+    live = running_view(
+        FACTS, snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1, paused=True),))
+    )
+    held = (*status().partitions, replace(status().partitions[0], topic="held", paused=True))
+    hung = LinkView(facts=FACTS, status=status(hanging=({"problem": ""},), partitions=held), read_seconds=0.1)
     for place, view in (("run", live), ("serve", hung)):
         verdict = Window().judge(view, 0.0)
         text = exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True).text().decode()

@@ -78,6 +78,7 @@ def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
         ({"state": "waiting", "problem": "no way to a"}, "down", "no way to a"),
         ({"state": "never ran"}, "down", "never ran"),
         ({"state": "promoted"}, "promoted", "it was promoted"),
+        ({"state": "paused", "lag_records": None}, "paused", "lanes hold all topics"),
         ({"problem": "the source is away", "lag_records": None, "lag_seconds": None}, "unknown", "is away"),
         (
             {"stopped": ({"topic": "t", "reason": "gone", "fix": "do x", "exit_code": 4},)},
@@ -98,3 +99,17 @@ def test_an_unknown_lag_is_no_promise() -> None:
     """With a dead source, what a failover loses is not known."""
     found = judged((0, view(1, 1, lag_records=None, lag_seconds=None)))
     assert found.failover.startswith("unknown")
+
+
+def test_what_lanes_hold_on_request_does_not_stall() -> None:
+    """A part of the link is paused: its position stands, and the other part is judged alone."""
+    looks = []
+    for n in range(4):
+        link = view(7 + n, 7 + n)
+        held = replace(link.status.partitions[0], topic="held", position=7, lag_records=90, paused=True)
+        status = replace(link.status, partitions=(*link.status.partitions, held), lag_records=90)
+        looks.append((10.0 * n, replace(link, status=status)))
+
+    assert judged(*looks).word == "ok"
+    only = replace(looks[0][1], status=replace(looks[0][1].status, partitions=(held,)))
+    assert judged((0, only), (30, only)).word == "ok"
