@@ -62,7 +62,7 @@ _COMMANDS = {
         "eomirror.cli.failover:restore",
         "Deal with the records of the old source that never reached the copies.",
     ),
-    "failback": ("eomirror.cli.failover:failback", "Return to the old source, without loss."),
+    "failback": ("eomirror.cli.cutover:failback", "Return to the old source, without loss."),
     "drill": ("eomirror.cli.drill:drill", "Lose a local cluster, fail over and return, with evidence."),
     "history": ("eomirror.cli.failover:history", "Show the promotions of a link."),
     "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),

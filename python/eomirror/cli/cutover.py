@@ -1,4 +1,4 @@
-"""``eomirror cutover``, ``fence`` and ``unfence``: a planned promotion that stops the producers itself."""
+"""``eomirror cutover``, ``failback``, ``fence`` and ``unfence``: planned promotions that stop producers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ import click
 
 from eomirror.cli.failover import (
     acting,
+    draw_failback,
     patience_option,
     promoted,
     tail_option,
+    terminable,
     verification,
     verification_option,
 )
 from eomirror.cli.render import escape, print_message, stdout_console
+from eomirror.errors import MirrorError, NotReadyError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eomirror.cli.failover import Action
     from eomirror.failover import LinkWriterFence
 
-__all__ = ["cutover", "fence", "unfence"]
+__all__ = ["cutover", "failback", "fence", "unfence"]
 
 
 def _fencing(command: Any) -> Any:
@@ -45,18 +50,28 @@ def _fencing(command: Any) -> Any:
     return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)
 
 
+_on_switch = click.option(
+    "--on-switch",
+    default="",
+    metavar="COMMAND",
+    help="Called after the promotion, with EOMIRROR_LINK: switches the clients, such as a DNS entry.",
+)
+
+
+def _switch(action: Action, command: str) -> Callable[[], bool] | None:
+    """Returns the call of the command that switches clients; None without one."""
+    from eomirror.failover import run_command
+
+    return (lambda: run_command(command, {"EOMIRROR_LINK": action.link}) == 0) if command else None
+
+
 @click.command(epilog="Example: eomirror cutover mirror.yaml --link 'east->west' --method acl --dry-run")
 @acting
 @_fencing
 @verification_option
 @tail_option
 @patience_option
-@click.option(
-    "--on-switch",
-    default="",
-    metavar="COMMAND",
-    help="Called after the promotion, with EOMIRROR_LINK: switches the clients, such as a DNS entry.",
-)
+@_on_switch
 def cutover(
     action: Action,
     method: str,
@@ -76,18 +91,77 @@ def cutover(
     Exit codes: 0 promoted, 1 failed before the record, or --on-switch failed after it, 3 source and copies differ,
     5 another mirror took the link, 6 not ready.
     """
-    from eomirror.failover import PromotionOptions, Verb, run_command
+    from eomirror.failover import PromotionOptions, Verb
 
     chosen = PromotionOptions(
         dry_run=action.dry_run,
         patience=patience,
         fence=_fence(action, method, fence_command),
         verify=verification(action, verify, tail),
-        on_switch=(lambda: run_command(on_switch, {"EOMIRROR_LINK": action.link}) == 0)
-        if on_switch
-        else None,
+        on_switch=_switch(action, on_switch),
     )
     return promoted(action, Verb.CUTOVER, chosen)
+
+
+@click.command(epilog="Example: eomirror failback mirror.yaml --link 'east->west' --method acl --dry-run")
+@acting
+@_fencing
+@verification_option
+@tail_option
+@patience_option
+@_on_switch
+def failback(
+    action: Action,
+    method: str,
+    fence_command: str,
+    verify: str,
+    tail: int,
+    patience: float,
+    on_switch: str,
+) -> int:
+    """
+    Return from a promoted and reversed link of CONFIG to its source, without loss.
+
+    Keep the link back running.  Stops the producers on the target (--method), waits until everything is mirrored back,
+    compares the tail, promotes the link back, calls --on-switch, lifts the fence, sets the positions of the link to
+    that cut, and ends its promotion.  Run the link again afterwards.  A failure before the promotion undoes the fence;
+    after it, repeat the command: it takes the steps that are left.
+
+    Exit codes: 0 done, 1 failed, or --on-switch failed, 3 source and copies of the link back differ, 5 another mirror
+    took a link, 6 not ready.
+    """
+    from eomirror.failover import FenceMethod, PromotionOptions, verify_copies
+    from eomirror.failover import failback as run
+
+    action.confirm("failback")
+    chosen = PromotionOptions(dry_run=action.dry_run, patience=patience, on_switch=_switch(action, on_switch))
+    compared = None if verify == "full" else tail
+    with terminable():
+        found = run(
+            action.config,
+            link=action.link,
+            method=FenceMethod(name=method, command=fence_command),
+            verify=None
+            if verify == "skip"
+            else lambda back: verify_copies(action.config, back, tail=compared),
+            options=chosen,
+            on_event=print_message,
+        )
+    action.show(found.as_dict(), lambda: draw_failback(found))
+    made = found.promotion
+    if made is None:
+        return 0
+    if action.dry_run:
+        return 0 if made.readiness.ready else NotReadyError.exit_code
+    if made.error is not None and not made.promoted:
+        raise made.error
+    if found.reversal is None:
+        reason = "" if made.error is None else f": {made.error.message}"
+        raise MirrorError(
+            f"link {found.back} is promoted, but the command of --on-switch failed{reason}; applications stay stopped",
+            fix="switch the clients by hand, then repeat `eomirror failback` without --on-switch: it goes on from here",
+        )
+    return 0
 
 
 @click.command(epilog="Example: eomirror fence mirror.yaml --link 'east->west' --method acl")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Action",
     "acting",
-    "failback",
+    "draw_failback",
     "failover",
     "history",
     "patience_option",
@@ -388,36 +388,6 @@ def restore(
     return DataLossError.exit_code if found.lost and not accept_lost else 0
 
 
-@click.command(epilog="Example: eomirror failback mirror.yaml --link 'east->west'")
-@acting
-@patience_option
-def failback(
-    action: Action,
-    patience: float,
-) -> int:
-    """
-    Return from a promoted and reversed link of CONFIG to its source, without loss.
-
-    Promotes the link back as `eomirror promote` does: stop the producers on its source first, and keep it running.
-    Then sets the positions of the link to that cut, and ends its promotion.  Run the link again afterwards.
-
-    Exit codes: 0 done, 1 failed, 5 another mirror took a link, 6 not ready.
-    """
-    from eomirror.failover import PromotionOptions
-    from eomirror.failover import failback as run
-
-    action.confirm("failback")
-    chosen = PromotionOptions(dry_run=action.dry_run, patience=patience)
-    with terminable():
-        found = run(action.config, link=action.link, options=chosen, on_event=print_message)
-    action.show(found.as_dict(), lambda: _draw_failback(found))
-    if found.promotion is not None and action.dry_run:
-        return 0 if found.promotion.readiness.ready else NotReadyError.exit_code
-    if found.promotion is not None and found.promotion.error is not None and not found.promotion.promoted:
-        raise found.promotion.error
-    return 0
-
-
 @click.command(epilog="Example: eomirror history mirror.yaml --link 'east->west'")
 @options.config
 @options.link(_LINK)
@@ -676,7 +646,8 @@ def _draw_restoration(found: RestorationReport) -> None:
     console.print(f"{human_count(found.records)} orphans; {done}{where}")
 
 
-def _draw_failback(found: FailbackReport) -> None:
+def draw_failback(found: FailbackReport) -> None:
+    """Draws both halves of a failback."""
     if found.promotion is not None:
         _draw_promotion(found.promotion)
     if found.reversal is not None:

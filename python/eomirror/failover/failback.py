@@ -1,13 +1,15 @@
 """
 Returns to the old source: promotes the link back, then lets the first link mirror again from that cut.
 
-Both halves may be repeated: a link back that is promoted already is only reversed.
+The promotion may fence the applications, verify, and switch them, like every planned one.  A fence is lifted between
+the two halves: it would also stop the link that mirrors again.  Each half may be repeated: a link back that is
+promoted already is only reversed.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -18,6 +20,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.orphans import refuse_forgotten
 from eomirror.failover.promotion import PromotionOptions, promote
 from eomirror.failover.reversal import reverse
+from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
 from eomirror.kafka.session import ClusterSession
 from eomirror.records.names import LinkNames
 
@@ -41,13 +44,15 @@ class FailbackReport:
         link: The link that mirrors again.
         back: The link back, which is promoted.
         promotion: Promotion of the link back; None if it was promoted before.
-        reversal: Return of the link; None for a dry run, or if the link back was not promoted.
+        reversal: Return of the link; None for a dry run, or if the link back was not promoted or clients not switched.
+        unfenced: True if the fence of the applications was lifted.
     """
 
     link: str
     back: str
     promotion: PromotionReport | None
     reversal: ReversalReport | None
+    unfenced: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -56,14 +61,16 @@ class FailbackReport:
             "back": self.back,
             "promotion": None if self.promotion is None else self.promotion.as_dict(),
             "reversal": None if self.reversal is None else self.reversal.as_dict(),
+            "unfenced": self.unfenced,
         }
 
 
 def failback(
     config: Config,
-    verb: Verb = Verb.PROMOTE,
     *,
     link: str | None = None,
+    method: FenceMethod | None = None,
+    verify: Callable[[Link], None] | None = None,
     options: PromotionOptions | None = None,
     on_event: Callable[[str], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -73,9 +80,10 @@ def failback(
 
     Args:
         config: Configuration that has both links.
-        verb: ``promote`` or ``cutover``, for the link back.
         link: Name of the link that is to mirror again; required if there are several.
-        options: Options of the promotion.
+        method: Stops the applications that write to the copies; None, or ``wait``, if the user has.
+        verify: Compares what the link back has mirrored, given that link; raises if it differs.  None to skip it.
+        options: Other options of the promotion: its ``fence`` and ``verify`` are set here.
         on_event: Receives a short text for each step.
 
     Raises:
@@ -95,19 +103,29 @@ def failback(
     client_id = LinkNames(chosen.state_name).client_id("failback")
     refuse_forgotten(chosen, config.clusters[chosen.source], history, client_id=client_id, clock=clock)
     back = back_link(config, chosen, promotion)
+    tell = on_event or (lambda _: None)
+    fence = LinkWriterFence(config, back, method or FenceMethod(), clock=clock)
+    fences = method is not None and method.name != "wait"
+    options = replace(
+        options or PromotionOptions(),
+        fence=fence if fences else None,
+        verify=None if verify is None else lambda: verify(back),
+    )
     promoted = None
     if _history(config, back, clock).current is None:
+        verb = Verb.CUTOVER if fences else Verb.PROMOTE
         promoted = promote(config, verb, link=back.name, options=options, on_event=on_event, clock=clock)
-        if promoted.promotion is None:
+        if promoted.promotion is None or promoted.switched is False or promoted.error is not None:
+            # Applications that were not switched stay fenced, or would write what the link that returns does not know.
             return FailbackReport(link=chosen.name, back=back.name, promotion=promoted, reversal=None)
-    returned = reverse(
-        config,
-        link=back.name,
-        dry_run=options is not None and options.dry_run,
-        on_event=on_event,
-        clock=clock,
+    unfenced = False
+    if not options.dry_run and _history(config, back, clock).fence is not None:
+        tell(f"lifting the fence of {back.source}")
+        unfenced = fence.lift() is not None
+    returned = reverse(config, link=back.name, dry_run=options.dry_run, on_event=on_event, clock=clock)
+    return FailbackReport(
+        link=chosen.name, back=back.name, promotion=promoted, reversal=returned, unfenced=unfenced
     )
-    return FailbackReport(link=chosen.name, back=back.name, promotion=promoted, reversal=returned)
 
 
 def _history(config: Config, link: Link, clock: Clock) -> PromotionHistory:
