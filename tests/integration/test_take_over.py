@@ -119,7 +119,7 @@ def test_of_several_newcomers_one_takes_the_link(
     initialized = threading.Barrier(NEWCOMERS, timeout=60)
     one_by_one = threading.Lock()
     first = threading.local()
-    initialize = LinkOwner._initialize
+    initialize = LinkOwner._fence_older_owner
 
     def together(self: LinkOwner) -> TransactionalProducer:
         # each has made up its mind, and each is fenced by the next before it writes; the first time only
@@ -132,7 +132,7 @@ def test_of_several_newcomers_one_takes_the_link(
             initialized.wait()
         return made
 
-    monkeypatch.setattr(LinkOwner, "_initialize", together)
+    monkeypatch.setattr(LinkOwner, "_fence_older_owner", together)
     ended = take_all(mirrors, [new_run_id() for _ in range(NEWCOMERS)])
 
     (winner,) = [run for run, end in ended.items() if isinstance(end, Layout)]
@@ -156,15 +156,15 @@ def test_a_link_that_was_taken_meanwhile_is_left_alone(
     before, quick, slow_run = mirrors.owner(), mirrors.owner(take_over=True), new_run_id()
     before.acquire(1, mirrors.partitions)
     slow = mirrors.owner(slow_run, take_over=True)
-    initialize = LinkOwner._initialize
+    initialize = LinkOwner._fence_older_owner
 
     def late(self: LinkOwner) -> TransactionalProducer:
         if self is slow:
-            monkeypatch.setattr(LinkOwner, "_initialize", initialize)
+            monkeypatch.setattr(LinkOwner, "_fence_older_owner", initialize)
             quick.acquire(1, mirrors.partitions)
         return initialize(self)
 
-    monkeypatch.setattr(LinkOwner, "_initialize", late)
+    monkeypatch.setattr(LinkOwner, "_fence_older_owner", late)
 
     with pytest.raises(SupersededError):
         slow.acquire(1, mirrors.partitions)

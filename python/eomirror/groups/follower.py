@@ -115,7 +115,7 @@ class GroupFollower:
                 self._problem = ""
                 return self._pause(began)  # lanes write no checkpoints there
             self._send_to_lanes(mirrored)
-            if self._look_up():
+            if self._translate_from_map():
                 # By the next round a busy group has other offsets.
                 self._send_to_lanes(mirrored)
             if self._link.sync_group_offsets:
@@ -212,7 +212,7 @@ class GroupFollower:
         for lane, items in sent.items():
             self._send(lane, items)
 
-    def _look_up(self) -> bool:
+    def _translate_from_map(self) -> bool:
         """Asks the map; returns True if there are new offsets to send."""
         now = self._clock.monotonic()
         asked = self._book.questions(now)

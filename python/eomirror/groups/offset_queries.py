@@ -133,10 +133,10 @@ def translate(
         ask_source = group is not None and not reverse
         with closing(OffsetTranslator(config, each, reverse=reverse, ask_source=ask_source)) as translator:
             if topic is not None and partition is not None and offset is not None:
-                found += translator.plain(Asked((topic, partition), offset))
+                found += translator.translate_record(Asked((topic, partition), offset))
                 continue
             matches = group_matcher(each, group)
-            found += translator.resume(
+            found += translator.translate_groups(
                 group, matches, source_unavailable=source_unavailable, away=unreachable
             )[0]
     if not found and topic is not None:
@@ -201,7 +201,7 @@ def group_offsets(
     for each in links:
         matches = group_matcher(each, group, groups)
         with closing(_Look(config, each, reverse=reverse)) as look:
-            rows, from_checkpoint = look.translator.resume(
+            rows, from_checkpoint = look.translator.translate_groups(
                 group, matches, source_unavailable=source_unavailable, away=unreachable
             )
             found += look.beside(rows, times=times, now_ms=now_ms, from_checkpoint=from_checkpoint)

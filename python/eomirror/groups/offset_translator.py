@@ -60,7 +60,9 @@ _NEVER_MIRRORED = "the link has no position of this partition: it was never mirr
 
 class OffsetTranslator:
     """
-    Translates offsets to the other side of one link; keeps its connections.
+    Translates offsets to the other side of one link for commands; keeps its connections.
+
+    A lane translates the checkpoints of its own transactions: `eomirror.lane.checkpoints`.
 
     Args:
         reverse: From target to source.
@@ -88,7 +90,7 @@ class OffsetTranslator:
         self.groups.close()
         self.sessions.close()
 
-    def resume(
+    def translate_groups(
         self,
         group: str | None,
         matches: Callable[[str], bool],
@@ -135,7 +137,7 @@ class OffsetTranslator:
             found = from_log_start(found, self._source)
         return found + unknown, False
 
-    def plain(self, asked: Asked) -> list[Translation]:
+    def translate_record(self, asked: Asked) -> list[Translation]:
         """
         Returns the offset of one record; empty if the link has no position of its partition.
 

@@ -128,7 +128,7 @@ class Checkpoints:
                 self._waiting.setdefault(item.source, {})[item.group] = (*nearest, item)
                 continue
             if item.downstream is None:
-                item = replace(item, downstream=self._remembered(position, item.upstream))  # noqa: PLW2901  the same, completed
+                item = replace(item, downstream=self._translate_remembered(position, item.upstream))  # noqa: PLW2901  the same, completed
             if item.downstream is None:
                 self._answers.append(item)
             else:
@@ -179,7 +179,7 @@ class Checkpoints:
             for items in waiting.values():
                 reached = [item for item in items if item.upstream <= position.offset]
                 for item in reached[-1:]:
-                    at = _in_transaction(item.upstream, position, account)
+                    at = _translate_in_transaction(item.upstream, position, account)
                     (unknown if at is None else offsets).append(replace(item, downstream=at))
         checkpoints = [_checkpoint(item, targets[item.source]) for item in offsets]
         return PlannedCheckpoints(offsets, checkpoints, unknown, stopped)
@@ -224,27 +224,27 @@ class Checkpoints:
             memory = self._memories[account.source] = _Memory(since)
         memory.map.take_in(account.offset_map, position.target_topic, position.target_partition)
 
-    def _remembered(self, position: Position, offset: int) -> int | None:
+    def _translate_remembered(self, position: Position, offset: int) -> int | None:
         """Returns the target offset of the next mirrored record at or after a source offset up to the position."""
         if offset == position.offset:
             return None if position.target_offset is None else position.target_offset + 1
         memory = self._memories.get(position.source)
         if memory is None or offset < memory.since:
             return None
-        return _next_in(memory.map, offset, position)
+        return _translate(memory.map, offset, position)
 
 
-def _in_transaction(offset: int, position: Position, account: Account | None) -> int | None:
+def _translate_in_transaction(offset: int, position: Position, account: Account | None) -> int | None:
     """Returns the same for an offset inside the transaction that moves the position."""
     if position.prev is not None and offset < position.prev:
         return None
     map_ = PartitionMap()
     if account is not None:
         map_.take_in(account.offset_map, position.target_topic, position.target_partition)
-    return _next_in(map_, offset, position)
+    return _translate(map_, offset, position)
 
 
-def _next_in(map_: PartitionMap, offset: int, position: Position) -> int | None:
+def _translate(map_: PartitionMap, offset: int, position: Position) -> int | None:
     kind, at = map_.to_target(offset, position.offset)
     if kind in {"exact", "next"}:
         return at

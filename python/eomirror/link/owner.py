@@ -261,7 +261,7 @@ class LinkOwner:
         self.published = True
         crash_point("owner.published")
         self._on_event("fencing all lanes")
-        self._fence(generation.highest_lane)
+        self._fence_lanes(generation.highest_lane)
         self._resolve_hanging(generation.highest_lane)
         crash_point("owner.fenced_all")
         return replace(view, generation=generation), self._state.positions(wait_for_open=True, overruled=())
@@ -272,7 +272,7 @@ class LinkOwner:
         """Takes the steps until the positions are checked: returns control, and positions that may still advance."""
         self._watch(met, fenced=fenced)
         crash_point("owner.watched")
-        self._initialize()
+        self._fence_older_owner()
         crash_point("owner.initialized")
         view = self._read_control()
         # Claims that became visible between the last look and our InitProducerId.
@@ -333,7 +333,7 @@ class LinkOwner:
         self.published = True
         crash_point("owner.published")
         self._on_event("fencing lanes of older generations")
-        self._fence(generation.highest_lane)
+        self._fence_lanes(generation.highest_lane)
         self._resolve_hanging(generation.highest_lane)
         crash_point("owner.fenced_all")
         if view.handed_over is not None:
@@ -377,7 +377,7 @@ class LinkOwner:
             self._on_event(f"watching the claim of run {latest.run if latest else '?'}")
             self._clock.sleep(_LOOK_SECONDS)
 
-    def _initialize(self) -> None:
+    def _fence_older_owner(self) -> None:
         self._control.initialize()
 
     def _read_control(self) -> ControlView:
@@ -385,7 +385,7 @@ class LinkOwner:
         if self._control.is_held():
             generation = self._state.control(wait_for_open=False).generation
             if generation is not None:
-                self._fence(generation.highest_lane)
+                self._fence_lanes(generation.highest_lane)
                 self._resolve_hanging(generation.highest_lane)
         return self._state.control()
 
@@ -393,7 +393,7 @@ class LinkOwner:
         layout = MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value())
         self._control.publish([layout, self._claim(released=False), *first])
 
-    def _fence(self, highest_lane: int) -> None:
+    def _fence_lanes(self, highest_lane: int) -> None:
         """Fences every lane id that was ever used; a lane that starts later fences its own id again."""
         names, lanes = self._names, range(highest_lane + 1)
         fence(
@@ -545,7 +545,7 @@ class LinkOwner:
                 if not self._control.ready:
                     # Our InitProducerId may fence a newcomer's; the newcomer finds our run in control and leaves.
                     self._raise_if_superseded()
-                    self._initialize()
+                    self._fence_older_owner()
                     self._raise_if_superseded()
                 publish()
             except LaneError as error:

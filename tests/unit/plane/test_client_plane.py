@@ -241,7 +241,7 @@ def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
     owner._control._producer = open_producer()
 
     with pytest.raises(UnreachableError):
-        owner._initialize()
+        owner._fence_older_owner()
     owner.close()
     sessions.close()
 
