@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.client
 import math
+import os
+import signal
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -129,9 +132,20 @@ def test_a_mirror_is_scraped_while_it_copies(
             status, alive = ask(server.port, "/livez")
             assert (status, orjson.loads(alive)["alive"]) == (200, True)
             no_secret(server.port, topic_name)
+            kill_worker(config)
+            wait_for(lambda: samples(server.port)("lane_restarts_total") >= 1)
+            # the driver writes it to the target with the next renewal of its claim
+            with closing(reader(config)) as target:
+                wait_for(lambda: target.read().restarts)
     finally:
         server.close()
     check_served(config, topic, written)
+
+
+def kill_worker(config: Any) -> None:
+    """Kills the worker of lane 0."""
+    with closing(reader(config)) as target:
+        os.kill(target.read().lanes[0]["pid"], signal.SIGKILL)
 
 
 def check_served(config: Any, topic: str, written: int) -> None:
@@ -148,7 +162,11 @@ def check_served(config: Any, topic: str, written: int) -> None:
         assert value("lag_seconds", topic=topic) == 0
         body = orjson.loads(ask(server.port, f"/api/v1/links/{link.name}")[1])
         assert body["failover"] == "yes: nothing would be lost"
-        assert {"owner", "released", "generation", "lane"} <= {event["kind"] for event in body["events"]}
+        (restart,) = body["restarts"]
+        assert (restart["count"] >= 1, restart["ending"]) == (True, "worker died")
+        assert {"owner", "released", "generation", "lane", "restarts"} <= {
+            event["kind"] for event in body["events"]
+        }
         page = ask(server.port, f"/links/{link.name}")[1].decode()
         assert "&lt;script&gt;" in page
         assert "<script>" not in page

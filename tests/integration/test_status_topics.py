@@ -53,6 +53,14 @@ class Config:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def verify(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and stderr of a comparison."""
+        done = subprocess.run(
+            [sys.executable, "-m", "eomirror", "verify", str(self.path), *arguments],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stderr
+
     def topics(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """The link, and partition 0 of each topic by its last word."""
         (link,) = json.loads(self.status("-o", "json"))["links"]
@@ -77,6 +85,9 @@ def test_each_topic_has_its_own_problem(
     link, topics = config.topics()
     assert (link["lag_records"], link["lag_seconds"]) == (0, 0.0)
     assert {each["problem"] for each in topics.values()} == {""}
+    # of one topic, recorded on the target; a comparison that shall not be recorded is not
+    assert config.verify("--topic", f"{topic_name}\\.whole")[0] == 0
+    assert config.verify("--topic", f"{topic_name}\\.lost", "--no-record")[0] == 0
 
     for word in ("deleted", "shorter", "longer"):
         delete_topic(source, f"{topic_name}.{word}")
@@ -88,6 +99,9 @@ def test_each_topic_has_its_own_problem(
 
     link, topics = config.topics()
     assert link["lag_records"] is None
+    (compared,) = link["verifications"]
+    assert (compared["topic"], compared["outcome"]) == (f"{topic_name}.whole", "equal")
+    assert (compared["offsets"] > 0, compared["unverified"]) == (True, 0)
     whole = topics.pop("whole")
     assert whole["problem"] == ""
     assert whole["lag_records"] >= 5
@@ -99,6 +113,7 @@ def test_each_topic_has_its_own_problem(
     assert "target topic" in topics["lost"]["problem"]
     table = " ".join(config.status("-o", "table").split())
     assert table.count("problem:") == 4
+    assert "1 topic compared with the source" in table
     assert f"{topic_name}.deleted-0: the source topic is gone" in table
 
 

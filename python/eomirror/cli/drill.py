@@ -12,12 +12,16 @@ from eomirror.cli import options
 from eomirror.cli.render import print_message, print_result, print_table, stdout_console
 
 if TYPE_CHECKING:
+    from eomirror.config import Config
     from eomirror.demo.drill import DrillReport
 
 __all__ = ["drill"]
 
+# a target that takes no records must not hold up the result
+_WRITE_SECONDS = 10.0
 
-@click.command(epilog="Example: eomirror drill --report evidence.json")
+
+@click.command(epilog="Example: eomirror drill --report evidence.json --record mirror.yaml")
 @click.option(
     "--records", type=click.IntRange(100), default=2_000, show_default=True, help="Records of each stage."
 )
@@ -27,8 +31,16 @@ __all__ = ["drill"]
     metavar="FILE",
     help="Write the evidence to FILE as JSON, and as Markdown beside it.",
 )
+@click.option(
+    "--record",
+    metavar="CONFIG",
+    help="Record the result on the targets of this file's links, for status, metrics and events.",
+)
+@options.links
 @options.output()
-def drill(records: int, report: Path | None, output: str | None) -> int:
+def drill(
+    records: int, report: Path | None, record: str | None, links: tuple[str, ...], output: str | None
+) -> int:
     """
     Lose a source, fail over, and return, on two local clusters that this command starts and removes.
 
@@ -36,16 +48,77 @@ def drill(records: int, report: Path | None, output: str | None) -> int:
     failover left behind is found and merged, and both sides hold the same records at the end.  The evidence names cut,
     hashes, RPO and RTO.
 
+    The drill touches none of your clusters. --record CONFIG notes its result, passed or failed, in the control topic of
+    each link that has run, or of those of --link, so that it is known when the team last practised.
+
     Exit codes: 0 passed, 1 a stage failed, 3 the records differ.
     """
+    from eomirror.config import load_config
     from eomirror.demo.drill import Drill
+    from eomirror.errors import MirrorError, UsageError
 
-    found = Drill(records=records, on_event=print_message).run()
+    if links and record is None:
+        raise UsageError("--link requires --record", fix="add --record CONFIG, or leave out --link")
+    # first, so that a faulty file is refused before minutes of drill
+    loaded = None if record is None else load_config(record)
+    if loaded is not None:
+        for name in links:
+            loaded.link(name)
+    try:
+        found = Drill(records=records, on_event=print_message).run()
+    except MirrorError:
+        if loaded is not None:
+            _note(loaded, links, None)
+        raise
+    if loaded is not None:
+        _note(loaded, links, found)
     if report is not None:
         report.write_bytes(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2) + b"\n")
         report.with_suffix(".md").write_text(found.markdown(), encoding="utf-8")
     print_result(output, found.as_dict(), lambda: _draw(found))
     return 0
+
+
+def _note(config: Config, links: tuple[str, ...], found: DrillReport | None) -> None:
+    """Records the result of a drill, None for one that failed, in the control topics of links that have run."""
+    import socket
+    from contextlib import closing
+
+    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.errors import MirrorError
+    from eomirror.kafka.plain_producer import write_records
+    from eomirror.kafka.session import ClusterSession
+    from eomirror.records.names import LinkNames
+    from eomirror.records.reports import DrillResult
+
+    result = DrillResult(
+        passed=found is not None and found.passed,
+        rpo_records=0 if found is None else found.rpo_records,
+        rto_ms=0 if found is None else round(found.rto_seconds * 1000),
+        host=socket.gethostname(),
+        timestamp=SYSTEM_CLOCK.wall_ms(),
+    )
+    for link in [config.link(name) for name in links] or config.links:
+        names, target = LinkNames(link.state_name), config.clusters[link.target]
+        client_id = names.client_id("drill")
+        try:
+            # a producer would create the topic where brokers create topics on request
+            with closing(ClusterSession(target, client_id=client_id, timeout=_WRITE_SECONDS)) as session:
+                ran = session.admin.describe_topics([names.control_topic])[names.control_topic] is not None
+            failed = "the link never ran"
+            if ran:
+                failed = write_records(
+                    target,
+                    names.control_topic,
+                    [(result.key(), result.value())],
+                    client_id=client_id,
+                    seconds=_WRITE_SECONDS,
+                )
+        except MirrorError as error:
+            failed = error.message
+        print_message(
+            f"{link.name}: the drill is {f'not recorded: {failed}' if failed else 'recorded on the target'}"
+        )
 
 
 def _draw(found: DrillReport) -> None:

@@ -108,6 +108,7 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
             console.print(escape(text))
         if copied := sum(partition.copied_headers for partition in item.partitions):
             console.print(f"{human_count(copied)} records carried a copied header and were mirrored as local")
+        _draw_reports(console, item)
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)
         rows = [_row(partition) for partition in item.partitions]
@@ -148,6 +149,39 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             console.print(f"  fix: {escape(item.fix)}")
     for drifted in item.drifted:
         console.print(f"[red]problem[/red]: {escape(drifted)}")
+
+
+def _draw_reports(console: Console, item: LinkStatus) -> None:
+    """Draws restarts of lanes, the last comparison of each topic in sum, and the last drill."""
+    from eomirror.clock import SYSTEM_CLOCK
+
+    now_ms = SYSTEM_CLOCK.wall_ms()
+    for one in item.restarts:
+        console.print(
+            f"lane {one['lane']} ended early {human_things(one['count'], 'time')}, last {_ago(one['at'], now_ms)}: "
+            + escape(f"{one['ending']}: {one['reason']}")
+        )
+    if compared := item.verifications:
+        differ = [one["topic"] for one in compared if one["outcome"] == "differs"]
+        since = sum(one["unverified"] for one in compared)
+        oldest = min(one["at"] for one in compared)
+        console.print(
+            f"{human_things(len(compared), 'topic')} compared with the source, the oldest {_ago(oldest, now_ms)}; "
+            f"{human_count(since)} offsets were mirrored since"
+        )
+        if differ:
+            more = f" and {len(differ) - 1} more" if len(differ) > 1 else ""
+            console.print(f"[red]differs[/red]: {escape(differ[0])}{more}")
+            console.print(
+                "  fix: eomirror verify CONFIG shows the records; see the runbook of EomirrorVerifyDiffers"
+            )
+    if (drill := item.drill) is not None:
+        result = "passed" if drill["passed"] else "[red]failed[/red]"
+        console.print(f"the last drill {result}, {_ago(drill['at'], now_ms)}")
+
+
+def _ago(at: int, now_ms: int) -> str:
+    return f"{human_seconds(max(0.0, (now_ms - at) / 1000))} ago"
 
 
 def _draw_problems(console: Console, item: LinkStatus) -> None:

@@ -38,6 +38,10 @@ _FOLLOW_SECONDS = 1.0
 # --follow waits this many times as long as the last round took to determine its scope: a large offset map, which is
 # read from its beginning once retention has cut a log, must not be read without a break
 _WAIT_SHARE = 2.0
+# between two records of --follow on the target
+_RECORD_SECONDS = 60.0
+# a target that takes no records must not hold up the result
+_WRITE_SECONDS = 10.0
 # below this, one core finishes before a JVM has started and its tasks have imported their modules
 _SPARK_PARTITIONS = 64
 _SPARK_OFFSETS = 20_000_000
@@ -99,6 +103,12 @@ def parse_since(text: str, *, now_ms: int) -> int:
 @click.option(
     "--at-rest", is_flag=True, help="With --transactions: no mirror runs, so an open transaction is a fault."
 )
+@click.option(
+    "--record/--no-record",
+    default=True,
+    show_default=True,
+    help="Record the result on the target, for status, metrics and events.",
+)
 @options.overrides
 @options.output()
 def verify(
@@ -115,6 +125,7 @@ def verify(
     plane: str,
     transactions: bool,
     at_rest: bool,
+    record: bool,
     overrides: tuple[str, ...],
     output: str | None,
 ) -> int:
@@ -128,6 +139,10 @@ def verify(
 
     One process compares all partitions.  A Spark job does if --master is given, or for at least 64 partitions with
     20,000,000 offsets on a machine with two cores or more; without --master it uses all local cores.
+
+    The result of each topic is recorded in the link's control topic, where `status` and metrics show it: outcome, time,
+    and the offsets that it was compared up to. This needs the right to write to that topic; without it a line on stderr
+    says so. --no-record writes nothing.
 
     --transactions reads the target only, uncommitted and with control batches.  It audits that records, positions and
     offset map of each transaction were committed or aborted together, that the positions form one chain and, with
@@ -175,6 +190,7 @@ def verify(
         native=plane == "auto",
         file=None if resume is None else ResumeFile(resume, asked),
         spark=_Spark(loaded, master, parse_conf(spark_conf)),
+        record=record,
     )
     with _signals() as caught:
         verdicts = run.follow(caught) if follow else run.once(caught)
@@ -237,6 +253,7 @@ class _Run:
     native: bool
     spark: _Spark
     file: ResumeFile | None
+    record: bool
 
     def once(self, caught: list[int]) -> list[LinkVerdict]:
         """Compares up to the positions that are committed at the start."""
@@ -262,6 +279,7 @@ class _Run:
             self.spark.close()
             if self.file is not None:
                 self.file.save()
+        self._write(verdicts)
         if self.bound.topics and not any(verdict.partitions or verdict.waiting for verdict in verdicts):
             raise UsageError(
                 f"--topic {self.bound.topics}: {', '.join(link.name for link in self.links)} mirrors no such topic",
@@ -277,6 +295,7 @@ class _Run:
         verifiers: list[Verifier] = []
         verdicts: list[LinkVerdict] = []
         reported: set[tuple[str, str, int]] = set()
+        written = SYSTEM_CLOCK.monotonic()
         try:
             with VerifyDisplay() as display:
                 verifiers += [self._verifier(link, display) for link in self.links]
@@ -292,12 +311,47 @@ class _Run:
                     ]
                     for verdict in verdicts:
                         _report(verdict, reported, display)
+                    if SYSTEM_CLOCK.monotonic() - written >= _RECORD_SECONDS:
+                        self._write(verdicts)
+                        written = SYSTEM_CLOCK.monotonic()
                     looked = sum(verifier.looked_seconds for verifier in verifiers)
                     wait_for_round(looked, caught, SYSTEM_CLOCK)
         finally:
             for verifier in verifiers:
                 verifier.close()
+        self._write(verdicts)
         return verdicts
+
+    def _write(self, verdicts: Sequence[LinkVerdict]) -> None:
+        """Records the results on the target; a result that cannot be recorded is a line on stderr, no failure."""
+        if not self.record:
+            return
+        import socket
+
+        from eomirror.cli.render import print_message
+        from eomirror.clock import SYSTEM_CLOCK
+        from eomirror.kafka.plain_producer import write_records
+        from eomirror.records.names import LinkNames
+        from eomirror.verify.report import verifications
+
+        host, now_ms = socket.gethostname(), SYSTEM_CLOCK.wall_ms()
+        for link, verdict in zip(self.links, verdicts, strict=False):
+            found = verifications(verdict, self.bound, host=host, now_ms=now_ms)
+            if not found:
+                continue
+            names = LinkNames(link.state_name)
+            failed = write_records(
+                self.config.clusters[link.target],
+                names.control_topic,
+                [(one.key(), one.value()) for one in found],
+                client_id=names.client_id("verify-report"),
+                seconds=_WRITE_SECONDS,
+            )
+            if failed:
+                print_message(
+                    f"{link.name}: the result is not recorded on the target: {failed}; fix: allow Write on topic "
+                    f"{names.control_topic}, or use --no-record"
+                )
 
     def _spread(self, link: Link, verifier: Verifier, display: VerifyDisplay) -> Spread | None:
         """Returns a function that chooses Spark if it was requested or is worth its start; None for one process."""

@@ -1,5 +1,5 @@
 """
-Renews the claim of an owned link, writes its stopped topics to control, and sends heartbeats.
+Renews the claim of an owned link, writes stopped topics and restarts to control, and sends heartbeats.
 
 Two background threads of the link.  Both run while the lanes finish, because the driver owns the link until it is
 released.
@@ -13,13 +13,15 @@ from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
+    from eomirror.driver.restart_records import RestartRecords
     from eomirror.driver.stopped_topics import StopRecords
     from eomirror.link.heartbeats import Heartbeats
     from eomirror.link.owner import LinkOwner
+    from eomirror.plane.protocol import MetadataRecord
 
 __all__ = ["HEARTBEAT_SECONDS", "ClaimRenewal"]
 
@@ -34,6 +36,7 @@ class ClaimRenewal:
     Args:
         background: Background threads of the link.
         stops: Stopped topics to write to control.
+        restarts: Restarts of lanes to write to control.
         make_heart: Creates the sender of the link's heartbeats; None if it has none.
         quit_: Set when the lanes have finished.
         clock: Measures the age of the claim.
@@ -46,6 +49,7 @@ class ClaimRenewal:
         self,
         background: Background,
         stops: StopRecords,
+        restarts: RestartRecords,
         make_heart: Callable[[], Heartbeats | None],
         *,
         quit_: threading.Event,
@@ -55,6 +59,7 @@ class ClaimRenewal:
         self._clock = clock
         self._background = background
         self._stops = stops
+        self._restarts = restarts
         self._make_heart = make_heart
         self._quit = quit_
 
@@ -68,8 +73,12 @@ class ClaimRenewal:
         while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
             self._background.guard("claim_not_renewed", lambda: self._renew(owner))
 
+    def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
+        """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
+        self._stops.write(lambda stops: self._restarts.write(lambda restarts: commit([*stops, *restarts])))
+
     def _renew(self, owner: LinkOwner) -> None:
-        self._stops.write(owner.renew)
+        self.write(owner.renew)
         self.renewed = self._clock.monotonic()
 
     def _beat(self) -> None:

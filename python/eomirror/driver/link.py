@@ -26,6 +26,7 @@ from eomirror.driver.group_thread import GroupThread
 from eomirror.driver.lane import LaneThread
 from eomirror.driver.link_tools import refuse_left_out, without_lane
 from eomirror.driver.progress import Progress
+from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.errors import StoppedError, TopicError
 from eomirror.groups.followed_groups import Mirrored
@@ -119,8 +120,9 @@ class LinkThread:
         self._background = Background(self, self._over)
         self._cluster_retry = ClusterRetry(self.name, self._over, clock=tools.clock, on_wait=self._wait_for)
         self._stops = StopRecords(spec, tools.clock)
+        self._restarts = RestartRecords(spec, tools.clock)
         self._claim_renewal = ClaimRenewal(
-            self._background, self._stops, heart, quit_=self._quit, clock=tools.clock
+            self._background, self._stops, self._restarts, heart, quit_=self._quit, clock=tools.clock
         )
         self._group_thread = GroupThread(
             self._background,
@@ -269,6 +271,8 @@ class LinkThread:
         self._await_rights(stopped)
         with self._lock:
             self._progress.end(report, failure=failure, now=now)
+        if failure:
+            self._restarts.ended(spec.lane, str(report.ending), report.reason)
         for topic, stop in stopped.items():
             where = {"link": self.name, "lane": spec.lane, "topic": topic}
             log.error("topic_stopped", **where, exit_code=stop.exit_code, reason=str(stop))
@@ -439,7 +443,7 @@ class LinkThread:
         self._quit.set()
         self._background.join(Deadline(_LAST_SECONDS, self._tools.clock))
         if self._owner is not None:
-            self._stops.write(self._owner.release)
+            self._claim_renewal.write(self._owner.release)
         self._close()
         self._set_state("done")
 

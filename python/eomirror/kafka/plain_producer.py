@@ -1,7 +1,7 @@
 """
-A producer outside of every transaction, for best-effort records: heartbeats, and offset syncs on the source.
+Producers outside of every transaction, for best-effort records: heartbeats, offset syncs on the source, reports.
 
-It never waits: a record that cannot be sent in time is dropped, because the next one supersedes it.
+`PlainProducer` never waits: a record that cannot be sent in time is dropped, because the next one supersedes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster
     from eomirror.records.mm2 import OffsetSync
 
-__all__ = ["PlainProducer", "SourceSyncs"]
+__all__ = ["PlainProducer", "SourceSyncs", "write_records"]
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +94,50 @@ class PlainProducer:
         if not self._complained:
             self._complained = True
             log.warning("record_not_sent", topic=self._topic, reason=reason)
+
+
+def write_records(
+    cluster: Cluster, topic: str, records: Sequence[tuple[bytes, bytes]], *, client_id: str, seconds: float
+) -> str:
+    """
+    Writes records to partition 0 of a topic, and waits until the cluster has them.
+
+    Args:
+        topic: The topic; it must exist.
+        records: Key and value of each.
+        seconds: Maximum wait.
+
+    Returns:
+        Reason that a record was not written; empty if all were.
+    """
+    failed: list[str] = []
+    written = 0
+
+    def delivered(error: Any, _message: Any) -> None:
+        nonlocal written
+        if error is None:
+            written += 1
+        else:
+            failed.append(said(error))
+
+    properties = plain_producer_properties(cluster, client_id=client_id)
+    properties.update({"message.timeout.ms": int(seconds * 1000), "on_delivery": delivered})
+    try:
+        producer = create_client(Producer, cluster, properties)
+        for key, value in records:
+            producer.produce(topic, value, key, 0)
+        producer.flush(seconds)
+        producer.purge()
+        producer.poll(0)
+    except BufferError as raised:
+        failed.append(str(raised))
+    except KafkaException as raised:
+        failed.append(said(raised.args[0]))
+    except MirrorError as error:
+        failed.append(error.message)
+    if not failed and written < len(records):
+        failed.append("no broker answered in time")
+    return failed[0] if failed else ""
 
 
 class SourceSyncs:

@@ -33,7 +33,8 @@ class Event:
     Attributes:
         at: Time, ms since the epoch.
         kind: ``owner``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``, ``taken-back``,
-            ``stopped``, ``resumed`` or ``lane``; or the kind of a control record of a newer release.
+            ``stopped``, ``resumed``, ``lane``, ``restarts``, ``verification`` or ``drill``; or the kind of a control
+            record of a newer release.
         text: One line for people.
         topic: Source topic that it is about; empty for none.
     """
@@ -112,9 +113,25 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
             text = f"the link was handed back to {body.get('replicator')}"
         case "stopped":
             text = f"topic {topic} is stopped: {body.get('reason')}"
+        case "restarts":
+            text = f"lane {name.get('lane')} ended early, {body.get('count')} times in this run"
+            text += f": {body.get('ending')}: {body.get('reason')}"
+        case "verification":
+            text = f"topic {topic} was compared with its source: {_compared(body)}"
+        case "drill":
+            text = f"a drill {'passed' if body.get('passed') else 'failed'}: {body.get('rpo_records')} records left"
+            text += f" behind, all merged later; {body.get('rto_ms')} ms to the promotion"
         case _:
             text = f"{kind} {where}" if topic else kind
     return Event(timestamp, kind, text, topic)
+
+
+def _compared(body: dict[str, Any]) -> str:
+    differences = body.get("differences")
+    counts = differences.items() if isinstance(differences, dict) else ()
+    found = [f"{count} {kind}" for kind, count in counts]
+    problem = [str(body["problem"])] if body.get("problem") else []
+    return ", ".join([f"{body.get('outcome')}, {body.get('offsets')} offsets", *found, *problem])
 
 
 def _parsed(data: bytes | None) -> dict[str, Any]:

@@ -215,6 +215,10 @@ class LinkStatus:
             own
             topics; the first of each copy is the problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
+        restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
+        verifications: Last comparison of each topic that was compared: outcome, counts, mirrored offsets since
+            (``unverified``), time.
+        drill: Last recorded drill: passed, RPO, RTO, time; None for none.
         events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
     """
 
@@ -236,6 +240,9 @@ class LinkStatus:
     fix: str = ""
     drifted: tuple[str, ...] = ()
     hanging: tuple[dict[str, Any], ...] = ()
+    restarts: tuple[dict[str, Any], ...] = ()
+    verifications: tuple[dict[str, Any], ...] = ()
+    drill: dict[str, Any] | None = None
     events: tuple[Event, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:

@@ -20,11 +20,13 @@ from eomirror.link.claim import is_dead
 from eomirror.link.events import link_events
 from eomirror.link.hanging_status import with_hanging
 from eomirror.link.liveness import Liveness, judge_liveness
+from eomirror.link.report_status import with_reports
 from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.mm2 import Checkpoint, Mm2Names, decode_checkpoint
 from eomirror.records.names import LinkNames
 from eomirror.records.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
+from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.topics.state_topics import policy_fix
 from eomirror.types import SourcePartition
@@ -145,6 +147,9 @@ class StatusReader:
         )
         logged = ((record.key, record.value, record.timestamp) for record in self._control_records)
         found = replace(found, drifted=self._drifted(), events=link_events(logged, starts))
+        found = with_reports(
+            found, decode_reports((record.key, record.value) for record in self._control_records)
+        )
         if self._hanging is not None and control.generation is not None:
             # With an unreachable source nothing is observed; the scan of its copies is needed most then.
             copies = [SourcePartition(item.target_topic, item.target_partition) for item in mirrored]

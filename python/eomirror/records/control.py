@@ -1,7 +1,8 @@
 """
 Control records: the owner of a link, the assignment of its partitions to lanes, and accepted exceptions. Pure.
 
-One partition, compact, written only by the link's control producer in transactions.  Keys:
+One partition, compact.  The link's control producer writes it in transactions; only informative records may come from
+others.  Keys:
 
 * ``{"kind":"generation"}`` -> `Generation`: the newest lane layout; a higher number fences all lanes of a lower one
   (EO-2).  A *revision* is the same generation with partitions added to lanes; no partition changes its lane within a
@@ -15,6 +16,7 @@ One partition, compact, written only by the link's control producer in transacti
   producer of its own, and the owner obeys.
 * ``{"kind":"stopped","topic"}`` -> `Stopped`: a topic that the owner has stopped; deleted when the topic resumes.
 * ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
+* ``restarts``, ``verification`` and ``drill``: informative; nothing is decided from them (`eomirror.records.reports`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def summary_body(judged: Judged) -> dict[str, Any]:
 
 
 def link_body(judged: Judged) -> dict[str, Any]:
-    """Returns everything about a link: summary, owner, lanes, topics, groups, gaps and events."""
+    """Returns everything about a link: summary, owner, lanes, topics, groups, gaps, verifications, events."""
     facts, status = judged.view.facts, judged.view.status
     return {
         **summary_body(judged),
@@ -74,6 +74,9 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "gaps": list(status.gaps),
         "hanging": list(status.hanging),
         "drifted": list(status.drifted),
+        "restarts": list(status.restarts),
+        "verifications": list(status.verifications),
+        "drill": status.drill,
         "groups": None if status.groups is None else asdict(status.groups),
         "events": [asdict(event) for event in reversed(status.events)],
     }

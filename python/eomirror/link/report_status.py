@@ -1,0 +1,77 @@
+"""Adds the informative records of control to the status of a link: restarts, verifications, the last drill. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.link.status import LinkStatus
+    from eomirror.records.reports import LaneRestarts, Reports, Verification
+
+__all__ = ["with_reports"]
+
+
+def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
+    """
+    Returns the status with restarts of the owner's run, verifications of mirrored topics, and the last drill.
+
+    Args:
+        reports: Informative records of the link.
+    """
+    run = (status.owner or {}).get("run")
+    positions: dict[str, dict[str, int]] = {}
+    for item in status.partitions:
+        if not item.parked or item.problem:
+            positions.setdefault(item.topic, {})[str(item.partition)] = item.position
+    drill = reports.drill
+    return replace(
+        status,
+        restarts=tuple(_restart(one) for one in reports.restarts if one.run == run),
+        verifications=tuple(
+            _verification(one, positions[one.topic])
+            for one in reports.verifications
+            if one.topic in positions
+        ),
+        drill=None
+        if drill is None
+        else {
+            "passed": drill.passed,
+            "rpo_records": drill.rpo_records,
+            "rto_seconds": drill.rto_ms / 1000,
+            "host": drill.host,
+            "at": drill.timestamp,
+        },
+    )
+
+
+def _restart(one: LaneRestarts) -> dict[str, Any]:
+    return {
+        "lane": one.lane,
+        "count": one.count,
+        "endings": dict(one.endings),
+        "ending": one.ending,
+        "reason": one.reason,
+        "at": one.timestamp,
+    }
+
+
+def _verification(one: Verification, positions: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "outcome": one.outcome,
+        "partitions": one.partitions,
+        "offsets": one.offsets,
+        # mirrored since; of a partition that was not compared, everything from its beginning
+        "unverified": sum(
+            max(0, position - one.up_to.get(number, 0)) for number, position in positions.items()
+        ),
+        "differences": dict(one.differences),
+        "problem": one.problem,
+        "from_offset": one.from_offset,
+        "since": one.since,
+        "host": one.host,
+        "at": one.timestamp,
+    }

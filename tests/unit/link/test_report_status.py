@@ -1,0 +1,68 @@
+"""What status, page and timeline say of restarts, verifications and drills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eomirror.link.events import link_events
+from eomirror.link.report_status import with_reports
+from eomirror.link.status import LinkStatus, PartitionStatus
+from eomirror.records.reports import DrillResult, LaneRestarts, Reports, Verification
+
+PARTITION = PartitionStatus(
+    topic="orders", partition=0, target_topic="a.orders", lane=0, position=50, source_lso=50, lag_records=0,
+    lag_seconds=0.0, records=50, rate=0.0, last_commit=1,
+)  # fmt: skip
+RESTARTS = LaneRestarts(
+    lane=1, count=3, endings={"rebuild": 3}, ending="rebuild", reason="<b>", run="now", timestamp=4
+)
+VERIFIED = Verification(
+    topic="orders", outcome="differs", partitions=1, offsets=30, up_to={"0": 30}, differences={"missing": 2},
+    timestamp=5,
+)  # fmt: skip
+DRILL = DrillResult(passed=False, rpo_records=0, rto_ms=1500, host="h", timestamp=6)
+
+
+def status(reports: Reports) -> LinkStatus:
+    """Of a link with two partitions, the second of which was never compared, and a parked topic."""
+    partitions = (
+        PARTITION,
+        replace(PARTITION, partition=1, position=7),
+        replace(PARTITION, topic="parked", parked=True),
+    )
+    return with_reports(
+        LinkStatus(link="a->b", state="running", owner={"run": "now"}, partitions=partitions), reports
+    )
+
+
+def test_restarts_are_those_of_the_run_that_owns_the_link() -> None:
+    """A lane that was restarted by an earlier run and not since is no news."""
+    found = status(Reports(restarts=(RESTARTS, replace(RESTARTS, lane=2, run="before"))))
+    assert [(one["lane"], one["count"], one["reason"]) for one in found.restarts] == [(1, 3, "<b>")]
+
+
+def test_a_verification_says_how_much_was_mirrored_since() -> None:
+    """With the whole of a partition that it did not compare; of mirrored topics only."""
+    found = status(Reports(verifications=(VERIFIED, replace(VERIFIED, topic="parked"))))
+    (one,) = found.verifications
+    assert (one["outcome"], one["unverified"], one["differences"]) == ("differs", 20 + 7, {"missing": 2})
+    assert one["at"] == 5
+
+
+def test_the_last_drill_is_shown() -> None:
+    """Also one that failed."""
+    assert status(Reports(drill=DRILL)).drill == {
+        "passed": False, "rpo_records": 0, "rto_seconds": 1.5, "host": "h", "at": 6,
+    }  # fmt: skip
+    assert status(Reports()).drill is None
+
+
+def test_the_timeline_tells_them_in_words() -> None:
+    """Foreign text stays text: the page escapes it."""
+    records = [(one.key(), one.value(), one.timestamp) for one in (RESTARTS, VERIFIED, DRILL)]
+    found = link_events(records, [])
+    assert [event.kind for event in found] == ["restarts", "verification", "drill"]
+    assert found[0].text == "lane 1 ended early, 3 times in this run: rebuild: <b>"
+    assert "differs, 30 offsets, 2 missing" in found[1].text
+    assert found[1].topic == "orders"
+    assert "failed" in found[2].text
