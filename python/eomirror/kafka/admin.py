@@ -186,9 +186,13 @@ class ClusterAdmin:
 
     def topic_names(self) -> list[str]:
         """Returns every topic that we may describe, sorted."""
+        # a retry gets the rest of the time: an operation does not take its timeout twice
+        deadline = Deadline(self._timeout, self._clock)
         return self._retrying.with_retries(
             lambda: sorted(
-                self._offsets_of(client := self._client).metadata(client, seconds=self._timeout).topics
+                self._offsets_of(client := self._client)
+                .metadata(client, seconds=max(0.1, deadline.remaining()))
+                .topics
             ),
             "list topics",
         )

@@ -49,6 +49,8 @@ _CONNECT_SECONDS = 7.0
 #: What one operation may take, repetitions included.
 OPERATION_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
+# how much later than its deadline an operation may end, for an answer that has arrived with it
+_LATE_SECONDS = 0.2
 # Timeout of the first try of a read request, and its increase per key;
 # every further try gets twice as long
 _TRY_SECONDS = 2.0
@@ -226,7 +228,10 @@ class RetryingAdmin:
             answered = Deadline(left, self._clock)
             for key, future in send(waiting, left).items():
                 try:
-                    found[key] = future.result(answered.remaining() + 1)
+                    # librdkafka's own timeout comes a little late; the operation must not
+                    found[key] = future.result(
+                        min(answered.remaining() + 1, deadline.remaining() + _LATE_SECONDS)
+                    )
                 except (KafkaException, FutureTimeoutError) as raised:
                     unanswered = reads and not deadline.passed and error_code(raised) in _UNANSWERED
                     if (

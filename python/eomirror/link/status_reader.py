@@ -54,8 +54,11 @@ log = structlog.get_logger(__name__)
 Found = TypeVar("Found")
 
 _PEEK_SECONDS = 2.0
-# Status is used when a cluster is down: it then ends within about 5 s, its own start included.
-_AWAY_SECONDS = 3.0
+# Status is used when a cluster is down: it then ends within 5 s, its own start included.  So a read waits for a cluster
+# once: source and target are asked at the same time, and the first request that is not answered in time is the last.
+_AWAY_SECONDS = 2.5
+# Without a record for this long, a read of a topic has failed: its broker is slow, or gone since it was described.
+_STALL_SECONDS = 3.0
 # Between two looks at a claim that is watched.
 _LOOK_SECONDS = 0.5
 
@@ -99,14 +102,14 @@ class StatusReader:
         Raises:
             ClusterError: The target cannot be reached.  If the source is down, or a topic is deleted, lags are unknown.
         """
+        # An unreachable source takes seconds, and so do an unreachable target and a long positions topic.
+        away = _beside(self._source_error)
         topics = [self._names.control_topic, self._names.positions_topic]
         own = self._target.describe_topics(topics)
         if any(facts is None for facts in own.values()):
-            return self._never_ran()
+            return self._never_ran(away.result())
         # Lags and ages refer to this moment: the following reads take seconds.
         now_ms = self._clock.wall_ms()
-        # An unreachable source takes seconds, and so does a long positions topic.
-        away = _beside(self._source_error)
         first = self._control()
         records = self._read(self._names.positions_topic)
         history: list[Position] = []
@@ -186,13 +189,11 @@ class StatusReader:
             if policy != "compact"
         )
 
-    def _never_ran(self) -> LinkStatus:
+    def _never_ran(self, away: _SourceError | None) -> LinkStatus:
         """Returns the status of a link without state topics: a running mirror may wait for its source."""
-        try:
-            self._source.topic_names()
-        except ClusterError as error:
-            return LinkStatus(link=self._link.name, state="never ran", problem=error.message, fix=error.fix)
-        return LinkStatus(link=self._link.name, state="never ran")
+        if away is None or not self._ask_source:
+            return LinkStatus(link=self._link.name, state="never ran")
+        return LinkStatus(link=self._link.name, state="never ran", problem=away.message, fix=away.fix)
 
     def _source_error(self) -> _SourceError | None:
         """Returns the reason for which the source must not or cannot be asked; None if it answers."""
@@ -251,7 +252,7 @@ class StatusReader:
         return control_view(self._control_records)
 
     def _read(self, topic: str) -> list[LogRecord]:
-        return self._reader.read(topic, seconds=_AWAY_SECONDS, wait_for_open=False, renewed=True)[1]
+        return self._reader.read(topic, seconds=_STALL_SECONDS, wait_for_open=False, renewed=True)[1]
 
     def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
         """Returns the status of groups from checkpoints; None if the topic does not exist (yet)."""
