@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.errors import ClusterError, TopicError
+from eomirror.errors import TopicError, UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Refuse, Surplus
 
@@ -120,7 +120,7 @@ class TargetTopics:
             grown: Topics whose growth was requested already.
 
         Raises:
-            ClusterError: No topic made progress for 30 s.
+            UnreachableError: No topic made progress for 30 s: brokers are down, or busy with many new topics.
         """
         deadline = Deadline(_SETTLE_SECONDS, self._clock)
         ready: dict[str, TopicFacts] = {}
@@ -143,10 +143,10 @@ class TargetTopics:
                 deadline = Deadline(_SETTLE_SECONDS, self._clock)
             elif deadline.passed:
                 more = f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else ""
-                raise ClusterError(
+                raise UnreachableError(
                     f"topics {', '.join(late[:_SHOWN])}{more} were created on cluster {self._admin.name}, but not "
                     f"all of their partitions have a leader after {_SETTLE_SECONDS:g} s",
-                    fix="check that all of the target's brokers are alive, then start again",
+                    fix="check that all of the target's brokers are alive; a mirror retries",
                 )
             self._clock.sleep(_PAUSE_SECONDS)
         return ready

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eomirror.errors import ClusterError
+from eomirror.errors import UnreachableError
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.topics.apply import TargetTopics
 from support.clocks import PlayedClock
@@ -47,8 +47,8 @@ def test_very_many_topics_are_waited_for_as_long_as_some_get_ready() -> None:
 
 
 def test_a_cluster_on_which_nothing_gets_ready_is_not_waited_for() -> None:
-    """It says which ones, and for how long nothing came."""
-    with pytest.raises(ClusterError, match=r"topics 001, 002, 003 and 16 more .* after 30 s"):
+    """It says which ones, and for how long nothing came; a link that starts retries, as for a cluster that is down."""
+    with pytest.raises(UnreachableError, match=r"topics 001, 002, 003 and 16 more .* after 30 s"):
         settled(pace=1e6)
 
 
