@@ -78,6 +78,7 @@ def engine_settings(
         settings["spark.driver.memory"] = "512m"
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings["spark.python.daemon.module"] = "eomirror.spark.pyspark_daemon"
         # a small JVM that only schedules: these options halve its start and avoid idle collector threads
         java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     settings["spark.driver.extraJavaOptions"] = java

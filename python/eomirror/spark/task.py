@@ -47,9 +47,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType
 
-__all__ = ["LaneFunction", "LaneTask", "WarmUpTask", "pack_spec", "unpack_spec"]
+__all__ = ["FORKED_MODULES", "LaneFunction", "LaneTask", "WarmUpTask", "pack_spec", "unpack_spec"]
 
 LaneFunction = Callable[[LaneSpec, LaneMailbox, Clock], LaneReport]
+
+#: Modules of a lane that a process may import before it forks: they start no thread and load no client.
+FORKED_MODULES = (
+    # most of what confluent_kafka imports
+    "asyncio",
+    "eomirror.log",
+    "eomirror.spark.mailbox",
+    "eomirror.spark.attempt",
+    "eomirror.link.lane_state",
+    "eomirror.link.offset_map_gc",
+    "eomirror.plane.native.plane",
+)
 
 # more objects than a batch of records with a few headers each
 _COLLECT_EVERY = 200_000
@@ -180,7 +192,7 @@ class LaneTask:
         if _librdkafka_in_daemon():
             return self._refuse(
                 "PySpark's daemon has loaded librdkafka, whose threads do not survive the fork of a worker",
-                "remove spark.python.daemon.module, or keep confluent_kafka out of what it imports",
+                "remove your spark.python.daemon.module, or keep confluent_kafka out of what it imports",
             )
         if _attempt_number() > 0:
             return self._report(
@@ -200,7 +212,7 @@ class LaneTask:
 class WarmUpTask:
     """Task that makes PySpark start its daemon and fork workers, which import the modules of a lane."""
 
-    modules: tuple[str, ...] = ("eomirror.log", "eomirror.spark.mailbox", "eomirror.spark.attempt")
+    modules: tuple[str, ...] = FORKED_MODULES
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
         """Imports the modules; yields the worker's process id."""

@@ -36,6 +36,14 @@ def test_what_the_user_says_wins_in_order() -> None:
     assert "spark.driver.memory" not in found
 
 
+def test_only_the_workers_of_a_local_master_come_from_a_daemon_of_ours() -> None:
+    """On other machines eomirror may arrive with the task, after the daemon has started; what the user says wins."""
+    name = "spark.python.daemon.module"
+    assert settings("local[4]")[name] == "eomirror.spark.pyspark_daemon"
+    assert name not in settings("spark://h:7077")
+    assert settings("local[4]", spark__python__daemon__module="mine")[name] == "mine"
+
+
 @pytest.mark.parametrize(
     ("bad", "word"),
     [
