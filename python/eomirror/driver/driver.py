@@ -7,8 +7,9 @@ Each link fails alone and the others continue.  The failure is logged at once, s
 An unreachable cluster fails no link, neither at the start nor later: the link retries until the cluster answers.  A run
 with ``until="caught-up"`` waits for that.  A run whose time passes before a link has started exits 1.
 
-A stop takes at most 5 s.  Lanes get 2.8 s to finish their transactions (100 ms is usual), then their jobs are
-cancelled and the claims are released.  Threads that still wait for an unreachable cluster are left behind.
+A stop takes at most 5 s; more than 16 lanes, which all end at once, get up to 3.4 s more.  Lanes get 2.8 s of it to
+finish their transactions (100 ms is usual), then their jobs are cancelled and the claims are released.  Threads that
+still wait for an unreachable cluster are left behind.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from eomirror.spark.task import LaneFunction
     from eomirror.topics.discovery import Discovery
 
-__all__ = ["CAUGHT_UP", "DriverOptions", "MirrorDriver"]
+__all__ = ["CAUGHT_UP", "DriverOptions", "MirrorDriver", "more_stop_seconds"]
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +53,10 @@ CAUGHT_UP = "caught-up"
 
 _PROGRESS_SECONDS = 0.5
 _STOP_SECONDS = 3.6
+# the end of a lane costs its worker, the driver and the brokers CPU time: beyond so many lanes each adds its share
+_FEW_LANES = 16
+_STOP_SECONDS_PER_LANE = 0.1
+_MOST_STOP_SECONDS = 3.4
 
 
 def _discovery(link: Link, source: ClusterSession, target: ClusterSession, clock: Clock) -> Discovery:
@@ -135,6 +140,11 @@ class DriverOptions:
     clock: Clock = SYSTEM_CLOCK
 
 
+def more_stop_seconds(lanes: int) -> float:
+    """Returns the time that a stop of so many lanes may take beyond that of a few."""
+    return min(_MOST_STOP_SECONDS, max(0, lanes - _FEW_LANES) * _STOP_SECONDS_PER_LANE)
+
+
 class MirrorDriver:
     """
     Runs links once.
@@ -157,6 +167,7 @@ class MirrorDriver:
         self._fatal: BaseException | None = None
         self._until: str | float | None = None
         self._lanes = sum(link.lanes for link, _, _ in links)
+        self._more_stop_seconds = more_stop_seconds(self._lanes)
         self._given = list(links)
         self._links: dict[str, LinkThread] = {}
         self._copies = Copies()
@@ -266,6 +277,7 @@ class MirrorDriver:
             wants_goals=self._until == CAUGHT_UP,
             identify=lambda alias: options.identify(options.clusters[alias]),
             copies=self._copies,
+            stop_seconds=self._more_stop_seconds,
         )
         sessions = link_sessions(link, source, target, "driver", clock=self._clock)
         return LinkThread(
@@ -344,7 +356,9 @@ class MirrorDriver:
         return Engine(jobs, channel, jobs.warm_up(self._lanes))
 
     def _stop_links(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> None:
+        # a link that waits for a cluster has nothing to finish, and must not delay the stop of many lanes further
         deadline = Deadline(_STOP_SECONDS, self._clock)
+        with_lanes = Deadline(_STOP_SECONDS + self._more_stop_seconds, self._clock)
         if self._options.on_event is not None:
             self._options.on_event("finishing open transactions")
         with self._lock:
@@ -354,7 +368,7 @@ class MirrorDriver:
         for link in self._links.values():
             link.request_stop()
         for link in self._links.values():
-            if not link.join(deadline.remaining()):
+            if not link.join((with_lanes if link.has_lanes else deadline).remaining()):
                 log.warning("link_left_behind", link=link.name)
         if on_progress is not None:
             on_progress(self._snapshot(began))

@@ -140,13 +140,19 @@ class LinkThread:
     def request_stop(self) -> None:
         """Requests a stop of the link; returns at once."""
         with self._lock:
-            self._deadline = self._deadline or Deadline(_LANES_SECONDS, self._tools.clock)
+            seconds = _LANES_SECONDS + self._tools.stop_seconds
+            self._deadline = self._deadline or Deadline(seconds, self._tools.clock)
         self._over.set()
 
     def join(self, seconds: float) -> bool:
         """Waits for the end; returns False after ``seconds``."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    @property
+    def has_lanes(self) -> bool:
+        """True if lanes were started; without them there is no transaction to finish."""
+        return bool(self._lanes)
 
     @property
     def over(self) -> bool:

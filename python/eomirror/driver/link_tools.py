@@ -82,6 +82,7 @@ class LinkTools:
         wants_goals: True if the run ends when it has caught up.
         identify: Returns the id of a cluster, given its alias in the configuration.
         copies: Link that mirrors each pair of source and target topic.
+        stop_seconds: Time for lanes to end, beyond that of a run with few lanes.
     """
 
     run: str
@@ -94,6 +95,7 @@ class LinkTools:
     wants_goals: bool = False
     identify: Callable[[str], str] = str
     copies: Copies = field(default_factory=Copies)
+    stop_seconds: float = 0.0
 
 
 def without_lane(

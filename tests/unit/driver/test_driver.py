@@ -11,7 +11,7 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.driver import driver as driver_module
-from eomirror.driver.driver import DriverOptions, MirrorDriver
+from eomirror.driver.driver import DriverOptions, MirrorDriver, more_stop_seconds
 from eomirror.errors import MirrorError, StoppedError, UnreachableError
 from eomirror.kafka.session import LinkSessions
 from eomirror.topics.source_contact import SourceContact
@@ -142,6 +142,12 @@ def test_a_time_limit_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     report = driver(Side()).run(until=0.4)
     assert 0.4 <= time.monotonic() - before < 3
     assert report.links[0].outcome == "time over"
+
+
+@pytest.mark.parametrize(("lanes", "seconds"), [(1, 0.0), (16, 0.0), (26, 1.0), (50, 3.4), (500, 3.4)])
+def test_a_stop_of_many_lanes_takes_longer_within_a_bound(lanes: int, seconds: float) -> None:
+    """All lanes end at once on the same cores; a service manager and a person wait ten seconds, not a minute."""
+    assert more_stop_seconds(lanes) == pytest.approx(seconds)
 
 
 class Away(Side):
