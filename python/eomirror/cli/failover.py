@@ -166,6 +166,15 @@ def acting(command: Any) -> Any:
     return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), act)
 
 
+tail_option = click.option(
+    "--tail",
+    type=click.IntRange(1),
+    default=_TAIL_OFFSETS,
+    show_default=True,
+    help="Source offsets of each partition that --verify tail compares.",
+)
+
+
 @click.command(epilog="Example: eomirror readiness mirror.yaml --link 'east->west'")
 @options.config
 @options.link(_LINK)
@@ -175,6 +184,14 @@ def acting(command: Any) -> Any:
     is_flag=True,
     help="Print the commands of failover and return for this link; connects to nothing.",
 )
+@click.option(
+    "--verify",
+    type=click.Choice(["tail", "full", "skip"]),
+    default="skip",
+    show_default=True,
+    help="Also compare source and copies: the last --tail offsets of each partition, or all.",
+)
+@tail_option
 @_report
 @options.overrides
 @options.output()
@@ -183,6 +200,8 @@ def readiness(
     link: str | None,
     source_gone: bool,
     runbook: bool,
+    verify: str,
+    tail: int,
     report: Path | None,
     overrides: tuple[str, ...],
     output: str | None,
@@ -203,7 +222,8 @@ def readiness(
     if runbook:
         click.echo(written(loaded, loaded.only_link(link), config), nl=False)
         return 0
-    found = read(loaded, link=link, source_gone=source_gone)
+    compared = {"tail": tail, "full": None, "skip": 0}[verify]
+    found = read(loaded, link=link, source_gone=source_gone, tail=compared)
     _write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_readiness(found, "readiness"))
     return 0 if found.ready else NotReadyError.exit_code
@@ -249,14 +269,6 @@ verification_option = click.option(
     default="tail",
     show_default=True,
     help="Compare source and copies before the promotion: the last --tail offsets of each partition, all, or none.",
-)
-
-tail_option = click.option(
-    "--tail",
-    type=click.IntRange(1),
-    default=_TAIL_OFFSETS,
-    show_default=True,
-    help="Source offsets of each partition that --verify tail compares.",
 )
 
 

@@ -15,7 +15,7 @@ from eomirror.groups.offset_queries import group_offsets
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.reachability import unreachable_clusters
-from eomirror.kafka.session import ClusterSession
+from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.hanging_scan import HangingTransactions
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.state import LinkState
@@ -23,6 +23,8 @@ from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut
+from eomirror.topics.diff import AlterConfig, Differs
+from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from eomirror.failover.group_moves import GroupMove
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
+    from eomirror.topics.plan import Plan
     from eomirror.types import SourcePartition
 
 __all__ = ["control_of", "cuts_of", "group_moves", "history_of", "mirrored", "read_facts", "source_answers"]
@@ -217,7 +220,7 @@ def read_facts(
     ):
         positions = mirrored(link, OffsetMapReader(link, session).positions(), control_of(link, session))
         history = history_of(link, session)
-        leaderless = _leaderless(positions.values(), session.admin)
+        leaderless, facts = _replicas(positions.values(), session.admin, facts)
         if leaderless:
             return replace(facts, promotion=history.current, leaderless=leaderless)
         cuts = cuts_of(positions.values(), session.admin, source_admin if answers else None)
@@ -227,6 +230,8 @@ def read_facts(
             promotion=history.current,
             open_transactions=_open(source_admin, cuts) if answers else (),
             silent_seconds=None if newest is None else max(0.0, (facts.now_ms - newest) / 1000),
+            drifts=_drifts(config, link, clock) if answers else None,
+            last_pause_ms=_last_pause(history),
         )
     if not groups:
         return facts
@@ -236,15 +241,61 @@ def read_facts(
         return replace(facts, groups_problem=error.message)
 
 
-def _leaderless(positions: Iterable[Position], target: ClusterAdmin) -> tuple[str, ...]:
-    """Returns the copies' partitions without a leader."""
+def _replicas(
+    positions: Iterable[Position], target: ClusterAdmin, facts: Facts
+) -> tuple[tuple[str, ...], Facts]:
+    """Returns the copies' partitions without a leader, and the facts with those that have a replica out of sync."""
     wanted = [(one.target_topic, one.target_partition) for one in positions]
-    found = target.describe_topics(sorted({topic for topic, _ in wanted}))
-    return tuple(
-        f"{topic}-{number}"
-        for topic, number in wanted
-        if (facts := found[topic]) is not None and number in facts.leaderless
+    known = target.describe_topics(sorted({topic for topic, _ in wanted}))
+    there = [(topic, number, found) for topic, number in wanted if (found := known[topic]) is not None]
+    return (
+        tuple(f"{topic}-{number}" for topic, number, found in there if number in found.leaderless),
+        replace(
+            facts,
+            under_replicated=tuple(
+                f"{topic}-{number}" for topic, number, found in there if number in found.under_replicated
+            ),
+        ),
     )
+
+
+def _drifts(config: Config, link: Link, clock: Clock) -> tuple[str, ...] | str:
+    """Returns the settings of copies and state topics that are not as the link wants them; or why that is unknown."""
+    clusters = config.clusters[link.source], config.clusters[link.target]
+    try:
+        with closing(link_sessions(link, *clusters, "readiness", clock=clock)) as sessions:
+            plan = Discovery(link, *sessions, clock=clock).plan()
+    except MirrorError as error:
+        return error.message
+    return drifts_of(plan)
+
+
+def drifts_of(plan: Plan) -> tuple[str, ...]:
+    """Returns the settings that a plan would change, or leaves to the target although they differ; pure."""
+    found = [f"{drift.topic}: {drift.setting}={drift.found}, not {drift.wanted}" for drift in plan.drifts]
+    for _, changes in sorted(plan.changes.items()):
+        for change in changes:
+            if isinstance(change, AlterConfig):
+                found += [
+                    f"{change.name}: {name}={change.before.get(name)}, not {value}"
+                    for name, value in sorted(change.values.items())
+                ]
+            elif isinstance(change, Differs):
+                found += [
+                    f"{change.name}: {name}={change.found.get(name)}, not {value}"
+                    for name, value in sorted(change.wanted.items())
+                ]
+    return tuple(found)
+
+
+def _last_pause(history: PromotionHistory) -> int | None:
+    """Returns the milliseconds that the last planned promotion took behind its verification; None for none."""
+    planned = [one for one in history.promotions.values() if one.planned]
+    if not planned:
+        return None
+    last = max(planned, key=lambda one: one.number)
+    # The record cannot hold the duration of its own commit.
+    return sum(last.milliseconds.get(step, 0) for step in ("drain", "take", "end", "read", "groups"))
 
 
 def _open(source: ClusterAdmin, cuts: Mapping[SourcePartition, Cut]) -> tuple[tuple[str, int, int, int], ...]:

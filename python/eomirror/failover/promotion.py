@@ -16,7 +16,7 @@ from eomirror.failover.facts import cuts_of, group_moves, mirrored, read_facts, 
 from eomirror.failover.group_moves import GroupMove, counted, written
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
-from eomirror.failover.readiness import assess
+from eomirror.failover.readiness import QUIET_SECONDS, assess
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -79,7 +79,7 @@ class PromotionOptions:
     force: bool = False
     source_gone: bool = False
     patience: float = 60.0
-    quiet: float = 0.5
+    quiet: float = QUIET_SECONDS
     fence: WriterFence | None = None
     verify: Callable[[], None] | None = None
     on_switch: Callable[[], bool] | None = None

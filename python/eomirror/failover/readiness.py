@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
 
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from eomirror.link.status import LinkStatus
     from eomirror.records.promotion import Promotion
 
-__all__ = ["Check", "Facts", "Level", "Readiness", "TopicReadiness", "assess"]
+__all__ = ["QUIET_SECONDS", "Check", "Facts", "Level", "Readiness", "TopicReadiness", "Verified", "assess"]
 
 _SHOWN = 3
+
+#: Seconds for which the source's ends must stand still before a planned promotion.
+QUIET_SECONDS: Final = 0.5
 
 
 class Level(enum.StrEnum):
@@ -52,6 +55,22 @@ class Check:
     fix: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """
+    A comparison of source and copies up to the positions.
+
+    Attributes:
+        seconds: Its duration.
+        scope: Compared records, in words.
+        problem: Differences; empty for none.
+    """
+
+    seconds: float
+    scope: str
+    problem: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """
@@ -67,6 +86,11 @@ class Facts:
         open_transactions: Source partitions whose last stable offset is before their end, with both.
         leaderless: Partitions of copies without a leader, as texts.
         silent_seconds: Time since the newest commit of the link; None if it never committed.
+        under_replicated: Partitions of copies with a replica that is not in sync, as texts.
+        drifts: Settings that are not as the link wants them, as texts; a text if that could not be found out; None if
+            the source was not asked.
+        last_pause_ms: Milliseconds that the last planned promotion took behind its verification; None for none.
+        verified: Result of a comparison of source and copies; None if none was made.
         now_ms: Wall clock.
     """
 
@@ -78,6 +102,10 @@ class Facts:
     open_transactions: tuple[tuple[str, int, int, int], ...] = ()
     leaderless: tuple[str, ...] = ()
     silent_seconds: float | None = None
+    under_replicated: tuple[str, ...] = ()
+    drifts: tuple[str, ...] | str | None = None
+    last_pause_ms: int | None = None
+    verified: Verified | None = None
     now_ms: int = 0
 
 
@@ -164,7 +192,11 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         _open(facts, verb),
         _hanging(facts),
         _leaders(facts),
+        _in_sync(facts),
+        _settings(facts),
         _groups(facts),
+        _verified(facts),
+        _write_pause(facts),
     ]
     ready = not any(check.level is Level.NO for check in checks)
     lost = facts.status.lag_records if facts.source_answers else None
@@ -349,6 +381,56 @@ def _groups(facts: Facts) -> Check:
     text = f"{len(exact)} exact, {len(inexact)} read again or at the cut, {len(skipped)} not moved"
     reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
     return Check("groups", Level.WARN if skipped else Level.OK, text, _some(reasons))
+
+
+def _in_sync(facts: Facts) -> Check:
+    if not facts.under_replicated:
+        return Check("target replicas", Level.OK, "in sync")
+    return Check(
+        "target replicas",
+        Level.WARN,
+        f"{len(facts.under_replicated)} not in sync: {_some(facts.under_replicated)}",
+        "start the brokers that hold them: another failure would lose records of the target",
+    )
+
+
+def _settings(facts: Facts) -> Check:
+    if facts.drifts is None:
+        return Check("settings", Level.OK, "not compared without the source")
+    if isinstance(facts.drifts, str):
+        return Check("settings", Level.WARN, f"not known: {facts.drifts}")
+    if not facts.drifts:
+        return Check("settings", Level.OK, "as on the source")
+    return Check(
+        "settings",
+        Level.WARN,
+        f"{len(facts.drifts)} differ: {_some(facts.drifts)}",
+        "`eomirror plan CONFIG` shows all, `eomirror apply CONFIG` sets those of the link",
+    )
+
+
+def _verified(facts: Facts) -> Check:
+    found = facts.verified
+    if found is None:
+        return Check("verified", Level.OK, "not now: --verify tail compares source and copies")
+    if found.problem:
+        return Check("verified", Level.NO, found.problem, "`eomirror verify CONFIG` shows the differences")
+    return Check("verified", Level.OK, f"{found.scope} up to now, 0 differences, in {found.seconds:.1f} s")
+
+
+def _write_pause(facts: Facts) -> Check:
+    """The time for which a planned command stops applications, from durations that were measured."""
+    parts = [f"{QUIET_SECONDS:g} s of silence"]
+    seconds = QUIET_SECONDS
+    if facts.verified is not None and not facts.verified.problem:
+        parts.append(f"verification {facts.verified.seconds:.1f} s")
+        seconds += facts.verified.seconds
+    if facts.last_pause_ms is not None:
+        parts.append(f"steps {facts.last_pause_ms / 1000:.1f} s, as the last time")
+        seconds += facts.last_pause_ms / 1000
+    whole = len(parts) == 3  # noqa: PLR2004  all of them
+    text = f"{'about' if whole else 'at least'} {seconds:.1f} s: {', '.join(parts)}"
+    return Check("write pause", Level.OK, text)
 
 
 def _some(names: Sequence[str]) -> str:

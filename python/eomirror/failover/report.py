@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -9,6 +10,7 @@ from eomirror.errors import UnreachableError
 from eomirror.failover.facts import read_facts, source_answers
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import assess
+from eomirror.failover.verification import verified
 
 if TYPE_CHECKING:
     from eomirror.config import Config
@@ -23,6 +25,7 @@ def readiness(
     *,
     link: str | None = None,
     source_gone: bool = False,
+    tail: int | None = 0,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Readiness:
     """
@@ -31,6 +34,7 @@ def readiness(
     Args:
         link: Name of the link; required if there are several.
         source_gone: Do not ask the source, which takes seconds if it does not answer.
+        tail: Compare so many source offsets of each partition with their copies; None for all, 0 for none.
 
     Raises:
         UsageError: The configuration has several links and none was named.
@@ -40,6 +44,8 @@ def readiness(
     chosen = config.only_link(link)
     answers = not source_gone and source_answers(config, chosen)
     facts = read_facts(config, chosen, answers=answers, clock=clock)
+    if answers and tail != 0 and facts.status.state != "never ran":
+        facts = replace(facts, verified=verified(config, chosen, tail=tail, clock=clock))
     return assess(facts, Verb.FAILOVER, force=True)
 
 

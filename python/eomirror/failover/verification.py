@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import DifferenceError
 from eomirror.failover.facts import history_of, mirrored
+from eomirror.failover.readiness import Verified
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import PromotionHistory
     from eomirror.types import SourcePartition
 
-__all__ = ["TAIL_OFFSETS", "tail_starts", "verify_copies"]
+__all__ = ["TAIL_OFFSETS", "tail_starts", "verified", "verify_copies"]
 
 #: Source offsets of each partition that a planned promotion compares by default.
 TAIL_OFFSETS: Final = 10_000
@@ -82,6 +83,25 @@ def verify_copies(
             f"link {link.name}: source and copies are {verdict.word}: {', '.join(names[:3])}",
             fix="`eomirror verify CONFIG` shows the differences; to promote all the same: --verify skip",
         )
+
+
+def verified(
+    config: Config, link: Link, *, tail: int | None = TAIL_OFFSETS, clock: Clock = SYSTEM_CLOCK
+) -> Verified:
+    """
+    Returns the result of `verify_copies`, and its duration.
+
+    Raises:
+        ClusterError: A cluster does not answer.
+    """
+    began = clock.monotonic()
+    scope = "all records" if tail is None else f"the last {tail} offsets of each partition"
+    problem = ""
+    try:
+        verify_copies(config, link, tail=tail, clock=clock)
+    except DifferenceError as error:
+        problem = error.message
+    return Verified(clock.monotonic() - began, scope, problem)
 
 
 def _tail(link: Link, config: Config, tail: int, clock: Clock) -> dict[SourcePartition, int]:

@@ -61,6 +61,7 @@ class TopicFacts:
         replication_factor: Of its first partition.
         leaderless: Numbers of partitions without a leader; a fresh topic has some for a moment, and one whose replicas
             are all on brokers that are down has them until these are back.
+        under_replicated: Numbers of partitions of which a replica is not in sync.
     """
 
     name: str
@@ -68,6 +69,7 @@ class TopicFacts:
     partitions: int
     replication_factor: int
     leaderless: frozenset[int] = frozenset()
+    under_replicated: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ def topic_facts(description: Any) -> TopicFacts:
         len(partitions),
         len(partitions[0].replicas) if partitions else 0,
         frozenset(partition.id for partition in partitions if partition.leader is None),
+        frozenset(partition.id for partition in partitions if len(partition.isr) < len(partition.replicas)),
     )
 
 

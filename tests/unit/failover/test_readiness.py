@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from eomirror.failover.facts import drifts_of
 from eomirror.failover.machine import Verb
-from eomirror.failover.readiness import Facts, Level, assess
+from eomirror.failover.readiness import Check, Facts, Level, Verified, assess
+from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.records.promotion import Promotion
+from eomirror.topics.diff import AlterConfig, Differs
 
 PARTITION = PartitionStatus(
     topic="orders", partition=0, target_topic="east.orders", lane=0, position=10, source_lso=10, lag_records=0,
@@ -92,3 +96,63 @@ def test_a_stopped_topic_is_named_and_a_group_that_is_not_moved_is_a_warning() -
     ]
     levels = {check.name: check.level for check in found.checks}
     assert levels["stopped topics"] is levels["groups"] is Level.WARN
+
+
+def named(given: Facts, name: str) -> Check:
+    return next(check for check in assess(given, Verb.FAILOVER, force=True).checks if check.name == name)
+
+
+def test_replicas_that_are_not_in_sync_are_named() -> None:
+    """The target is about to be the only copy."""
+    assert named(facts(), "target replicas").level is Level.OK
+    found = named(facts(under_replicated=("east.orders-0",)), "target replicas")
+    assert (found.level, found.text) == (Level.WARN, "1 not in sync: east.orders-0")
+
+
+def test_settings_that_differ_are_named() -> None:
+    """And a comparison that was not made is not one without differences."""
+    assert named(facts(drifts=()), "settings").text == "as on the source"
+    assert "not compared" in named(facts(), "settings").text
+    assert named(facts(drifts="no right"), "settings").level is Level.WARN
+    found = named(facts(drifts=("east.orders: retention.ms=1, not 2",)), "settings")
+    assert (found.level, found.text) == (Level.WARN, "1 differ: east.orders: retention.ms=1, not 2")
+
+
+def test_drifts_come_from_what_the_mirror_would_change() -> None:
+    """Settings that it leaves to the target, too; new topics are no drift."""
+    plan: Any = SimpleNamespace(
+        drifts=(
+            SimpleNamespace(
+                topic="eomirror.l.control", setting="cleanup.policy", wanted="compact", found="delete"
+            ),
+        ),
+        changes={
+            "orders": (
+                AlterConfig("east.orders", {"retention.ms": "2"}, {"retention.ms": "1"}),
+                Differs("east.orders", {"segment.ms": "9"}, {}),
+                CreateTopic("east.pay", 1, 3, {}),
+            )
+        },
+    )
+
+    assert drifts_of(plan) == (
+        "eomirror.l.control: x=delete, not compact",
+        "east.orders: retention.ms=1, not 2",
+        "east.orders: segment.ms=None, not 9",
+    )
+
+
+def test_a_difference_is_not_ready() -> None:
+    """Nobody should move to copies that differ."""
+    found = facts(verified=Verified(0.6, "all records"))
+    assert named(found, "verified").text == "all records up to now, 0 differences, in 0.6 s"
+    differs = facts(verified=Verified(0.6, "all records", "orders-0: altered"))
+    assert named(differs, "verified").level is Level.NO
+    assert assess(differs, Verb.FAILOVER, force=True).verdict == "NOT READY"
+
+
+def test_the_write_pause_is_a_sum_of_what_was_measured() -> None:
+    """A part that was not measured makes it a lower bound."""
+    assert named(facts(), "write pause").text == "at least 0.5 s: 0.5 s of silence"
+    found = named(facts(verified=Verified(0.6, "all records"), last_pause_ms=900), "write pause")
+    assert found.text == "about 2.0 s: 0.5 s of silence, verification 0.6 s, steps 0.9 s, as the last time"
