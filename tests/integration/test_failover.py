@@ -14,7 +14,7 @@ from eomirror import Mirror, NotReadyError, SupersededError
 from eomirror.crash import FAILOVER_CRASH_POINTS
 from support.disaster import Disaster
 from support.link import RunningLink
-from support.records import wait_for
+from support.records import read_committed, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -234,6 +234,13 @@ def check_export(scene: Disaster, path: Path, orphans: dict[int, list[Any]]) -> 
         number: sorted(base64.b64decode(each["value"]) for each in documents if each["partition"] == number)
         for number in range(2)
     } == values(orphans)
+    for _ in range(2):
+        code, found, said = scene.command("restore", "--orphans", "export", "--to-topic", "--yes")
+        assert (code, found["records"]) == (0, sum(map(len, orphans.values()))), said
+    (exported,) = read_committed(scene.west, found["place"]).values()
+    assert sorted(record[1] for record in exported) == sorted(
+        one for some in values(orphans).values() for one in some
+    )
 
 
 def values(*written: dict[int, list[Any]]) -> dict[int, list[bytes]]:

@@ -347,6 +347,12 @@ def reverse(
     help="File of exported records, JSON lines.",
 )
 @click.option(
+    "--to-topic",
+    is_flag=True,
+    help="Export to the topic eomirror.LINK.orphans on the target: records as they were, with the header "
+    "eomirror.orphan.",
+)
+@click.option(
     "--accept-lost",
     is_flag=True,
     help="Deal with the other orphans although retention has deleted some on the old source.",
@@ -355,6 +361,7 @@ def restore(
     action: Action,
     orphans: str,
     to: Path | None,
+    to_topic: bool,
     accept_lost: bool,
 ) -> int:
     """
@@ -374,6 +381,8 @@ def restore(
     from eomirror.failover import restore as run
     from eomirror.mirror import Mirror
 
+    if to is not None and to_topic:
+        raise UsageError("--to and --to-topic were both given", fix="choose one place")
     action.confirm("restore")
 
     def merge(merging: Config) -> None:
@@ -391,6 +400,7 @@ def restore(
         orphans,
         link=link,
         to=to,
+        to_topic=to_topic,
         merge=merge,
         accept_lost=accept_lost,
         dry_run=dry_run,

@@ -1,30 +1,15 @@
 """
-Reads the orphans of a promotion, and writes them to a file: source records beyond the cut, which have no copy.
+Reads the orphans of a promotion: source records beyond the cut, which have no copy.
 
-The file holds one JSON document a line.  Bytes are base64, because they may be anything; null stays null::
-
-    {"topic":"orders","partition":0,"offset":71,"timestamp":1700000000000,"key":"azE=","value":"dg==",
-     "headers":[["h","MQ=="]]}
-
-Headers are null where a name is not UTF-8: the client library shows no header of such a record.
-
-A range may be of any size.  While it is written, the file is called ``FILE.ID.part``, where the id stands for the
-ranges; a call that finds it goes on behind its last whole line.
-
-Retention on the old source does not wait.  Offsets that it has deleted are named, and nothing is done until the caller
-accepts that they are lost.
+A range may be of any size; progress is told.  Retention on the old source does not wait.  Offsets that it has deleted
+are named, and nothing is done until the caller accepts that they are lost.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eomirror._native import last_hop
 from eomirror.errors import DataLossError, NotReadyError, TopicError, UnreachableError
@@ -32,20 +17,23 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.records.names import HOPS_HEADER
-from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.records.promotion import Promotion, PromotionHistory
+    from eomirror.types import SourcePartition
+
+    Headers = list[tuple[str, bytes | None]]
 
 __all__ = [
     "OrphanRange",
+    "OrphanSink",
     "Reading",
     "count_orphans",
+    "headers_of",
     "log_starts",
     "lost_error",
     "orphan_ranges",
@@ -236,75 +224,68 @@ def count_orphans(
     return found
 
 
+class OrphanSink(Protocol):
+    """Place that orphans are exported to."""
+
+    def resume(
+        self, ranges: Sequence[OrphanRange], found: dict[SourcePartition, int]
+    ) -> Mapping[SourcePartition, int]:
+        """
+        Continues what a killed call began.
+
+        Args:
+            ranges: Ranges to export, in any order.
+            found: Receives the number of records of each that are there already.
+
+        Returns:
+            The next offset to export, of ranges that were begun.
+        """
+
+    def write(self, where: SourcePartition, message: Any, headers: Headers | None) -> None:
+        """Takes the next record; ``headers`` is None if they cannot be shown."""
+
+    def finish(self) -> None:
+        """Returns when all records are kept."""
+
+    def close(self) -> None:
+        """Releases what is open; without `finish`, a later call continues."""
+
+
 def write_orphans(
     cluster: Cluster,
     ranges: Sequence[OrphanRange],
-    path: Path,
+    sink: OrphanSink,
     *,
     client_id: str,
     clock: Clock,
     reading: Reading | None = None,
 ) -> dict[SourcePartition, int]:
     """
-    Writes the committed records of the ranges to a file, which is replaced only when it is complete.
-
-    A killed call is resumed: see the module.
+    Exports the committed records of the ranges; a killed call is resumed.
 
     Returns:
-        Number of records in the file, of each range.
+        Number of records in the sink, of each range.
 
     Raises:
         DataLossError: Retention has passed a record, and ``reading`` does not accept that.
-        ClusterError: The cluster cannot be read.
-        OSError: The file cannot be written.
+        ClusterError: A cluster cannot be read, or written.
+        OSError: A file cannot be written.
     """
     reading = reading or Reading()
-    names = repr([cluster.alias, *sorted(ranges, key=lambda each: each.source)]).encode()
-    part = path.with_name(f"{path.name}.{hashlib.blake2b(names, digest_size=4).hexdigest()}.part")
     found = {each.source: 0 for each in ranges}
-    begins = _resume(part, ranges, found)
-    with part.open("ab") as file:
 
-        def take(where: SourcePartition, message: Any) -> None:
-            found[where] += 1
-            document = _document(where, message)
-            if document["headers"] is None:
-                reading.unreadable_headers += 1
-            file.write(orjson.dumps(document) + b"\n")
+    def take(where: SourcePartition, message: Any) -> None:
+        found[where] += 1
+        headers = headers_of(message)
+        if headers is None:
+            reading.unreadable_headers += 1
+        sink.write(where, message, headers)
 
+    with closing(sink):
+        begins = sink.resume(ranges, found)
         _read(cluster, ranges, take, begins, reading, client_id=client_id, clock=clock)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+        sink.finish()
     return found
-
-
-def _resume(
-    part: Path, ranges: Sequence[OrphanRange], found: dict[SourcePartition, int]
-) -> dict[SourcePartition, int]:
-    """
-    Cuts a file that a killed call left behind its last whole line, and counts its records.
-
-    Returns:
-        The next offset of each range that the file has records of, and the end of those before the last.
-    """
-    if not part.exists():
-        return {}
-    last: tuple[SourcePartition, int] | None = None
-    whole = 0
-    with part.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            document = orjson.loads(line)
-            last = SourcePartition(document["topic"], document["partition"]), document["offset"]
-            found[last[0]] += 1
-            whole += len(line)
-    os.truncate(part, whole)
-    if last is None:
-        return {}
-    done = {each.source: each.end for each in ranges if each.source < last[0]}
-    return {**done, last[0]: last[1] + 1}
 
 
 def _read(
@@ -376,7 +357,7 @@ def log_starts(admin: ClusterAdmin, ranges: Sequence[OrphanRange]) -> dict[Sourc
     return {source: found.get(source) for source in wanted}
 
 
-def _headers(message: Any) -> list[tuple[str, bytes | None]] | None:
+def headers_of(message: Any) -> Headers | None:
     """Returns the headers; None if the client cannot show them, because a name is not UTF-8."""
     try:
         return message.headers() or []
@@ -386,22 +367,5 @@ def _headers(message: Any) -> list[tuple[str, bytes | None]] | None:
 
 def _copied_from(message: Any) -> str | None:
     """Returns the id of the cluster that a link has copied a record from; None if no link has."""
-    found = next((value for name, value in reversed(_headers(message) or []) if name == HOPS_HEADER), None)
+    found = next((value for name, value in reversed(headers_of(message) or []) if name == HOPS_HEADER), None)
     return None if found is None else last_hop(found, message.topic(), message.key(), message.value())
-
-
-def _document(where: SourcePartition, message: Any) -> dict[str, Any]:
-    headers = _headers(message)
-    return {
-        "topic": where.topic,
-        "partition": where.partition,
-        "offset": message.offset(),
-        "timestamp": message.timestamp()[1],
-        "key": _text(message.key()),
-        "value": _text(message.value()),
-        "headers": None if headers is None else [[name, _text(value)] for name, value in headers],
-    }
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode("ascii")

@@ -3,7 +3,7 @@ Deals with the orphans of a failover: records of the old source that never reach
 
 They stand in the source's log from the cut to the end at the reversal, so every one of them is known by its offset:
 
-* ``export`` writes them to a file, for the user to decide;
+* ``export`` writes them to a file, or to a topic on the target, for the user to decide;
 * ``merge`` mirrors just that range with the link itself, so that each reaches the copy exactly once, behind what
   applications have written there since;
 * ``keep`` leaves them where they are; the link back writes behind them.
@@ -24,6 +24,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover.facts import history_of
+from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, write_orphans
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
@@ -79,7 +80,7 @@ class RestorationReport:
         number: Number of the promotion.
         orphans: What was asked for.
         committed: False for a dry run.
-        place: File with exported records; empty for none.
+        place: File or topic with exported records; empty for none.
         partitions: Partitions with orphans.
         unreadable_headers: Records that were exported without their headers: a name is not UTF-8.
     """
@@ -113,6 +114,7 @@ def restore(
     *,
     link: str | None = None,
     to: Path | None = None,
+    to_topic: bool = False,
     merge: Callable[[Config], None] | None = None,
     accept_lost: bool = False,
     dry_run: bool = False,
@@ -127,6 +129,7 @@ def restore(
         orphans: ``export``, ``merge`` or ``keep``.
         link: Name of the promoted link; required if there are several.
         to: File for exported records.
+        to_topic: Export to the topic ``eomirror.LINK.orphans`` on the target instead.
         merge: Mirrors the one link of the configuration that it is given until it has caught up, although the link is
             promoted.
         accept_lost: Deal with the other orphans although the old source has deleted some.
@@ -175,25 +178,30 @@ def restore(
                 fix="add the link back to the configuration first: `eomirror reverse CONFIG --dry-run` shows its entry",
             )
         reading = Reading(accept_lost=accept_lost or dry_run, tell=tell)
-        written = exported if to is not None and not dry_run else []
+        placed = to is not None or to_topic
+        written = exported if placed and not dry_run else []
         counted = [each for each in ranges if each not in written]
         tell("counting orphans")
         counts = count_orphans(clusters[0], counted, client_id=client_id, clock=clock, reading=reading)
-        if to is None and (unwritten := sum(counts[each.source] for each in exported)):
+        if not placed and (unwritten := sum(counts[each.source] for each in exported)):
             raise UsageError(
-                f"link {chosen.name}: {unwritten} records are to be exported", fix="name a file: --to FILE"
+                f"link {chosen.name}: {unwritten} records are to be exported",
+                fix="name a file: --to FILE; or --to-topic",
             )
-        if written and to is not None:
-            tell(f"writing orphans to {to}")
+        topic = OrphanTopic(chosen, sessions.target, promotion.number)
+        place = topic.name if to is None else str(to)
+        if written:
+            tell(f"writing orphans to {place}")
+            sink = topic if to is None else OrphanFile(to, clusters[0].alias)
             counts |= write_orphans(
-                clusters[0], written, to, client_id=client_id, clock=clock, reading=reading
+                clusters[0], written, sink, client_id=client_id, clock=clock, reading=reading
             )
         report = RestorationReport(
             link=chosen.name,
             number=promotion.number,
             orphans=orphans,
             committed=not dry_run,
-            place=str(to) if any(counts[each.source] for each in exported) else "",
+            place=place if any(counts[each.source] for each in exported) else "",
             partitions=tuple(
                 OrphanPartition(
                     topic=each.source.topic,

@@ -69,6 +69,11 @@ class LinkNames:
         return f"eomirror.{self.link}.dead-letter"
 
     @property
+    def orphans_topic(self) -> str:
+        """Topic of exported orphans (`eomirror restore --orphans export --to-topic`); 1 partition."""
+        return f"eomirror.{self.link}.orphans"
+
+    @property
     def control_transactional_id(self) -> str:
         """Transactional id of the control producer."""
         return f"eomirror.{self.link}.control"

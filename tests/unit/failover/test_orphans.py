@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import DataLossError, NotReadyError
 from eomirror.failover import orphans
+from eomirror.failover.orphan_sinks import ORPHAN_HEADER, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import OrphanRange, Reading, orphan_ranges, refuse_forgotten, write_orphans
 from eomirror.failover.reversal import _Reverse
 from eomirror.kafka.errors import Action
@@ -19,6 +21,7 @@ from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restora
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 OLD, NEW = SourcePartition("orders", 0), SourcePartition("orders", 1)
@@ -190,7 +193,8 @@ RANGES = [OrphanRange(source=OLD, start=2, end=6), OrphanRange(source=NEW, start
 
 def written(path: Path, reading: Reading | None = None) -> dict[SourcePartition, int]:
     cluster: Any = SimpleNamespace(alias="east")
-    return write_orphans(cluster, RANGES, path, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+    sink = OrphanFile(path, "east")
+    return write_orphans(cluster, RANGES, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
 
 
 def offsets(path: Path) -> list[tuple[int, int]]:
@@ -281,3 +285,106 @@ def test_progress_is_told_every_few_seconds() -> None:
         reading.advance(OLD, offset, seconds)
 
     assert told == ["6 source offsets are left to read", "4 source offsets are left to read"]
+
+
+class Exported:
+    """The topic of exported orphans, its cluster and its producer, which may be killed before a commit."""
+
+    cluster = SimpleNamespace(alias="west")
+    clock = SYSTEM_CLOCK
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: list[Any] = []
+        self.open: list[Any] = []
+        self.commits_left = 99
+        self.created: list[str] = []
+        self.admin = self
+        monkeypatch.setattr("eomirror.failover.orphan_sinks.TransactionalProducer", lambda *_, **__: self)
+        monkeypatch.setattr("eomirror.failover.orphan_sinks._MOST_RECORDS", 3)
+
+    # an admin client
+    def describe_topics(self, names: list[str]) -> dict[str, Any]:
+        return dict.fromkeys(names, self.created or None)
+
+    def describe_cluster(self) -> Any:
+        return SimpleNamespace(brokers=1)
+
+    def create_topics(self, topics: list[Any]) -> None:
+        self.created = [topic.name for topic in topics]
+
+    def offsets(self, wanted: list[Any], *, at: str, **_: Any) -> dict[Any, int]:
+        return dict.fromkeys(wanted, 0 if at == "earliest" else len(self.records))
+
+    # a reader
+    @contextmanager
+    def reader(self) -> Iterator[Any]:
+        yield self
+
+    def connect(self, _: Any) -> None: ...
+
+    def read(self, _: Any, take: Any, **__: Any) -> None:
+        for record in self.records:
+            take(None, SimpleNamespace(headers=lambda record=record: record[6]))
+
+    # a producer
+    def init(self) -> None:
+        self.open = []
+
+    def begin(self) -> None: ...
+
+    def produce_all(self, records: list[Any]) -> None:
+        self.open = list(records)
+
+    def flush(self, _: float) -> None: ...
+
+    def take_acks(self) -> None: ...
+
+    def commit(self) -> None:
+        if self.commits_left == 0:
+            raise KeyboardInterrupt
+        self.commits_left -= 1
+        self.records += self.open
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize("transactions", [0, 1, 2])
+def test_a_killed_export_to_a_topic_goes_on_behind_its_last_transaction(
+    monkeypatch: pytest.MonkeyPatch, transactions: int
+) -> None:
+    """Each orphan is there once, as it was, with its origin; those of another promotion are not counted."""
+    topic = Exported(monkeypatch)
+    link: Any = SimpleNamespace(state_name="l", replication_factor=None, transaction_timeout=1.0)
+    target: Any = topic
+    topic.records = [
+        (
+            None,
+            b"old",
+            b"k",
+            0,
+            None,
+            7,
+            [(ORPHAN_HEADER, b'{"promotion":1,"topic":"orders","partition":0,"offset":9}')],
+        )
+    ]
+    topic.created = ["there"]
+
+    def exported() -> dict[SourcePartition, int]:
+        cluster: Any = SimpleNamespace(alias="east")
+        return write_orphans(cluster, RANGES, OrphanTopic(link, target, 2), client_id="c", clock=SYSTEM_CLOCK)
+
+    topic.commits_left = transactions
+    with pytest.raises(KeyboardInterrupt):
+        exported()
+    topic.commits_left = 99
+
+    assert exported() == {OLD: 4, NEW: 4}
+
+    found = [(orjson.loads(dict(record[6])[ORPHAN_HEADER]), record) for record in topic.records[1:]]
+    assert [(origin["partition"], origin["offset"]) for origin, _ in found] == EVERYTHING
+    assert {origin["promotion"] for origin, _ in found} == {2}
+    assert [record[1] for _, record in found] == [b"%d" % offset for _, offset in EVERYTHING]
+    assert all(record[5] == 7 and ("h", b"1") in record[6] for _, record in found)
+    assert exported() == {OLD: 4, NEW: 4}
+    assert len(topic.records) == 1 + len(EVERYTHING)

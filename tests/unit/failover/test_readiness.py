@@ -136,7 +136,7 @@ def test_drifts_come_from_what_the_mirror_would_change() -> None:
     )
 
     assert drifts_of(plan) == (
-        "eomirror.l.control: x=delete, not compact",
+        "eomirror.l.control: cleanup.policy=delete, not compact",
         "east.orders: retention.ms=1, not 2",
         "east.orders: segment.ms=None, not 9",
     )
