@@ -384,14 +384,20 @@ class ClusterAdmin:
         found = self._listed(partitions, at=at, read_committed=read_committed)
         return {where: int(answer.offset) for where, answer in found.items()}
 
-    def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+    def log_ends(
+        self, partitions: Iterable[tuple[str, int]], *, read_committed: bool = False
+    ) -> dict[tuple[str, int], tuple[int, int]]:
         """
-        Returns high watermarks, each with the leader epoch of the answering broker; -1 if it reported none.
+        Returns ends of logs, each with the leader epoch of the answering broker; -1 if it reported none.
+
+        Args:
+            partitions: Topic and number.
+            read_committed: Whether an end is the last stable offset, or else the high watermark.
 
         Raises:
             MirrorError: As `offsets`.
         """
-        found = self._listed(partitions, at="latest", read_committed=False)
+        found = self._listed(partitions, at="latest", read_committed=read_committed)
         return {
             where: (int(answer.offset), -1 if answer.leader_epoch is None else int(answer.leader_epoch))
             for where, answer in found.items()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from eomirror.kafka.session import ClusterSession
 
-__all__ = ["CompactedTopicReader", "LogRecord", "control_view"]
+__all__ = ["CompactedTopicReader", "LogRecord", "control_view", "log_record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class CompactedTopicReader:
             reader.connect([topic])
             reader.read(
                 {where: (starts[where], end) for where, end in found.items() if end > starts[where]},
-                lambda _, message: take(_log_record(message)),
+                lambda _, message: take(log_record(message)),
                 deadline=deadline,
                 stall=seconds,
                 to_end=True,
@@ -167,13 +167,14 @@ class CompactedTopicReader:
         with self._cluster.reader() as reader:
             reader.read(
                 {(topic, partition): (low, high)},
-                lambda _, message: records.append(_log_record(message)),
+                lambda _, message: records.append(log_record(message)),
                 deadline=deadline,
             )
         return records
 
 
-def _log_record(message: Any) -> LogRecord:
+def log_record(message: Any) -> LogRecord:
+    """Returns a message of confluent-kafka as a record."""
     return LogRecord(
         message.topic(),
         message.partition(),

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import AuthorizationError, ClusterError, MirrorError, StateError, TopicError
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, TopicError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
-from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
 from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
@@ -22,10 +21,9 @@ from eomirror.link.hanging_status import with_hanging
 from eomirror.link.liveness import Liveness, judge_liveness
 from eomirror.link.report_status import with_reports
 from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
-from eomirror.link.valid_positions import valid_positions
-from eomirror.records.mm2 import Checkpoint, Mm2Names, decode_checkpoint
+from eomirror.link.status_topics import StatusTopics
+from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import LinkNames
-from eomirror.records.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
 from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.topics.state_topics import policy_fix
@@ -37,8 +35,10 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import TopicFacts
+    from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.link.hanging_scan import HangingTransactions
     from eomirror.records.control import ControlView
+    from eomirror.records.position import Position
 
     _Sides = tuple[
         dict[SourcePartition, Observed],
@@ -65,7 +65,7 @@ _LOOK_SECONDS = 0.5
 
 class StatusReader:
     """
-    Reads the status of one link; keeps its connections for repeated reads.
+    Reads the status of one link; keeps its connections, and what it has read of topics, for repeated reads.
 
     Args:
         hanging: Makes the scanner for hanging transactions on the target; None to skip the scan.
@@ -88,11 +88,13 @@ class StatusReader:
         # How far the owner's clock is ahead of ours, as far as known.
         self._offset_ms = 0
         self._control_records: list[LogRecord] = []
+        # Time in which the source last answered.
+        self._source_seconds: float | None = None
         self._names = LinkNames(link.state_name)
         self._sessions = link_sessions(link, source, target, "status", timeout=_AWAY_SECONDS, clock=clock)
         self._source, self._target = (session.admin for session in self._sessions)
         self._hanging = None if hanging is None else hanging(link, target, self._target)
-        self._reader = CompactedTopicReader(self._sessions.target)
+        self._topics = StatusTopics(self._sessions.target, seconds=_STALL_SECONDS, clock=clock)
         self._peek = TimestampReader(self._sessions.source, seconds=_PEEK_SECONDS)
 
     def read(self) -> LinkStatus:
@@ -105,26 +107,16 @@ class StatusReader:
         # An unreachable source takes seconds, and so do an unreachable target and a long positions topic.
         away = _beside(self._source_error)
         topics = [self._names.control_topic, self._names.positions_topic]
+        asked = self._clock.monotonic()
         own = self._target.describe_topics(topics)
+        target_seconds = self._clock.monotonic() - asked
         if any(facts is None for facts in own.values()):
             return self._never_ran(away.result())
         # Lags and ages refer to this moment: the following reads take seconds.
         now_ms = self._clock.wall_ms()
         first = self._control()
-        records = self._read(self._names.positions_topic)
-        history: list[Position] = []
-        attempts: dict[int, AttemptClaim] = {}
-        starts: list[AttemptClaim] = []
-        for record in records:
-            name = decode_key(record.key, where=record.where)
-            if record.value is None:
-                continue
-            if isinstance(name, int):
-                attempts[name] = decode_attempt(name, record.value, where=record.where)
-                starts.append(attempts[name])
-            else:
-                history.append(decode_position(name, record.value, where=record.where))
-        positions = valid_positions(records)
+        log_of_positions = self._topics.positions(self._names.positions_topic)
+        positions, history = log_of_positions.valid(), log_of_positions.history()
         generation = first.generation
         assigned = generation.assignment.partitions if generation is not None else {}
         # A parked partition may be deleted on either side; that is not a problem.
@@ -138,7 +130,7 @@ class StatusReader:
             control,
             positions,
             history=history,
-            attempts=attempts.values(),
+            attempts=log_of_positions.attempts.values(),
             observed=observed,
             oldest=oldest,
             now_ms=now_ms,
@@ -149,10 +141,11 @@ class StatusReader:
             fix="" if problem is None else problem.fix,
         )
         logged = ((record.key, record.value, record.timestamp) for record in self._control_records)
-        found = replace(found, drifted=self._drifted(), events=link_events(logged, starts))
+        found = replace(found, drifted=self._drifted(), events=link_events(logged, log_of_positions.starts))
         found = with_reports(
             found, decode_reports((record.key, record.value) for record in self._control_records)
         )
+        found = replace(found, source_seconds=self._source_seconds, target_seconds=target_seconds)
         if self._hanging is not None and control.generation is not None:
             # With an unreachable source nothing is observed; the scan of its copies is needed most then.
             copies = [SourcePartition(item.target_topic, item.target_partition) for item in mirrored]
@@ -199,10 +192,12 @@ class StatusReader:
         """Returns the reason for which the source must not or cannot be asked; None if it answers."""
         if not self._ask_source:
             return _SourceError(f"cluster {self._source.name}: was not asked")
+        asked, self._source_seconds = self._clock.monotonic(), None
         try:
             self._source.topic_names()
         except ClusterError as error:
             return _SourceError(error.message, fix=error.fix)
+        self._source_seconds = self._clock.monotonic() - asked
         return None
 
     def _both_sides(
@@ -248,22 +243,15 @@ class StatusReader:
             control = self._control()
 
     def _control(self) -> ControlView:
-        self._control_records = self._read(self._names.control_topic)
-        return control_view(self._control_records)
-
-    def _read(self, topic: str) -> list[LogRecord]:
-        return self._reader.read(topic, seconds=_STALL_SECONDS, wait_for_open=False, renewed=True)[1]
+        view, self._control_records = self._topics.control(self._names.control_topic)
+        return view
 
     def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
         """Returns the status of groups from checkpoints; None if the topic does not exist (yet)."""
         topic = Mm2Names().checkpoints(self._link.source)
         if self._target.describe_topics([topic])[topic] is None:
             return None
-        records = self._read(topic)
-        return groups_status(
-            [(_checkpoint(record), record.timestamp) for record in records if record.value is not None],
-            targets,
-        )
+        return groups_status(self._topics.checkpoints(topic), targets)
 
     def close(self) -> None:
         """Closes all clients."""
@@ -326,13 +314,6 @@ class StatusReader:
         """Returns the timestamp of the first record behind each position; a tail of markers has none."""
         stamps = self._peek.read((*source, offset) for source, offset in behind.items())
         return {SourcePartition(topic, number): stamp for (topic, number, _), stamp in stamps.items()}
-
-
-def _checkpoint(record: LogRecord) -> Checkpoint | str:
-    try:
-        return decode_checkpoint(record.key, record.value, where=record.where)
-    except StateError as error:
-        return error.message
 
 
 def _beside(action: Callable[[], Found]) -> Future[Found]:

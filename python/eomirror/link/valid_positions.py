@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.types import SourcePartition
 
-__all__ = ["valid_positions"]
+__all__ = ["PositionSelection", "valid_positions"]
 
 
 class _Claims(NamedTuple):
@@ -44,6 +44,62 @@ class _Claims(NamedTuple):
     epoch: int | None
 
 
+class PositionSelection:
+    """
+    Selects positions from records that arrive one after another.
+
+    Args:
+        overruled: Partitions whose positions are ignored, because the user gives others.
+    """
+
+    def __init__(self, overruled: Collection[SourcePartition] = ()) -> None:
+        self._overruled = overruled
+        # One record counts per (topic partition, key): fields of records that compaction would remove are not checked.
+        self._newest: dict[tuple[int, bytes | None], _Claims] = {}
+        self._decoded: dict[tuple[int, bytes | None], tuple[LogRecord, Position | None]] = {}
+
+    def take(self, record: LogRecord) -> None:
+        """
+        Takes the next record in log order of its partition.
+
+        Raises:
+            StateError: It goes back.
+        """
+        key, claims = (record.partition, record.key), _claims(record)
+        before = self._newest.get(key)
+        if before is None or record.value is None or _supersedes(claims, before):
+            if before is not None and _goes_back(before, claims):
+                _refuse(before.record, record, self._overruled)
+            self._newest[key] = claims
+
+    def valid(self) -> Mapping[SourcePartition, Position]:
+        """
+        Returns the valid position of every source partition.
+
+        Raises:
+            StateError: A record is corrupt, or of an unknown version.
+        """
+        valid: dict[SourcePartition, Position] = {}
+        for key, (record, *_) in self._newest.items():
+            known = self._decoded.get(key)
+            if known is None or known[0] is not record:
+                known = self._decoded[key] = record, self._position(record)
+            position = known[1]
+            if position is None:
+                continue
+            best = valid.get(position.source)
+            if best is None or _rank(position) > _rank(best):
+                valid[position.source] = position
+        return valid
+
+    def _position(self, record: LogRecord) -> Position | None:
+        """Returns the position of a record; None if it has none that counts."""
+        source = decode_key(record.key, where=record.where)
+        if isinstance(source, int) or record.value is None or source in self._overruled:
+            return None
+        return decode_position(source, record.value, where=record.where)
+
+
 def valid_positions(
     records: Iterable[LogRecord], *, overruled: Collection[SourcePartition] = ()
 ) -> Mapping[SourcePartition, Position]:
@@ -57,25 +113,10 @@ def valid_positions(
     Raises:
         StateError: A record is corrupt, of an unknown version, or goes back; the link must not start from a guess.
     """
-    # One record counts per (topic partition, key): the fields of records that compaction would remove are not checked.
-    newest: dict[tuple[int, bytes | None], _Claims] = {}
+    selection = PositionSelection(overruled)
     for record in records:
-        key, claims = (record.partition, record.key), _claims(record)
-        before = newest.get(key)
-        if before is None or record.value is None or _supersedes(claims, before):
-            if before is not None and _goes_back(before, claims):
-                _refuse(before.record, record, overruled)
-            newest[key] = claims
-    valid: dict[SourcePartition, Position] = {}
-    for record, *_ in newest.values():
-        source = decode_key(record.key, where=record.where)
-        if isinstance(source, int) or record.value is None or source in overruled:
-            continue
-        position = decode_position(source, record.value, where=record.where)
-        best = valid.get(source)
-        if best is None or _rank(position) > _rank(best):
-            valid[source] = position
-    return valid
+        selection.take(record)
+    return selection.valid()
 
 
 def _rank(position: Position) -> tuple[int, int, int, int]:
