@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from eomirror.config import Config
     from eomirror.driver.snapshot import Snapshot
     from eomirror.mirror import Mirror
     from eomirror.serve.address import Address
+    from eomirror.serve.endpoints import Queries
     from eomirror.serve.running import RunningEndpoints
 
 __all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
@@ -171,6 +173,7 @@ def run(
             holds_secret=lambda text: any(
                 holds_secret(cluster, text) for cluster in loaded.clusters.values()
             ),
+            queries=None if address is None else _queries(loaded),
         )
 
         def show(snapshot: Snapshot) -> None:
@@ -201,6 +204,13 @@ def run(
             # a lane did not finish in time and its transaction was aborted: exit like a process killed by the signal
             return 128 + signals.stopped_by[0]
         return int(report.exit_code)
+
+
+def _queries(config: Config) -> Queries:
+    """Returns what answers questions of the page."""
+    from eomirror.serve.queries import LinkQueries
+
+    return LinkQueries(config)
 
 
 @contextmanager

@@ -83,6 +83,7 @@ def _serve(
     from eomirror.metrics.view import LinkFacts
     from eomirror.serve.http import HttpServer
     from eomirror.serve.polled import PolledEndpoints
+    from eomirror.serve.queries import LinkQueries
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] or list(loaded.links)
@@ -100,6 +101,7 @@ def _serve(
         version=__version__,
         per_partition=per_partition,
         holds_secret=lambda text: any(holds_secret(cluster, text) for cluster in loaded.clusters.values()),
+        queries=LinkQueries(loaded),
     )
     server = HttpServer(address, endpoints.answer)
     structlog.get_logger(__name__).info("listening", url=server.url)

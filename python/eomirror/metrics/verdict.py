@@ -168,10 +168,12 @@ def _failover(view: LinkView) -> str:
     status = view.status
     if status.state in {"unknown", "never ran"}:
         return "unknown"
+    # the lag of a running mirror is that of the topics that it mirrors
+    more = ", and what stopped topics lack" if status.stopped else ""
     if status.lag_records is None or status.lag_seconds is None:
         if status.lag_records is not None:
-            return f"loses at most {status.lag_records} records"
+            return f"loses at most {status.lag_records} records{more}"
         return "unknown: the source does not answer, or a topic has a problem"
     if not status.lag_records:
-        return "yes: nothing would be lost"
-    return f"loses at most {status.lag_records} records, {status.lag_seconds:.1f} s"
+        return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
+    return f"loses at most {status.lag_records} records, {status.lag_seconds:.1f} s{more}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from eomirror.lane.measures import Histogram
 from eomirror.link.lag import lag_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.metrics.verdict import Verdict
     from eomirror.metrics.view import LinkView
 
@@ -17,6 +19,9 @@ __all__ = ["HIDDEN", "Judged", "link_body", "masked", "summary_body"]
 
 #: Stands in place of a text that contains a secret.
 HIDDEN = "hidden, because it contains a secret"
+
+# thousands of rows: `asdict` would take a tenth of a second
+_ROW = ("topic", "lag_records", "lag_seconds", "rate", "records", "state", "problem", "fix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,14 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "generation": status.generation,
         "owner": status.owner,
         "clock_offset_seconds": status.clock_offset_seconds,
+        "last_commit": max((item.last_commit for item in status.partitions), default=0) or None,
+        "problem": status.problem,
+        "source_seconds": status.source_seconds,
+        "target_seconds": status.target_seconds,
+        "work": None if judged.view.live is None else _work(judged.view.live),
         "lanes": [{"lane": number, **lane} for number, lane in sorted(status.lanes.items())],
         "topic_rows": [
-            {key: value for key, value in asdict(row).items() if key not in {"link", "partition"}}
-            for row in lag_rows([status], partitions=False)
+            {key: getattr(row, key) for key in _ROW} for row in lag_rows([status], partitions=False)
         ],
         "stopped": list(status.stopped),
         "gaps": list(status.gaps),
@@ -80,6 +89,27 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "groups": None if status.groups is None else asdict(status.groups),
         "events": [asdict(event) for event in reversed(status.events)],
     }
+
+
+def _work(live: LinkSnapshot) -> dict[str, Any]:
+    """Returns the times of a running link's transactions, since its start."""
+    durations, latency = Histogram(), Histogram()
+    for lane in live.lanes:
+        durations = durations.plus(lane.work.measures.durations)
+        latency = latency.plus(lane.work.measures.latency)
+    return {
+        "transactions": sum(lane.work.committed for lane in live.lanes),
+        "transaction_seconds": _mean(durations),
+        "latency_seconds": _mean(latency),
+        "commit_seconds": live.commit_ms / 1000,
+        "throttled_seconds": sum(lane.throttled_seconds or 0.0 for lane in live.lanes),
+        "source_age_seconds": live.source_age_seconds,
+    }
+
+
+def _mean(histogram: Histogram) -> float | None:
+    count = sum(histogram.counts)
+    return histogram.total / count if count else None
 
 
 def masked(value: Any, holds_secret: Callable[[str], bool]) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import orjson
 
 from eomirror.metrics.collect import exposition
 from eomirror.metrics.exposition import wants_openmetrics
+from eomirror.serve.answer_pages import groups_page, offset_page, readiness_page
 from eomirror.serve.body import link_body, masked, summary_body
 from eomirror.serve.http import Response
 from eomirror.serve.page import link_page, message_page, overview_page
@@ -19,14 +20,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eomirror.clock import Clock
+    from eomirror.metrics.view import LinkView
     from eomirror.serve.body import Judged
     from eomirror.serve.http import Request
 
-__all__ = ["Endpoints", "LinkSource"]
+__all__ = ["Endpoints", "LinkSource", "Queries"]
 
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
+_FILES = {
+    "style.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+# offsets and partitions have at most 19 digits
+_MOST_DIGITS = 19
+
+
+class _Shown(TypedDict):
+    """Arguments of all pages."""
+
+    version: str
+    wall_ms: int
 
 
 class LinkSource(Protocol):
@@ -42,6 +58,18 @@ class LinkSource(Protocol):
         """Returns True if the process can do what it is for, and facts about it."""
 
 
+class Queries(Protocol):
+    """Questions that are answered on request: `eomirror.serve.queries.LinkQueries`."""
+
+    def readiness(self, link: str) -> dict[str, Any]:
+        """Returns the checks of a link, and its groups."""
+
+    def offset(
+        self, link: str, topic: str, partition: int, offset: int, *, reverse: bool = False
+    ) -> dict[str, Any]:
+        """Returns an offset on the other side of a link."""
+
+
 class Endpoints:
     """
     Answers requests.  Thread-safe.
@@ -51,6 +79,7 @@ class Endpoints:
         version: Release of eomirror.
         per_partition: Export the lag and the position of each partition.
         holds_secret: Returns True for a text that contains a secret of the configuration.
+        queries: Answers questions about links; None if they cannot be asked here.
     """
 
     def __init__(
@@ -61,31 +90,34 @@ class Endpoints:
         per_partition: bool,
         holds_secret: Callable[[str], bool],
         clock: Clock,
+        queries: Queries | None = None,
     ) -> None:
+        self._queries = queries
+        # Bodies of the newest views: thousands of topics are masked and sorted once for each read.
+        self._bodies: dict[str, tuple[LinkView, dict[str, Any]]] = {}
         self._source = source
         self._version = version
         self._per_partition = per_partition
         self._holds_secret = holds_secret
         self._clock = clock
-        self._style = files("eomirror.serve").joinpath("style.css").read_bytes()
+        folder = files("eomirror.serve")
+        self._files = {
+            name: Response(folder.joinpath(name).read_bytes(), kind) for name, kind in _FILES.items()
+        }
 
     def answer(self, request: Request) -> Response:
         """Answers a request."""
         match request.path:
             case ():
-                links = [self._masked(summary_body(each)) for each in self._source.judged()]
-                return _html(overview_page(links, version=self._version, wall_ms=self._clock.wall_ms()))
-            case ("links", name):
-                return self._link_page(name, request)
-            case ("style.css",):
-                return Response(self._style, "text/css; charset=utf-8")
+                return self._overview()
+            case ("links", name, *rest) if tuple(rest) in {(), ("readiness",), ("groups",), ("offset",)}:
+                return self._link_page(name, "".join(rest), request)
+            case (name,) if name in _FILES:
+                return self._files[name]
             case ("api", "v1", "links"):
                 return _json({"links": [self._masked(summary_body(each)) for each in self._source.judged()]})
-            case ("api", "v1", "links", name):
-                found = self._find(name)
-                return (
-                    _json({"error": "no such link"}, HTTPStatus.NOT_FOUND) if found is None else _json(found)
-                )
+            case ("api", "v1", "links", name, *rest) if tuple(rest) in {(), ("readiness",), ("offset",)}:
+                return self._data(name, "".join(rest), request)
             case ("metrics",):
                 return self._metrics(request)
             case ("livez",) | ("health",):
@@ -95,28 +127,78 @@ class Endpoints:
             case _:
                 return Response(b"not found\n", _TEXT, HTTPStatus.NOT_FOUND)
 
+    def _overview(self) -> Response:
+        judged = self._source.judged()
+        links = [self._masked(summary_body(each)) for each in judged]
+        oldest = max((each.age_seconds for each in judged), default=0.0)
+        wall_ms = self._clock.wall_ms() - round(oldest * 1000)
+        return _html(overview_page(links, version=self._version, wall_ms=_whole_second(wall_ms)))
+
     def _find(self, name: str) -> dict[str, Any] | None:
         for each in self._source.judged():
             if each.view.facts.name == name:
-                return self._masked(link_body(each))
+                known = self._bodies.get(name)
+                if known is None or known[0] is not each.view:
+                    known = self._bodies[name] = each.view, self._masked(link_body(each))
+                return {**known[1], "age_seconds": round(each.age_seconds, 1)}
         return None
 
     def _masked(self, body: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = masked(body, self._holds_secret)
         return found
 
-    def _link_page(self, name: str, request: Request) -> Response:
-        found, wall_ms = self._find(name), self._clock.wall_ms()
+    def _data(self, name: str, what: str, request: Request) -> Response:
+        found = self._find(name)
         if found is None:
-            page = message_page("No such link", name, version=self._version, wall_ms=wall_ms)
+            return _json({"error": "no such link"}, HTTPStatus.NOT_FOUND)
+        if not what:
+            return _json(found)
+        answer = self._readiness(name) if what == "readiness" else self._offset(name, request)
+        return _json(answer)
+
+    def _readiness(self, name: str) -> dict[str, Any]:
+        if self._queries is None:
+            return {"error": "this process answers no questions", "fix": "ask: eomirror readiness CONFIG"}
+        return self._masked(self._queries.readiness(name))
+
+    def _offset(self, name: str, request: Request) -> dict[str, Any]:
+        if self._queries is None:
+            return {
+                "error": "this process answers no questions",
+                "fix": "ask: eomirror offsets translate CONFIG",
+            }
+        query = request.query
+        partition, offset = _digits(query.get("partition")), _digits(query.get("offset"))
+        if partition is None or offset is None or not query.get("topic"):
+            return {
+                "error": "a topic, a partition and an offset are needed",
+                "fix": "write partition and offset as numbers",
+            }
+        reverse = query.get("from") == "target"
+        return self._masked(self._queries.offset(name, query["topic"], partition, offset, reverse=reverse))
+
+    def _link_page(self, name: str, what: str, request: Request) -> Response:
+        found, now_ms = self._find(name), self._clock.wall_ms()
+        if found is None:
+            page = message_page("No such link", name, version=self._version, wall_ms=_whole_second(now_ms))
             return _html(page, HTTPStatus.NOT_FOUND)
-        number = request.query.get("page", "")
+        query, shown = request.query, _Shown(version=self._version, wall_ms=_whole_second(now_ms))
+        if what == "readiness":
+            return _html(readiness_page(found, self._readiness(name), **shown))
+        if what == "groups":
+            return _html(groups_page(found, self._readiness(name), **shown))
+        if what == "offset":
+            question = {key: query.get(key, "") for key in ("from", "topic", "partition", "offset")}
+            answer = (
+                self._offset(name, request) if any(map(query.get, ("topic", "partition", "offset"))) else None
+            )
+            return _html(offset_page(found, question, answer, **shown))
         page = link_page(
             found,
             version=self._version,
-            wall_ms=wall_ms,
-            wanted=request.query.get("topic", ""),
-            number=int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1,  # noqa: PLR2004
+            wall_ms=_whole_second(now_ms - round(found["age_seconds"] * 1000)),
+            wanted=query.get("topic", ""),
+            number=_digits(query.get("page")) or 1,
         )
         return _html(page)
 
@@ -129,6 +211,18 @@ class Endpoints:
             openmetrics=wants_openmetrics(request.accept),
         )
         return Response(found.text(), found.content_type)
+
+
+def _whole_second(wall_ms: int) -> int:
+    """Returns a time without its fraction, so that a page of the same data is the same page."""
+    return wall_ms // 1000 * 1000
+
+
+def _digits(text: str | None) -> int | None:
+    """Returns a number that is written as digits; None for another text."""
+    if not text or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return None
+    return int(text)
 
 
 def _html(page: str, status: int = HTTPStatus.OK) -> Response:

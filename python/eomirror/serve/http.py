@@ -15,6 +15,7 @@ import socket
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -210,10 +211,18 @@ class _Handler(BaseHTTPRequestHandler):
             log.exception("http_request_failed", path=parts.path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
-        self._send(response)
+        if response.status == HTTPStatus.OK:
+            tag = f'"{blake2b(response.body, digest_size=12).hexdigest()}"'
+            if tag in (self.headers.get("If-None-Match") or ""):
+                response = Response(b"", response.content_type, HTTPStatus.NOT_MODIFIED)
+            self._send(response, tag)
+        else:
+            self._send(response)
 
-    def _send(self, response: Response) -> None:
+    def _send(self, response: Response, tag: str = "") -> None:
         self.send_response(response.status)
+        if tag:
+            self.send_header("ETag", tag)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
         for name, value in _HEADERS.items():

@@ -1,43 +1,67 @@
 """
-Draws the page from the bodies of the API, as HTML without scripts. Pure.
+Draws the page of all links and the page of one from the bodies of the API. Pure.
 
-Names of topics, groups and hosts are foreign text; every value passes `_text`, which escapes it.  The page loads one
-style sheet (`style.css`) from its own server and refreshes itself.  So it works offline, and under a policy that
-forbids scripts.
+A page is whole without scripts, and then refreshes itself.  `page.js` replaces what changed, so that scroll position,
+focus and selection stay.  The page loads nothing from other servers.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from html import escape
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
+
+from eomirror.serve.markup import (
+    Number,
+    Time,
+    age,
+    count,
+    facts,
+    fix,
+    link_path,
+    page,
+    seconds,
+    section,
+    text,
+    time,
+    word,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["link_page", "message_page", "overview_page"]
+__all__ = ["ROWS", "link_page", "message_page", "overview_page", "tabs"]
 
 #: Rows of one page of topics.
 ROWS = 200
 
-_REFRESH_SECONDS = 5
-
-_MARKS = {
-    "ok": "✓", "behind": "↘", "unknown": "?", "down": "■", "stalled": "‖", "stopped": "■", "rewound": "↺",
-    "problem": "!",
-    "promoted": "▲",
-    "paused": "‖",
-}  # fmt: skip
+_HOUR_MS = 3_600_000
+# a read that is older is told, because the page shows it as the present
+_OLD_SECONDS = 20.0
+_MOST_PROBLEMS = 50
 
 
 def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: int) -> str:
     """Returns the page of all links; each is a summary of `eomirror.serve.body`."""
-    cards = "".join(_card(link) for link in links) or "<li>no links</li>"
+    cards = "".join(_card(link, wall_ms) for link in links)
     clusters = sorted({str(link[end]) for link in links for end in ("source", "target")})
     many = "link" if len(links) == 1 else "links"
-    head = f"<h1>{_text(len(links))} {many} between {_text(len(clusters))} clusters</h1>"
-    return _page("links", f'{head}<ul class="cards">{cards}</ul>', version=version, wall_ms=wall_ms)
+    head = f"<h1>{count(len(links))} {many} between {count(len(clusters))} clusters</h1>"
+    troubled = [link for link in links if link["verdict"] not in {"ok", "promoted"}]
+    text_ = "nothing: all links keep up" if links and not troubled else ""
+    todo = "".join(
+        f'<li><a href="{link_path(link)}">{text(link["link"])}</a>: '
+        f"{text(link['fix'] or link['reason'])}</li>"
+        for link in troubled
+    )
+    now = f'<section id="now"><h2>What to do now</h2>{f"<ul>{todo}</ul>" if todo else f"<p>{text_}</p>"}</section>'
+    body = f'{head}{now if links else ""}<ul id="cards" class="cards">{cards or "<li>no link was read yet</li>"}</ul>'
+    return page("links", body, version=version, wall_ms=wall_ms)
+
+
+def tabs(link: Mapping[str, Any], here: str) -> list[tuple[str, str, bool]]:
+    """Returns the pages about a link, for `page`; ``here`` is the one that is shown."""
+    pages = [("", "Link"), ("readiness", "Readiness"), ("groups", "Groups"), ("offset", "Find an offset")]
+    return [(link_path(link, *filter(None, [part])), name, part == here) for part, name in pages]
 
 
 def link_page(
@@ -49,95 +73,213 @@ def link_page(
     Args:
         link: Its body.
         version: Release of eomirror.
-        wall_ms: Wall clock, in ms.
+        wall_ms: Time of the data, in ms.
         wanted: Show only topics whose names contain this text.
         number: Page of topics, from 1.
     """
     parts = [
-        f"<h1>{_text(link['link'])}</h1>",
-        _verdict(link),
-        _facts(link, wall_ms),
-        _problems(link),
+        f"<h1>{text(link['link'])}</h1>",
+        f'<section id="verdict">{_verdict(link)}{_old(link)}</section>',
+        f'<section id="facts">{_facts(link, wall_ms)}</section>',
+        _problems(link, wall_ms),
+        _speed(link),
+        _verifications(link, wall_ms),
         _topics(link, wanted, number),
-        _lanes(link),
         _groups(link, wall_ms),
-        _gaps(link),
-        _events(link),
+        _lanes(link, wall_ms),
+        _gaps(link, wall_ms),
+        _events(link, wall_ms),
     ]
-    return _page(str(link["link"]), "".join(parts), version=version, wall_ms=wall_ms)
+    title = f"{link['verdict']}: {link['link']}"
+    return page(title, "".join(parts), version=version, wall_ms=wall_ms, tabs=tabs(link, ""))
 
 
-def message_page(title: str, text: str, *, version: str, wall_ms: int) -> str:
+def message_page(title: str, message: str, *, version: str, wall_ms: int) -> str:
     """Returns a page with one message."""
-    body = f"<h1>{_text(title)}</h1><p>{_text(text)}</p>"
-    return _page(title, body, version=version, wall_ms=wall_ms)
+    body = f"<h1>{text(title)}</h1><p>{text(message)}</p>"
+    return page(title, body, version=version, wall_ms=wall_ms, every=0)
 
 
-def _page(title: str, body: str, *, version: str, wall_ms: int) -> str:
+def _card(link: Mapping[str, Any], wall_ms: int) -> str:
+    kind = text(link["verdict"])
+    listed = [
+        ("lag", _lag(link, wall_ms)),
+        ("rate", f"{count(link['records_per_second'])} records/s"),
+        ("if the source died now", text(link["failover"])),
+        ("topics", f"{count(link['topics'])}, {count(link['stopped_topics'])} stopped"),
+        ("from, to", f"{text(link['source'])} → {text(link['target'])}"),
+    ]
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{_text(title)} - eomirror</title><link rel="stylesheet" href="/style.css"></head><body>'
-        '<a class="skip" href="#content">Skip to the content</a>'
-        f'<header><strong>eomirror</strong><nav aria-label="Pages"><a href="/">Links</a></nav>'
-        f"<span>as of {_time(wall_ms)}, refreshed every {_REFRESH_SECONDS} s</span></header>"
-        f'<main id="content">{body}</main>'
-        f'<footer>eomirror {_text(version)} · <a href="/metrics">metrics</a> · '
-        '<a href="/api/v1/links">JSON</a> · all times are UTC</footer></body></html>\n'
-    )
-
-
-def _card(link: Mapping[str, Any]) -> str:
-    return (
-        f'<li class="card {_text(link["verdict"])}"><h2><a href="{_path(link)}">{_text(link["link"])}</a></h2>'
-        f"{_verdict(link)}<dl>"
-        f"<dt>lag</dt><dd>{_count(link['lag_records'])} records, {_seconds(link['lag_seconds'])}</dd>"
-        f"<dt>rate</dt><dd>{_count(link['records_per_second'])} records/s</dd>"
-        f"<dt>failover</dt><dd>{_text(link['failover'])}</dd>"
-        f"<dt>topics</dt><dd>{_count(link['topics'])}, {_count(link['stopped_topics'])} stopped</dd>"
-        f"<dt>from, to</dt><dd>{_text(link['source'])} → {_text(link['target'])}</dd>"
-        "</dl></li>"
+        f'<li class="card {kind}"><h2><a href="{link_path(link)}">{text(link["link"])}</a></h2>'
+        f"{_verdict(link)}{_old(link)}{facts(listed)}</li>"
     )
 
 
 def _verdict(link: Mapping[str, Any]) -> str:
-    fix = f'<br><span class="soft">What to do: {_text(link["fix"])}</span>' if link["fix"] else ""
-    return f"<p>{_word(link['verdict'])} {_text(link['reason'])}{fix}</p>"
+    return f'<p class="verdict">{word(link["verdict"])} {text(link["reason"])}{fix(link["fix"])}</p>'
+
+
+def _old(link: Mapping[str, Any]) -> str:
+    if link["age_seconds"] <= _OLD_SECONDS:
+        return ""
+    return f'<p class="banner">This is old: the link was last read {seconds(link["age_seconds"])} ago.</p>'
+
+
+def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
+    if link["lag_records"] is None:
+        return "unknown"
+    if not link["lag_records"]:
+        return "0 records: caught up"
+    shown = f"{count(link['lag_records'])} records"
+    behind = link["lag_seconds"]
+    if behind is None:
+        return f"{shown}, for an unknown time"
+    return f"{shown}, {seconds(behind)}: behind since {time(wall_ms - behind * 1000)}"
 
 
 def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
-    owner = link["owner"] or {}
-    who = (
-        f"{owner['host']}/{owner['pid']}, run {owner['run']}" if owner.get("host") else owner.get("run", "-")
-    )
-    claim = owner.get("claim_age_seconds")
-    facts = [
-        ("state", _text(link["state"])),
-        ("failover", _text(link["failover"])),
-        ("lag", f"{_count(link['lag_records'])} records, {_seconds(link['lag_seconds'])}"),
-        ("rate", f"{_count(link['records_per_second'])} records/s"),
-        ("from, to", f"{_text(link['source'])} → {_text(link['target'])}, names: {_text(link['naming'])}"),
-        ("owner", _text(who) + (f", claim {_seconds(claim)} old" if claim is not None else "")),
-        ("generation", _text("-" if link["generation"] is None else link["generation"])),
-        ("read", f"{_seconds(link['age_seconds'])} before {_time(wall_ms)}"),
+    listed = [
+        ("if the source died now", text(link["failover"])),
+        ("lag", _lag(link, wall_ms)),
+        ("rate", f"{count(link['records_per_second'])} records/s"),
+        ("last commit", age(link["last_commit"], wall_ms) if link["last_commit"] else "unknown"),
+        ("verified", _verified(link, wall_ms)),
+        ("owner", _owner(link, wall_ms)),
+        ("state", text(link["state"])),
+        ("from, to", f"{text(link['source'])} → {text(link['target'])}, names: {text(link['naming'])}"),
     ]
+    if drill := link.get("drill"):
+        outcome = "passed" if drill["passed"] else "failed"
+        listed.append(
+            (
+                "last drill",
+                f"{outcome}, {seconds(drill['rto_seconds'])} to promote, {age(drill['at'], wall_ms)}",
+            )
+        )
     if link["clock_offset_seconds"]:
-        facts.append(("clocks", f"the owner's differs by {_seconds(abs(link['clock_offset_seconds']))}"))
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts) + "</dl>"
+        listed.append(("clocks", f"the owner's differs by {seconds(abs(link['clock_offset_seconds']))}"))
+    return facts(listed)
 
 
-def _problems(link: Mapping[str, Any]) -> str:
-    rows = [(_text(stop["topic"]), f"{_text(stop['reason'])}{_fix(stop['fix'])}") for stop in link["stopped"]]
-    rows += [("target", f"{_text(each['problem'])}{_fix(each['fix'])}") for each in link["hanging"]]
-    rows += [("state topic", _text(text)) for text in link["drifted"]]
+def _owner(link: Mapping[str, Any], wall_ms: int) -> str:
+    owner = link["owner"] or {}
+    run = str(owner.get("run") or "")
+    if not run:
+        return "none"
+    who = f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process"
+    shown = text(who)
+    try:
+        # the first 48 bits of a run's id are its start
+        since = int(run[:12], 16)
+    except ValueError:
+        since = 0
+    if 0 < since <= wall_ms:
+        shown += f", since {age(since, wall_ms)}"
+    if owner.get("released"):
+        shown += ", released since"
+    elif owner.get("claim_age_seconds") is not None:
+        shown += f", claim {seconds(owner['claim_age_seconds'] // 5 * 5)} old"
+    shown += f'<br><span class="soft">run {text(run)}'
+    return shown + (f", generation {text(link['generation'])}</span>" if link["generation"] else "</span>")
+
+
+def _verified(link: Mapping[str, Any], wall_ms: int) -> str:
+    found = link.get("verifications") or []
+    if not found:
+        return "no comparison is recorded; compare: <code>eomirror verify CONFIG</code>"
+    worst = [each for each in found if each["outcome"] != "equal"]
+    state = word("equal" if not worst else str(worst[0]["outcome"]))
+    oldest = min(each["at"] for each in found)
+    since = sum(each["unverified"] for each in found)
+    return (
+        f"{state} {count(len(found))} of {count(link['topics'])} topics, the oldest {age(oldest, wall_ms)}; "
+        f"{count(since)} offsets were mirrored since"
+    )
+
+
+def _problems(link: Mapping[str, Any], wall_ms: int) -> str:
+    rows = [
+        (
+            text(stop["topic"]),
+            f"{text(stop['reason'])}{fix(stop['fix'])}",
+            Time(time(stop["at"]) if stop.get("at") else "-"),
+        )
+        for stop in link["stopped"]
+    ]
+    rows += [("target", f"{text(each['problem'])}{fix(each['fix'])}", Time("-")) for each in link["hanging"]]
+    rows += [("state topic", text(each), Time("-")) for each in link["drifted"]]
     stopped = {stop["topic"] for stop in link["stopped"]}
     rows += [
-        (_text(row["topic"]), f"{_text(row['problem'])}{_fix(row['fix'])}")
-        for row in link["topic_rows"][:ROWS]
+        (text(row["topic"]), f"{text(row['problem'])}{fix(row['fix'])}", Time("-"))
+        for row in link["topic_rows"]
         if row["problem"] and row["topic"] not in stopped
     ]
-    return _section("Problems", ("where", "what, and what to do"), rows) if rows else ""
+    del wall_ms
+    if not rows:
+        return ""
+    more = len(rows) - _MOST_PROBLEMS
+    before = f"<p class=soft>{count(more)} more are not shown</p>" if more > 0 else ""
+    heads = ("where", "what, and what to do", "since")
+    return section("Problems", heads, rows[:_MOST_PROBLEMS], key="problems", before=before)
+
+
+def _speed(link: Mapping[str, Any]) -> str:
+    """Returns the times of source, target and transactions: which of them is slow."""
+    listed: list[tuple[str, str]] = []
+    work = link.get("work")
+    if work is not None:
+        since = work["source_age_seconds"]
+        listed += [
+            (
+                "source",
+                "has not answered yet" if since is None else f"answered {seconds(since // 5 * 5)} ago",
+            ),
+            ("target", f"the last commit took {seconds(work['commit_seconds'])}"),
+            (
+                "transactions",
+                f"{count(work['transactions'])} committed, {seconds(work['transaction_seconds'])} each on average",
+            ),
+            (
+                "source to target",
+                f"{seconds(work['latency_seconds'])} on average, by the records' timestamps",
+            ),
+            ("quotas of brokers", f"throttled for {seconds(work['throttled_seconds'])}"),
+        ]
+    else:
+        for end in ("source", "target"):
+            took = link.get(f"{end}_seconds")
+            silent = "does not answer" if link["problem"] else "unknown"
+            said = silent if took is None else f"answers in {_about(took)}"
+            listed.append((f"{end}, {link[end]}", said))
+    return f'<section id="speed"><h2>Is a cluster slow?</h2>{facts(listed)}</section>'
+
+
+def _about(took: float) -> str:
+    """Returns a duration in steps, so that the page changes only if it matters."""
+    for step in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
+        if took <= step:
+            return f"less than {seconds(step)}"
+    return seconds(took)
+
+
+def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
+    found = link.get("verifications") or []
+    rows = [
+        (
+            text(each["topic"]),
+            word(each["outcome"])
+            + "".join(f", {count(number)} {text(kind)}" for kind, number in each["differences"].items())
+            + (f'<br><span class="soft">{text(each["problem"])}</span>' if each["problem"] else ""),
+            Number(count(each["offsets"])),
+            Number(count(each["unverified"])),
+            Time(age(each["at"], wall_ms)),
+        )
+        for each in found[:ROWS]
+    ]
+    if not rows:
+        return ""
+    heads = ("topic", "result", "#offsets compared", "#mirrored since", "compared at")
+    return section("Verification", heads, rows, key="verification")
 
 
 def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
@@ -147,38 +289,47 @@ def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
     shown = rows[(number - 1) * ROWS : number * ROWS]
     cells = [
         (
-            _text(row["topic"]), _Number(_count(row["lag_records"])), _Number(_seconds(row["lag_seconds"])),
-            _Number(_count(row["rate"])), _Number(_count(row["records"])), _word(row["state"]),
+            text(row["topic"]), word(row["state"]), Number(count(row["lag_records"])),
+            Number(seconds(row["lag_seconds"])), Number(count(row["rate"])), Number(count(row["records"])),
         )
         for row in shown
     ]  # fmt: skip
     form = (
-        f'<form role="search" action="{_path(link)}"><label for="topic">Topics whose name contains</label>'
-        f'<input id="topic" name="topic" value="{_text(wanted)}"><button>Show</button></form>'
+        f'<form role="search" action="{link_path(link)}"><label for="topic">Topics whose name contains</label>'
+        f'<input id="topic" name="topic" value="{text(wanted)}"><button>Show</button></form>'
     )
     others = "".join(
-        f' <a href="{_path(link)}?{_text(urlencode({"topic": wanted, "page": page}))}">{page}</a>'
-        for page in range(1, pages + 1)
-        if page != number
+        f' <a href="{link_path(link)}?{text(urlencode({"topic": wanted, "page": each}))}"'
+        f' aria-label="page {each}">{each}</a>'
+        for each in range(1, pages + 1)
+        if each != number
     )
-    count = f"<p class=soft>{_count(len(rows))} topics, page {number} of {pages}{others}</p>"
-    heads = ("topic", "#lag", "#lag s", "#rate", "#records", "state")
-    return _section("Topics, by lag", heads, cells, before=form + count)
+    total = f"<p class=soft>{count(len(rows))} topics, page {number} of {pages}{others}</p>"
+    heads = ("topic", "state", "#lag, records", "#lag, time", "#records/s", "#records")
+    return section("Topics, by lag", heads, cells, key="topics", before=form + total)
 
 
-def _lanes(link: Mapping[str, Any]) -> str:
-    rows = [
-        (
-            _Number(_text(lane["lane"])),
+def _lanes(link: Mapping[str, Any], wall_ms: int) -> str:
+    restarts = {each["lane"]: each for each in link.get("restarts") or []}
+    rows = []
+    for lane in link["lanes"]:
+        again = restarts.get(lane["lane"])
+        told = text(lane.get("delayed") or lane["plane_reason"] or "")
+        if again is not None:
+            told += f"{'<br>' if told else ''}last: {text(again['reason'])}, {age(again['at'], wall_ms)}"
+        rows.append((
+            Number(text(lane["lane"])),
             # only the running driver knows the state of a lane's worker
-            _text(lane.get("state") or "-"),
-            _text(f"{lane['epoch']}.{lane['attempt']}"),
-            _text(lane["plane"] or "-"),
-            _text(lane.get("delayed") or lane["plane_reason"] or "-"),
-        )
-        for lane in link["lanes"]
-    ]
-    return _section("Lanes", ("#lane", "state", "epoch.attempt", "plane", "reason"), rows) if rows else ""
+            text(lane.get("state") or "-"),
+            text(lane["plane"] or "-"),
+            Number(count(0 if again is None else again["count"])),
+            told or "-",
+        ))  # fmt: skip
+    return (
+        section("Lanes", ("#lane", "state", "plane", "#restarts", "reason"), rows, key="lanes")
+        if rows
+        else ""
+    )
 
 
 def _groups(link: Mapping[str, Any], wall_ms: int) -> str:
@@ -187,106 +338,40 @@ def _groups(link: Mapping[str, Any], wall_ms: int) -> str:
         return ""
     rows = [
         (
-            _text(group["group"]), _Number(_count(group["offsets"])),
-            _Number(_seconds(max(0.0, (wall_ms - group["last_checkpoint"]) / 1000))),
+            text(group["group"]), Number(count(group["offsets"])),
+            Time(age(group["last_checkpoint"], wall_ms)),
         )
-        for group in groups["by_group"]
+        for group in groups["by_group"][:ROWS]
     ]  # fmt: skip
-    count = f"<p class=soft>{_count(groups['followed'])} groups are followed; {len(rows)} shown</p>"
-    return _section("Groups", ("group", "#checkpoints", "#age of the newest"), rows, before=count)
+    before = (
+        f"<p class=soft>{count(groups['followed'])} groups are followed; {len(rows)} shown. "
+        f'<a href="{link_path(link, "groups")}">What each group would read again</a></p>'
+    )
+    heads = ("group", "#checkpoints", "newest")
+    return section("Consumer groups", heads, rows, key="groups", before=before)
 
 
-def _gaps(link: Mapping[str, Any]) -> str:
+def _gaps(link: Mapping[str, Any], wall_ms: int) -> str:
     rows = [
         (
-            _Time(_time(gap["at"])),
-            _text(f"{gap['topic']}-{gap['partition']}"),
-            _text(f"[{gap['from']}, {gap['to']})"),
+            Time(age(gap["at"], wall_ms)),
+            text(f"{gap['topic']}-{gap['partition']}"),
+            text(f"[{gap['from']}, {gap['to']})"),
         )
         for gap in link["gaps"]
     ]
-    return _section("Accepted gaps", ("time", "partition", "lost offsets"), rows) if rows else ""
+    return section("Accepted gaps", ("time", "partition", "lost offsets"), rows, key="gaps") if rows else ""
 
 
-def _events(link: Mapping[str, Any]) -> str:
+def _events(link: Mapping[str, Any], wall_ms: int) -> str:
     rows = [
-        (_Time(_time(event["at"])), _text(event["kind"]), _text(event["text"])) for event in link["events"]
+        (Time(age(event["at"], wall_ms)), text(event["kind"]), text(event["text"]))
+        for event in link["events"]
     ]
-    before = "" if rows else "<p class=soft>none are known here</p>"
-    return _section("Events, newest first", ("time", "event", "what"), rows, before=before)
-
-
-class _Number(str):
-    """Markup of a cell that is aligned to the right."""
-
-    __slots__ = ()
-
-
-class _Time(str):
-    """Markup of a cell that does not wrap."""
-
-    __slots__ = ()
-
-
-def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, before: str = "") -> str:
-    """Returns a titled table of cells that are markup already; a head with ``#`` is one of numbers."""
-    top = "".join(
-        f'<th scope="col" class="n">{_text(head[1:])}</th>'
-        if head[0] == "#"
-        else f'<th scope="col">{_text(head)}</th>'
-        for head in heads
+    recent = sum(event["at"] >= wall_ms - _HOUR_MS for event in link["events"])
+    before = (
+        f"<p class=soft>{count(recent)} in the last hour</p>"
+        if rows
+        else "<p class=soft>none are known here</p>"
     )
-    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
-    if body:
-        body = (
-            f'<div class="table" role="region" aria-label="{_text(title)}" tabindex="0"><table><thead><tr>{top}</tr>'
-            f"</thead><tbody>{body}</tbody></table></div>"
-        )
-    return f"<section><h2>{_text(title)}</h2>{before}{body}</section>"
-
-
-def _cell(markup: str) -> str:
-    kind = ' class="n"' if isinstance(markup, _Number) else ' class="t"' if isinstance(markup, _Time) else ""
-    return f"<td{kind}>{markup}</td>"
-
-
-def _word(word: str) -> str:
-    return f'<span class="word {_text(word)}">{_MARKS.get(word, "?")} {_text(word)}</span>'
-
-
-def _fix(text: str) -> str:
-    return f'<span class="fix">What to do: {_text(text)}</span>' if text else ""
-
-
-def _path(link: Mapping[str, Any]) -> str:
-    return "/links/" + quote(str(link["link"]), safe="")
-
-
-def _text(value: object) -> str:
-    """Returns a foreign value as markup; control characters become a mark."""
-    text = "".join(
-        each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in str(value)
-    )
-    return escape(text, quote=True)
-
-
-def _count(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    minutes, seconds = divmod(value, 60)
-    if not minutes:
-        return f"{seconds:.1f} s"
-    hours, minutes = divmod(int(minutes), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds:.0f} s"
-
-
-def _time(wall_ms: int) -> str:
-    try:
-        at = datetime.fromtimestamp(wall_ms / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return "-"
-    return f'<time datetime="{at.isoformat(timespec="milliseconds")}">{at:%Y-%m-%d %H:%M:%S}</time>'
+    return section("What changed, newest first", ("time", "event", "what"), rows, key="events", before=before)

@@ -23,6 +23,7 @@ from eomirror.serve.endpoints import Endpoints
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
 
 __all__ = ["PolledEndpoints", "Reader"]
@@ -55,6 +56,7 @@ class PolledEndpoints:
         version: Release of eomirror.
         per_partition: Export the lag and the position of each partition.
         holds_secret: Returns True for a text that contains a secret of the configuration.
+        queries: Answers questions about links; None if they cannot be asked here.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class PolledEndpoints:
         per_partition: bool = False,
         holds_secret: Callable[[str], bool] = lambda _: False,
         clock: Clock = SYSTEM_CLOCK,
+        queries: Queries | None = None,
     ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
@@ -72,7 +75,12 @@ class PolledEndpoints:
         self._judged: dict[str, Judged | None] = {facts.name: None for facts in readers}
         self._read_at = {facts.name: clock.monotonic() for facts in readers}
         self._endpoints = Endpoints(
-            self, version=version, per_partition=per_partition, holds_secret=holds_secret, clock=clock
+            self,
+            version=version,
+            per_partition=per_partition,
+            holds_secret=holds_secret,
+            clock=clock,
+            queries=queries,
         )
         self._threads = [
             threading.Thread(target=self._poll, args=(facts, make), name=f"poll-{facts.name}", daemon=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, Snapshot
+    from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
 
 __all__ = ["STUCK_SECONDS", "RunningEndpoints"]
@@ -40,6 +41,7 @@ class RunningEndpoints:
         version: Release of eomirror.
         per_partition: Export the lag and the position of each partition.
         holds_secret: Returns True for a text that contains a secret of the configuration.
+        queries: Answers questions about links; None if they cannot be asked here.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class RunningEndpoints:
         per_partition: bool = False,
         holds_secret: Callable[[str], bool] = lambda _: False,
         clock: Clock = SYSTEM_CLOCK,
+        queries: Queries | None = None,
     ) -> None:
         self._facts = {link.name: LinkFacts.of(link) for link in links}
         self._clock = clock
@@ -59,7 +62,12 @@ class RunningEndpoints:
         self._windows = {name: Window() for name in self._facts}
         self._judged: tuple[float, list[Judged]] = (float("-inf"), [])
         self._endpoints = Endpoints(
-            self, version=version, per_partition=per_partition, holds_secret=holds_secret, clock=clock
+            self,
+            version=version,
+            per_partition=per_partition,
+            holds_secret=holds_secret,
+            clock=clock,
+            queries=queries,
         )
 
     def update(self, snapshot: Snapshot) -> None:

@@ -15,6 +15,7 @@ from eomirror.config import Cluster, Link
 from eomirror.errors import ClusterError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import LogRecord
+from eomirror.kafka.topic_follower import News
 from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import Generation
 from eomirror.records.position import Position
@@ -96,7 +97,7 @@ class Brokers:
 class State:
     """Reads the state topics of a link that was released at position 5."""
 
-    def read(self, topic: str, **_: Any) -> tuple[int, list[LogRecord]]:
+    def read(self, topic: str, **_: Any) -> News:
         layout = Assignment(1, {SourcePartition("t", 0): 0})
         records: list[Any] = [
             Position(
@@ -110,7 +111,8 @@ class State:
                 Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=0),
                 claim(released=True),
             ]
-        return 1, [LogRecord(topic, 0, at, one.key(), one.value(), 1) for at, one in enumerate(records)]
+        found = [LogRecord(topic, 0, at, one.key(), one.value(), 1) for at, one in enumerate(records)]
+        return News(restarted=True, records=found)
 
 
 class Rig:
@@ -121,7 +123,7 @@ class Rig:
         self.reader = StatusReader(LINK, NOWHERE, NOWHERE, clock=self.target_clock)
         seconds = self.reader._source._timeout
         self.reader.close()
-        self.reader._reader = State()  # type: ignore[assignment]
+        self.reader._topics._follower = State()  # type: ignore[assignment]
         self.reader._peek = SimpleNamespace(read=lambda _: {})  # type: ignore[assignment]
         self.reader._source = self.admin(Brokers(self.source_clock, source, "t"), seconds)
         self.reader._target = self.admin(Brokers(self.target_clock, target, *topics), seconds)

@@ -121,3 +121,19 @@ def test_a_server_that_closes_frees_its_port(server: HttpServer) -> None:
     finally:
         again.close()
     assert time.monotonic() - began < 10
+
+
+def test_a_client_that_has_the_answer_gets_no_body(server: HttpServer) -> None:
+    """A page that looks every few seconds costs a header while nothing changes."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request("GET", "/same")
+        answer = connection.getresponse()
+        tag = answer.getheader("ETag") or ""
+        answer.read()
+        for path, status in (("/same", 304), ("/other", 200), ("/fails", 500)):
+            connection.request("GET", path, headers={"If-None-Match": tag})
+            answer = connection.getresponse()
+            assert (answer.status, bool(answer.read())) == (status, status != 304)
+    finally:
+        connection.close()

@@ -124,7 +124,10 @@ def test_foreign_text_is_shown_and_is_no_markup() -> None:
     for text in (page(made), page(made, "links", "east->west"), page(made, "links", EVIL)):
         tags = Tags(text)
         assert "\x1b" not in text
-        assert not {"script", "style", "iframe", "object", "base"} & {tag for tag, _ in tags.tags}
+        assert not {"style", "iframe", "object", "base"} & {tag for tag, _ in tags.tags}
+        assert [attributes for tag, attributes in tags.tags if tag == "script"] == [
+            {"src": "/page.js", "defer": None}
+        ]
         names = {name for _, attributes in tags.tags for name in attributes}
         assert not {name for name in names if name.startswith("on") or name == "style"}
     shown = Tags(page(made, "links", "east->west"))
@@ -132,7 +135,7 @@ def test_foreign_text_is_shown_and_is_no_markup() -> None:
 
 
 def test_a_page_loads_nothing_from_elsewhere() -> None:
-    """One style sheet, from the server; links stay on it."""
+    """A style sheet, a script and an icon, from the server; links stay on it."""
     made = served(STATUS)
     tags = Tags(page(made, "links", "east->west")).tags
     for _, attributes in tags:

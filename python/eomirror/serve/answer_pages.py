@@ -1,0 +1,181 @@
+"""Draws the pages of questions that are answered on request: readiness, groups, one offset. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eomirror.serve.markup import Number, count, fix, link_path, page, seconds, section, text, word
+from eomirror.serve.page import ROWS, tabs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Question", "groups_page", "offset_page", "readiness_page"]
+
+# the answers cost the clusters requests
+_EVERY_SECONDS = 15
+_PENDING_SECONDS = 2
+
+Question = dict[str, str]
+
+
+def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
+    """
+    Returns the page of a link's readiness.
+
+    Args:
+        link: Name of the link, as ``link``.
+        answer: Answer of `eomirror.serve.queries.LinkQueries.readiness`.
+        version: Release of eomirror.
+        wall_ms: Wall clock, in ms.
+    """
+    head = f"<h1>Can {text(link['link'])} fail over?</h1>"
+    body = _unanswered(answer)
+    if not body:
+        body = _checks("Planned: cutover or promote, while the source lives", answer["planned"], "planned")
+        body += _checks("Disaster: failover, if the source is lost now", answer["failover"], "failover")
+    return page(
+        f"readiness of {link['link']}", head + body, version=version, wall_ms=wall_ms,
+        tabs=tabs(link, "readiness"), every=_every(answer),
+    )  # fmt: skip
+
+
+def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
+    """Returns the page of a link's groups; arguments are those of `readiness_page`."""
+    head = f"<h1>Consumer groups of {text(link['link'])}</h1>"
+    body = _unanswered(answer)
+    if not body:
+        moves: Sequence[Mapping[str, Any]] = answer["planned"]["groups"]
+        body = (
+            "<p>Each row is what a group does if it moves to the target now: it resumes at the offset there, and reads "
+            "at most so many records again.</p>" + _moves(moves)
+        )
+        if problem := _check(answer["planned"], "groups"):
+            body = f"<p>{word(problem['level'])} {text(problem['text'])}{fix(problem['fix'])}</p>" + body
+    return page(
+        f"groups of {link['link']}", head + body, version=version, wall_ms=wall_ms, tabs=tabs(link, "groups"),
+        every=_every(answer),
+    )  # fmt: skip
+
+
+def offset_page(
+    link: Mapping[str, Any],
+    question: Question,
+    answer: Mapping[str, Any] | None,
+    *,
+    version: str,
+    wall_ms: int,
+) -> str:
+    """
+    Returns the page that translates one offset.
+
+    Args:
+        link: Name, source and target of the link.
+        question: Values of the form, as sent.
+        answer: Answer of `eomirror.serve.queries.LinkQueries.offset`; None without a question.
+        version: Release of eomirror.
+        wall_ms: Wall clock, in ms.
+    """
+    reverse = question.get("from") == "target"
+    here, there = (link["target"], link["source"]) if reverse else (link["source"], link["target"])
+    choices = "".join(
+        f'<option value="{end}"{" selected" if reverse == (end == "target") else ""}>{text(link[end])} ({end})</option>'
+        for end in ("source", "target")
+    )
+    form = (
+        f'<form role="search" action="{link_path(link, "offset")}"><label for="from">Cluster</label>'
+        f'<select id="from" name="from">{choices}</select>'
+        + "".join(
+            f'<label for="{name}">{name.capitalize()}</label>'
+            f'<input id="{name}" name="{name}"{kind} required value="{text(question.get(name, ""))}">'
+            for name, kind in (
+                ("topic", ""),
+                ("partition", ' inputmode="numeric" pattern="[0-9]+" size="4"'),
+                ("offset", ' inputmode="numeric" pattern="[0-9]+" size="12"'),
+            )
+        )
+        + "<button>Translate</button></form>"
+    )
+    body = f"<h1>Find an offset of {text(link['link'])}</h1>{form}"
+    if answer is not None:
+        body += f'<section id="answer" role="status"><h2>Answer</h2>{_offsets(answer, here, there)}</section>'
+    return page(
+        f"offset of {link['link']}", body, version=version, wall_ms=wall_ms, tabs=tabs(link, "offset"),
+        every=_PENDING_SECONDS if answer is not None and answer.get("pending") else 0,
+    )  # fmt: skip
+
+
+def _offsets(answer: Mapping[str, Any], here: str, there: str) -> str:
+    if unanswered := _unanswered(answer):
+        return unanswered
+    parts = []
+    for each in answer["offsets"]:
+        where = f"{each['topic']}-{each['partition']} at {each['offset']:,} on {here}"
+        if each["to_offset"] is None:
+            parts.append(f"<p>{word('unknown')} {text(where)}: {text(each['reason'])}</p>")
+            continue
+        to = f"{each['to_topic']}-{each['to_partition']} at {each['to_offset']:,} on {there}"
+        same = "the same record" if each["kind"] == "exact" else "the next record that was mirrored"
+        parts.append(f"<p>{word(each['kind'])} {text(where)} is <strong>{text(to)}</strong>: {same}</p>")
+    return "".join(parts) or "<p>no link knows this topic</p>"
+
+
+def _checks(title: str, readiness: Mapping[str, Any], key: str) -> str:
+    rows = [
+        (text(check["name"]), word(check["level"]), f"{text(check['text'])}{fix(_wanted(check))}")
+        for check in readiness["checks"]
+    ]
+    lost = readiness["lost"]
+    loses = "an unknown number of" if lost is None else count(lost)
+    more = "" if not lost or readiness["lost_seconds"] is None else f", {seconds(readiness['lost_seconds'])}"
+    state = "ok" if readiness["ready"] else "no"
+    before = f"<p>{word(state)} {text(readiness['verdict'])}"
+    before += f": would lose {loses} offsets{more}</p>" if key == "failover" else "</p>"
+    return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)
+
+
+def _wanted(check: Mapping[str, Any]) -> str:
+    return "" if check["level"] == "ok" else str(check["fix"])
+
+
+def _check(readiness: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    return next((check for check in readiness["checks"] if check["name"] == name), None)
+
+
+def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
+    # the groups that read most again come first; unknown before all
+    rows = [
+        (
+            text(move["group"]),
+            text(f"{move['topic']}-{move['partition']}"),
+            Number("-" if move["offset"] < 0 else count(move["offset"])),
+            Number(count(move["to_offset"])),
+            Number("unknown" if move["again"] is None else count(move["again"])),
+            Number("-" if move["has"] is None else count(move["has"])),
+            word(move["kind"])
+            + (f'<br><span class="soft">{text(move["reason"])}</span>' if move["reason"] else ""),
+        )
+        for move in sorted(
+            moves,
+            key=lambda move: (-(float("inf") if move["again"] is None else move["again"]), move["group"]),
+        )[:ROWS]
+    ]
+    heads = (
+        "group", "partition", "#offset on the source", "#resumes on the target at", "#reads again, at most",
+        "#committed there", "translation",
+    )  # fmt: skip
+    before = f"<p class=soft>{count(len(moves))} groups and partitions, {len(rows)} shown</p>"
+    return section("Groups, those that read most again first", heads, rows, key="moves", before=before)
+
+
+def _every(answer: Mapping[str, Any]) -> int:
+    return _PENDING_SECONDS if answer.get("pending") else _EVERY_SECONDS
+
+
+def _unanswered(answer: Mapping[str, Any]) -> str:
+    """Returns a message in place of an answer that is not known; empty if it is."""
+    if answer.get("pending"):
+        return '<p id="pending" role="status">The clusters are asked. The answer appears here.</p>'
+    if "error" in answer:
+        return f'<p id="failed" class="banner">{text(answer["error"])}{fix(answer["fix"])}</p>'
+    return ""
