@@ -829,12 +829,11 @@ class _Groups:
     def __init__(self, *_: object, **__: object) -> None:
         self._world = _world()
 
-    def write(self, group: str, offsets: Mapping[tuple[str, int], Any]) -> str:
-        assert group == GROUP
+    def write_all(self, wanted: Mapping[str, Mapping[tuple[str, int], Any]]) -> dict[str, str]:
         self._world.point()
-        for (_, number), committed in offsets.items():
+        for (_, number), committed in wanted[GROUP].items():
             self._world.moved[SourcePartition(TOPIC, number)] = committed.offset
-        return ""
+        return {GROUP: ""}
 
     def close(self) -> None:
         """Nothing is open."""

@@ -108,7 +108,7 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     ),
     # a lane that was fenced starts again, and finds its own generation
     "the generation stays": ({(owner_module, "next_generation"): same_generation}, {"cut", "silence"}, 0),
-    "the lanes are not fenced": ({(LinkOwner, "_fence"): lambda *_: None}, {"cut", "silence"}, 80),
+    "the lanes are not fenced": ({(LinkOwner, "_fence_lanes"): lambda *_: None}, {"cut", "silence"}, 80),
     "a promoted link is not refused": (
         {(owner_module, "refuse_promoted"): lambda *_: None}, {"one decision", "silence", "cut", "truth"}, 0,
     ),

@@ -210,7 +210,8 @@ def readiness(
     Show what a failover of a link of CONFIG would find and lose at this moment.
 
     Reads both clusters, or the target alone if the source does not answer.  Writes nothing.  The verdict is READY,
-    READY WITH LOSS n (n source offsets that are not mirrored; markers count) or NOT READY.
+    READY WITH LOSS n (n source offsets that are not mirrored; markers count) or NOT READY.  Without the source, n is
+    as of the time at which the mirror saw its ends last.
 
     Exit codes: 0 ready, 6 not ready.
     """
@@ -523,9 +524,13 @@ def _draw_readiness(found: Readiness, title: str) -> None:
     )
     _draw_groups(console, found.groups)
     lost = "unknown" if found.lost is None else human_count(found.lost)
+    when = human_seconds(found.lost_seconds)
+    if found.lost_age_seconds is not None:
+        when = (
+            f"and what was written in the {human_seconds(found.lost_age_seconds)} since the source answered"
+        )
     console.print(
-        f"{found.verdict}: a failover would leave behind {lost} source offsets, "
-        f"{human_seconds(found.lost_seconds)}",
+        f"{found.verdict}: a failover would leave behind {lost} source offsets, {when}",
         style="green" if found.ready else "red",
     )
 
@@ -572,6 +577,9 @@ def _draw_promotion(found: PromotionReport) -> None:
         return
     _draw_cuts(console, found)
     lost = "unknown" if found.promotion.lost is None else human_count(found.promotion.lost)
+    if found.promotion.lost is not None and found.promotion.ends_at is not None:
+        age = (found.promotion.timestamp - found.promotion.ends_at) / 1000
+        lost += f", and what was written in the {human_seconds(age)} since the source answered"
     took = sum(found.milliseconds.values()) / 1000
     console.print(
         f"promoted (number {found.promotion.number}) in {took:.1f} s; source offsets beyond the cut: {lost}. "

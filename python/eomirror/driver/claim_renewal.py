@@ -1,5 +1,5 @@
 """
-Renews the claim of an owned link, writes stopped topics and restarts to control, and sends heartbeats.
+Renews the claim of an owned link, writes what changed to control, and sends heartbeats.
 
 Two background threads of the link.  Both run while the lanes finish, because the driver owns the link until it is
 released.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
     from eomirror.driver.restart_records import RestartRecords
+    from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
     from eomirror.link.heartbeats import Heartbeats
     from eomirror.link.owner import LinkOwner
@@ -37,6 +38,7 @@ class ClaimRenewal:
         background: Background threads of the link.
         stops: Stopped topics to write to control.
         restarts: Restarts of lanes to write to control.
+        ends: Ends of the source to write to control.
         make_heart: Creates the sender of the link's heartbeats; None if it has none.
         quit_: Set when the lanes have finished.
         clock: Measures the age of the claim.
@@ -50,6 +52,7 @@ class ClaimRenewal:
         background: Background,
         stops: StopRecords,
         restarts: RestartRecords,
+        ends: EndRecords,
         make_heart: Callable[[], Heartbeats | None],
         *,
         quit_: threading.Event,
@@ -60,6 +63,7 @@ class ClaimRenewal:
         self._background = background
         self._stops = stops
         self._restarts = restarts
+        self._ends = ends
         self._make_heart = make_heart
         self._quit = quit_
 
@@ -75,7 +79,11 @@ class ClaimRenewal:
 
     def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        self._stops.write(lambda stops: self._restarts.write(lambda restarts: commit([*stops, *restarts])))
+        self._stops.write(
+            lambda stops: self._restarts.write(
+                lambda restarts: self._ends.write(lambda ends: commit([*stops, *restarts, *ends]))
+            )
+        )
 
     def _renew(self, owner: LinkOwner) -> None:
         self.write(owner.renew)

@@ -27,6 +27,7 @@ from eomirror.driver.lane import LaneThread
 from eomirror.driver.link_tools import refuse_left_out, without_lane
 from eomirror.driver.progress import Progress
 from eomirror.driver.restart_records import RestartRecords
+from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.errors import StoppedError, TopicError
 from eomirror.groups.followed_groups import Mirrored
@@ -121,8 +122,15 @@ class LinkThread:
         self._cluster_retry = ClusterRetry(self.name, self._over, clock=tools.clock, on_wait=self._wait_for)
         self._stops = StopRecords(spec, tools.clock)
         self._restarts = RestartRecords(spec, tools.clock)
+        self._ends = EndRecords(spec.link, self._source_age, tools.clock)
         self._claim_renewal = ClaimRenewal(
-            self._background, self._stops, self._restarts, heart, quit_=self._quit, clock=tools.clock
+            self._background,
+            self._stops,
+            self._restarts,
+            self._ends,
+            heart,
+            quit_=self._quit,
+            clock=tools.clock,
         )
         self._group_thread = GroupThread(
             self._background,
@@ -192,7 +200,7 @@ class LinkThread:
             groups=self._group_thread.snapshot(),
             generation=self.generation,
             run=self._spec.run,
-            source_age_seconds=None if contact is None else contact.age(now),
+            source_age_seconds=self._source_age(),
             source_failing_seconds=0.0 if contact is None else contact.failing(now),
             claim_age_seconds=None if renewed is None else max(0.0, now - renewed),
         )
@@ -212,6 +220,7 @@ class LinkThread:
         lane = self._lanes.get(attempt.lane)
         stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
         self._stops.update(progress, stopped)
+        self._ends.update(progress)
         progress = replace(
             progress, stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped}
         )
@@ -452,6 +461,10 @@ class LinkThread:
             self._claim_renewal.write(self._owner.release)
         self._close()
         self._set_state("done")
+
+    def _source_age(self) -> float | None:
+        contact = self._contact
+        return None if contact is None else contact.age(self._tools.clock.monotonic())
 
     # -- its helpers -----------------------------------------------------------------------------
 

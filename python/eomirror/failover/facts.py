@@ -22,7 +22,7 @@ from eomirror.link.state import LinkState
 from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
-from eomirror.records.promotion import Cut
+from eomirror.records.promotion import Cut, lost
 from eomirror.topics.diff import AlterConfig, Differs
 from eomirror.topics.discovery import Discovery
 
@@ -97,7 +97,10 @@ def history_of(link: Link, target: ClusterSession) -> PromotionHistory:
 
 
 def cuts_of(
-    positions: Iterable[Position], target: ClusterAdmin, source: ClusterAdmin | None
+    positions: Iterable[Position],
+    target: ClusterAdmin,
+    source: ClusterAdmin | None,
+    known: Mapping[SourcePartition, int] | None = None,
 ) -> dict[SourcePartition, Cut]:
     """
     Returns the cut of each partition, as both logs end at this moment.
@@ -108,6 +111,7 @@ def cuts_of(
         positions: Positions of the link.
         target: Admin client of the target.
         source: Admin client of the source; None if it does not answer.
+        known: Ends of the source that stand for its answer, if it gives none.
 
     Raises:
         ClusterError: A cluster does not answer.
@@ -115,13 +119,13 @@ def cuts_of(
     wanted = list(positions)
     copies = [(one.target_topic, one.target_partition) for one in wanted]
     ends = skip_missing(lambda asked: target.offsets(asked, at="latest", read_committed=False), copies)
-    sources: Mapping[tuple[str, int], int] = {}
+    sources: Mapping[tuple[str, int], int] = dict((known or {}).items())
     if source is not None:
-        known = source.describe_topics(sorted({one.topic for one in wanted}))
+        topics = source.describe_topics(sorted({one.topic for one in wanted}))
         there = [
             one.source
             for one in wanted
-            if (facts := known[one.topic]) is not None and facts.topic_id == one.topic_id
+            if (facts := topics[one.topic]) is not None and facts.topic_id == one.topic_id
         ]
         sources = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), there)
     return {
@@ -218,12 +222,13 @@ def read_facts(
         closing(ClusterSession(target, client_id=role, clock=clock)) as session,
         closing(ClusterAdmin(source, client_id=role, clock=clock)) as source_admin,
     ):
-        positions = mirrored(link, OffsetMapReader(link, session).positions(), control_of(link, session))
-        history = history_of(link, session)
+        view = control_of(link, session)
+        positions = mirrored(link, OffsetMapReader(link, session).positions(), view)
+        history = view.history
         leaderless, facts = _replicas(positions.values(), session.admin, facts)
         if leaderless:
             return replace(facts, promotion=history.current, leaderless=leaderless)
-        cuts = cuts_of(positions.values(), session.admin, source_admin if answers else None)
+        cuts = cuts_of(positions.values(), session.admin, source_admin if answers else None, view.ends)
         newest = max((one.timestamp for one in positions.values()), default=None)
         facts = replace(
             facts,
@@ -232,6 +237,10 @@ def read_facts(
             silent_seconds=None if newest is None else max(0.0, (facts.now_ms - newest) / 1000),
             drifts=_drifts(config, link, clock) if answers else None,
             last_pause_ms=_last_pause(history),
+            known_lost=None if answers else lost(cuts.values()),
+            seen_seconds=None
+            if answers or view.seen is None
+            else max(0.0, (facts.now_ms - view.seen) / 1000),
         )
     if not groups:
         return facts

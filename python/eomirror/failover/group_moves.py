@@ -19,7 +19,7 @@ that before its offset on the target follows.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.types import SourcePartition
@@ -89,7 +89,8 @@ class GroupMove:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
-        return asdict(self)
+        # Not asdict, which copies every value: 1,000 groups in 100 partitions are 100,000 of these.
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def plan_moves(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -18,7 +18,7 @@ from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
 from eomirror.failover.readiness import QUIET_SECONDS, assess
 from eomirror.failover.uncut import uncut_partitions
-from eomirror.kafka.consumer_groups import Committed
+from eomirror.kafka.consumer_groups import Committed, batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.hanging_state_topics import target_hanging_client
@@ -131,7 +131,11 @@ class PromotionReport:
             "dry_run": self.dry_run,
             "state": self.state,
             "promoted": self.promoted,
-            "readiness": {key: value for key, value in self.readiness.as_dict().items() if key != "groups"},
+            "readiness": {
+                key: value
+                for key, value in replace(self.readiness, groups=()).as_dict().items()
+                if key != "groups"
+            },
             "promotion": None if promotion is None else promotion_dict(promotion),
             "groups": [move.as_dict() for move in self.groups],
             "refused_groups": dict(self.refused_groups),
@@ -153,6 +157,7 @@ def promotion_dict(promotion: Promotion) -> dict[str, Any]:
         "run": promotion.run,
         "generation": promotion.generation,
         "lost": promotion.lost,
+        "ends_at": promotion.ends_at,
         "groups": dict(promotion.groups),
         "milliseconds": dict(promotion.milliseconds),
         "cuts": [
@@ -404,7 +409,8 @@ class _Run:
 
     def _read(self) -> Event:
         source = self._sessions.source.admin if self._answers else None
-        self._cuts = cuts_of(self._positions.values(), self._sessions.target.admin, source)
+        known = self._known_view().ends
+        self._cuts = cuts_of(self._positions.values(), self._sessions.target.admin, source, known)
         self._refuse_unknown_ends()
         self._refuse_later_records()
         crash_point("failover.read")
@@ -422,13 +428,16 @@ class _Run:
         target = self._config.clusters[self._link.target]
         groups = ClusterGroups(target, client_id=LinkNames(self._link.state_name).client_id("groups"))
         try:
-            for group, moves in sorted(written(self._moves).items()):
+            moving = written(self._moves)
+            for portion in batches(sorted(moving)):
                 offsets = {
-                    (move.to_topic, move.partition): Committed(move.to_offset or 0, move.metadata)
-                    for move in moves
+                    group: {
+                        (move.to_topic, move.partition): Committed(move.to_offset or 0, move.metadata)
+                        for move in moving[group]
+                    }
+                    for group in portion
                 }
-                if refused := _refusal(groups, group, offsets, self._clock):
-                    self._refused[group] = refused
+                self._refused |= _refusals(groups, offsets, self._clock)
                 crash_point("failover.group_moved")
         finally:
             groups.close()
@@ -459,6 +468,7 @@ class _Run:
             started=self._started_ms,
             timestamp=self._clock.wall_ms(),
             milliseconds=dict(self._milliseconds),
+            ends_at=None if self._answers else view.seen,
         )
         self._recording = True
         try:
@@ -613,17 +623,22 @@ class _Renewal(threading.Thread):
         self.join()
 
 
-def _refusal(
-    groups: ClusterGroups, group: str, offsets: Mapping[tuple[str, int], Committed], clock: Clock
-) -> str:
-    """Commits offsets of one group; a coordinator that moves refuses for a moment, so it is asked again."""
-    refused = ""
+def _refusals(
+    groups: ClusterGroups, wanted: Mapping[str, Mapping[tuple[str, int], Committed]], clock: Clock
+) -> dict[str, str]:
+    """
+    Commits offsets of groups; returns the reason of each that was refused.
+
+    A coordinator that moves refuses for a moment, so it is asked again.
+    """
+    refused: dict[str, str] = dict.fromkeys(wanted, "")
     for attempt in range(_GROUP_TRIES):
         clock.sleep(_GROUP_PAUSE_SECONDS * attempt)
         try:
-            refused = groups.write(group, offsets)
+            found = groups.write_all({group: wanted[group] for group in refused})
         except MirrorError as error:
-            refused = error.message
+            found = dict.fromkeys(refused, error.message)
+        refused = {group: reason for group, reason in found.items() if reason}
         if not refused:
-            return ""
+            break
     return refused

@@ -9,7 +9,7 @@ gone and waiting does not help.
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
@@ -91,6 +91,8 @@ class Facts:
             the source was not asked.
         last_pause_ms: Milliseconds that the last planned promotion took behind its verification; None for none.
         verified: Result of a comparison of source and copies; None if none was made.
+        known_lost: Without the source: offsets up to its last known ends that are not mirrored; None if unknown.
+        seen_seconds: Time since the source answered last, as of which these ends hold; None if unknown.
         now_ms: Wall clock.
     """
 
@@ -106,6 +108,8 @@ class Facts:
     drifts: tuple[str, ...] | str | None = None
     last_pause_ms: int | None = None
     verified: Verified | None = None
+    known_lost: int | None = None
+    seen_seconds: float | None = None
     now_ms: int = 0
 
 
@@ -142,7 +146,9 @@ class Readiness:
         verb: Command that the verdict is for.
         ready: True if that command would start.
         verdict: ``READY``, ``READY WITH LOSS n`` or ``NOT READY``.
-        lost: Source offsets that a failover at this moment would leave behind; None if unknown.
+        lost: Source offsets that a failover at this moment would leave behind; None if unknown.  Without the source it
+            counts up to the last known ends.
+        lost_age_seconds: Without the source: age of these ends; what was written since is not counted.  Else None.
         lost_seconds: The same in seconds; None if unknown.
         checks: All checks.
         topics: One per topic.
@@ -156,6 +162,7 @@ class Readiness:
     verdict: str
     lost: int | None
     lost_seconds: float | None
+    lost_age_seconds: float | None = field(default=None, kw_only=True)
     checks: tuple[Check, ...]
     topics: tuple[TopicReadiness, ...] = ()
     groups: tuple[GroupMove, ...] = field(default=(), repr=False)
@@ -168,7 +175,7 @@ class Readiness:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
-        return asdict(self)
+        return {**asdict(replace(self, groups=())), "groups": [move.as_dict() for move in self.groups]}
 
 
 def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
@@ -199,14 +206,16 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         _write_pause(facts),
     ]
     ready = not any(check.level is Level.NO for check in checks)
-    lost = facts.status.lag_records if facts.source_answers else None
+    age = None if facts.source_answers else facts.seen_seconds
+    lost = facts.status.lag_records if facts.source_answers else None if age is None else facts.known_lost
     seconds = facts.status.lag_seconds if facts.source_answers else None
     return Readiness(
         link=facts.status.link,
         verb=verb.value,
         ready=ready,
-        verdict=_verdict(ready, lost),
+        verdict=_verdict(ready, lost, age),
         lost=lost,
+        lost_age_seconds=None if lost is None else age,
         lost_seconds=seconds,
         checks=tuple(checks),
         topics=topics,
@@ -215,12 +224,14 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
     )
 
 
-def _verdict(ready: bool, lost: int | None) -> str:  # noqa: FBT001  private, and named at the call
+def _verdict(ready: bool, lost: int | None, age: float | None) -> str:  # noqa: FBT001  private, named at the call
     if not ready:
         return "NOT READY"
-    if lost == 0:
-        return "READY"
-    return "READY WITH LOSS unknown" if lost is None else f"READY WITH LOSS {lost}"
+    if lost is None:
+        return "READY WITH LOSS unknown"
+    if age is not None:
+        return f"READY WITH LOSS {lost} as of {age:.0f} s ago"
+    return "READY" if lost == 0 else f"READY WITH LOSS {lost}"
 
 
 def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
@@ -304,6 +315,11 @@ def _lag(facts: Facts, verb: Verb) -> Check:
         since = facts.silent_seconds
         age = "never" if since is None else f"{since:.0f} s ago"
         text = f"unknown: the source does not answer, last commit {age}"
+        if facts.known_lost is not None and facts.seen_seconds is not None:
+            text = (
+                f"{facts.known_lost} offsets up to the source's ends of {facts.seen_seconds:.0f} s ago; what was "
+                f"written since is not known; last commit {age}"
+            )
         if facts.source_answers:
             text = "unknown: a partition cannot be compared with its source"
         return Check("lag", Level.WARN, text)

@@ -270,18 +270,48 @@ class GroupCoordinators:
             AuthorizationError: An ACL is missing.
             ClusterError: The coordinator does not answer; the offsets may have been committed.
         """
-        wanted = [
+        found = self._answered(group, self._written(group, offsets))
+        if isinstance(found, MirrorError):
+            raise found
+        return found
+
+    def write_all(self, wanted: Mapping[str, Mapping[tuple[str, int], Committed]]) -> dict[str, str]:
+        """
+        Commits offsets for groups without members, in one request a group and many requests at a time.
+
+        Returns:
+            For each group the reason of a refusal, empty for none.  After an error of a coordinator the offsets may
+            have been committed.
+        """
+        found: dict[str, str] = {}
+        for batch in batches(list(wanted)):
+            asked = {group: self._written(group, wanted[group]) for group in batch}
+            for group, future in asked.items():
+                answer = self._answered(group, future)
+                found[group] = answer.message if isinstance(answer, MirrorError) else answer
+        return found
+
+    def _written(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> Any:
+        """Sends the request; returns its future, or what was raised."""
+        partitions = [
             TopicPartition(topic, number, one.offset, metadata=one.metadata)
             for (topic, number), one in offsets.items()
         ]
-        request = [ConsumerGroupTopicPartitions(group, wanted)]
+        request = [ConsumerGroupTopicPartitions(group, partitions)]
         try:
-            futures = self._client.alter_consumer_group_offsets(request, request_timeout=self._seconds)
-            answer = futures[group].result(self._seconds + 1)
+            return self._client.alter_consumer_group_offsets(request, request_timeout=self._seconds)[group]
+        except KafkaException as raised:
+            return raised
+
+    def _answered(self, group: str, future: Any) -> str | MirrorError:
+        try:
+            if isinstance(future, KafkaException):
+                raise future
+            answer = future.result(self._seconds + 1)
         except (KafkaException, TimeoutError) as raised:
             if error_code(raised) in _HAS_MEMBERS:
                 return "it has members there: only they may commit for it"
-            raise self._error(raised, f"commit offsets of group {group}", group) from raised
+            return self._error(raised, f"commit offsets of group {group}", group)
         refused = (
             f"{one.topic}-{one.partition}: {said(one.error)}" for one in answer.topic_partitions if one.error
         )

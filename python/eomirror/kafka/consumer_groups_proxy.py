@@ -93,6 +93,12 @@ class ClusterGroups:
         """Commits offsets for a group without members; returns the reason of a refusal, else empty."""
         return cast("str", self._change(f"commit offsets of group {group}", "write", group, dict(offsets)))
 
+    def write_all(self, wanted: Mapping[str, Mapping[tuple[str, int], Committed]]) -> dict[str, str]:
+        """Commits offsets of groups without members; returns the reason of a refusal of each, empty for none."""
+        plain = {group: dict(offsets) for group, offsets in wanted.items()}
+        doing = f"commit offsets of {len(plain)} groups"
+        return cast("dict[str, str]", self._change(doing, "write_all", plain))
+
     def delete(self, group: str) -> str:
         """Deletes a group without members; returns the reason of a refusal, else empty."""
         return cast("str", self._change(f"delete group {group}", "delete", group))

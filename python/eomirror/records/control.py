@@ -15,6 +15,8 @@ others.  Keys:
 * ``{"kind":"pause"}`` -> `Pause`: lanes hold all topics, or some; deleted by a resume.  A command writes it, with a
   producer of its own, and the owner obeys.
 * ``{"kind":"stopped","topic"}`` -> `Stopped`: a topic that the owner has stopped; deleted when the topic resumes.
+* ``{"kind":"ends","topic"}`` -> `SourceEnds`: last stable offsets of a source topic, as the lanes have seen them; and
+  ``{"kind":"seen"}`` -> `SourceSeen`: the time as of which all of them hold.
 * ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
 * ``restarts``, ``verification`` and ``drill``: informative; nothing is decided from them (`eomirror.records.reports`).
 """
@@ -23,14 +25,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from eomirror.errors import StateError
-from eomirror.records.json_fields import checked, whole
+from eomirror.records.json_fields import checked, text, whole
 from eomirror.records.promotion import KINDS, PARTED_VERSION, HistoryRecords, PromotionHistory
 from eomirror.types import Assignment, SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "Adopted",
@@ -40,6 +45,8 @@ __all__ = [
     "Generation",
     "HandedOver",
     "Pause",
+    "SourceEnds",
+    "SourceSeen",
     "Stopped",
     "decode_control",
 ]
@@ -49,6 +56,7 @@ _GENERATION_KEY = orjson.dumps({"kind": "generation"})
 _CLAIM_KEY = orjson.dumps({"kind": "claim"})
 _HAND_BACK_KEY = orjson.dumps({"kind": "hand-back"})
 _PAUSE_KEY = orjson.dumps({"kind": "pause"})
+_SEEN_KEY = orjson.dumps({"kind": "seen"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,9 +327,58 @@ class Pause:
         return not self.topics or re.fullmatch(self.topics, topic) is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEnds:
+    """
+    Last stable offsets of one source topic, for a failover without the source.
+
+    Attributes:
+        topic: Source topic.
+        ends: Partition -> last stable offset, as a lane has seen it last.
+    """
+
+    topic: str
+    ends: Mapping[int, int]
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return orjson.dumps({"kind": "ends", "topic": self.topic})
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, "ends": {str(number): end for number, end in self.ends.items()}})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSeen:
+    """
+    Time at which the source answered last.
+
+    Attributes:
+        timestamp: Milliseconds since the epoch.
+    """
+
+    timestamp: int
+
+    @staticmethod
+    def key() -> bytes:
+        """Key of the record."""
+        return _SEEN_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, "timestamp": self.timestamp})
+
+
 @dataclass(frozen=True, slots=True)
 class ControlView:
-    """State in the control topic; all fields are empty for a link that never ran."""
+    """
+    State in the control topic; all fields are empty for a link that never ran.
+
+    Attributes:
+        ends: Last stable offsets of the source, as lanes have seen them.
+        seen: Time as of which they hold, ms since the epoch; None if it is not known.
+    """
 
     generation: Generation | None = None
     claim: Claim | None = None
@@ -331,6 +388,8 @@ class ControlView:
     stopped: tuple[Stopped, ...] = ()
     history: PromotionHistory = field(default_factory=PromotionHistory)
     pause: Pause | None = None
+    ends: Mapping[SourcePartition, int] = field(default_factory=dict)
+    seen: int | None = None
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -350,6 +409,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     single: dict[bytes | None, Any] = {}
     stopped: dict[bytes | None, Stopped] = {}
     promotions = HistoryRecords()
+    source = _Source()
     for key, value, where in records:
         if value is None:
             single.pop(key, None)
@@ -358,6 +418,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         kind, name, body = _open(key, value, where)
         try:
             promotions.take(kind, name, body)
+            source.take(kind, name, body)
             if kind == "generation":
                 generation = _decode_generation(body)
             elif kind == "claim":
@@ -396,11 +457,30 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         tuple(stopped.values()),
         _history(promotions),
         single.get(_PAUSE_KEY),
+        source.ends,
+        source.seen,
     )
 
 
 # Kinds of which one record stands at a time, until it is deleted.
 _SINGLE: dict[str, Any] = {"hand-back": HandedOver, "pause": Pause}
+
+
+class _Source:
+    """Collects what control says of the source's ends."""
+
+    def __init__(self) -> None:
+        self.ends: dict[SourcePartition, int] = {}
+        self.seen: int | None = None
+
+    def take(self, kind: str, name: dict[str, Any], body: dict[str, Any]) -> None:
+        """Takes a record; ignores one of another kind."""
+        if kind == "ends":
+            topic = text(name["topic"])
+            for number, end in body["ends"].items():
+                self.ends[SourcePartition(topic, whole(int(number)))] = whole(end)
+        elif kind == "seen":
+            self.seen = whole(body["timestamp"])
 
 
 def _history(records: HistoryRecords) -> PromotionHistory:

@@ -33,7 +33,7 @@ from eomirror.records.json_fields import checked, text, whole
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "KINDS",
@@ -47,6 +47,7 @@ __all__ = [
     "Resumption",
     "Reversal",
     "encoded",
+    "lost",
 ]
 
 VERSION = 1
@@ -76,7 +77,8 @@ class Cut:
         target_topic_id: Id of the copy.
         target_end: Next offset of the copy: applications write at or behind it.
         timestamp: Time of the commit of ``position``, ms since the epoch.
-        source_end: Last stable offset of the source partition; None if the source did not answer.
+        source_end: Last stable offset of the source partition: at the cut, or without the source as of the promotion's
+            ``ends_at``; None if it is not known.
     """
 
     topic: str
@@ -101,8 +103,14 @@ class Cut:
 
     @property
     def lost(self) -> int | None:
-        """Source offsets beyond the position (markers count); None if the source did not answer."""
+        """Source offsets beyond the position (markers count); None if the end is not known."""
         return None if self.source_end is None else max(0, self.source_end - self.position)
+
+
+def lost(cuts: Iterable[Cut]) -> int | None:
+    """Returns the source offsets beyond these cuts; None if an end is not known."""
+    known = [cut.lost for cut in cuts]
+    return None if None in known else sum(each or 0 for each in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +131,7 @@ class Promotion:
         started: Time at which the command started, ms since the epoch.
         timestamp: Time of this record, ms since the epoch.
         milliseconds: Duration of each step.
+        ends_at: Without the source: time as of which the cuts' ends are known, ms since the epoch; else None.
     """
 
     number: int
@@ -137,6 +146,7 @@ class Promotion:
     started: int
     timestamp: int
     milliseconds: Mapping[str, int] = field(default_factory=dict)
+    ends_at: int | None = None
 
     @property
     def kind(self) -> str:
@@ -145,9 +155,12 @@ class Promotion:
 
     @property
     def lost(self) -> int | None:
-        """Bound on the source offsets that were not mirrored; None if the source did not answer."""
-        known = [cut.lost for cut in self.cuts]
-        return None if None in known else sum(each or 0 for each in known)
+        """
+        Bound on the source offsets that were not mirrored; None if an end is not known.
+
+        With ``ends_at`` it covers what was written until then.
+        """
+        return lost(self.cuts)
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -173,6 +186,7 @@ class Promotion:
                 cut.source_end,
             ]
         body = {item: getattr(self, item) for item in _PROMOTION_FIELDS}
+        body |= {} if self.ends_at is None else {"ends_at": self.ends_at}
         return orjson.dumps({"v": VERSION, **body, "topics": topics})
 
 
@@ -501,6 +515,8 @@ def _promotion(number: int, body: dict[str, Any]) -> Promotion:
         for partition, (position, end, timestamp, source_end) in there["partitions"].items()
     ]
     rest = {item: body[item] for item in _PROMOTION_FIELDS}
+    if (ends_at := body.get("ends_at")) is not None:
+        rest["ends_at"] = whole(ends_at)
     promotion = Promotion(number=number, cuts=tuple(sorted(cuts, key=lambda cut: cut.source)), **rest)
     for name in ("run", "host", "source_cluster_id", "target_cluster_id"):
         text(getattr(promotion, name))
