@@ -67,7 +67,7 @@ from eomirror.link.state import LinkState
 from eomirror.link.tombstone_check import warn_of_lost_deletions
 from eomirror.link.write_failure import given_up, refuse_unwritable
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.control import ControlView, Generation, HandedOver
+from eomirror.records.control import ControlView, Generation, HandedOver, Pause
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import encoded
 
@@ -501,7 +501,7 @@ class LinkOwner:
 
     def promote(self, promotion: Promotion, *, look: Callable[[], None] = lambda: None) -> None:
         """
-        Commits the promotion of the link and releases it, in one transaction.
+        Commits the promotion of the link and releases it, in one transaction; a pause ends with it.
 
         Args:
             look: Called before each try, after the control producer was initialized; raises if the link must not be
@@ -514,7 +514,8 @@ class LinkOwner:
 
         def publish() -> None:
             look()
-            self._control.publish([*self._noted(promotion), self._claim(released=True)])
+            resumed = MetadataRecord(self._names.control_topic, 0, Pause.key(), None)
+            self._control.publish([*self._noted(promotion), resumed, self._claim(released=True)])
 
         with self._lock:
             self._guarded(publish)

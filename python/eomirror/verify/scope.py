@@ -30,11 +30,15 @@ if TYPE_CHECKING:
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
+    from eomirror.records.promotion import PromotionHistory
 
 __all__ = ["Bound", "ComparableScopes", "ScopeFinder"]
 
 # Markers are written after the commit was answered, to each partition at its own time.
 _MARKER_SECONDS = 5.0
+
+# Beyond any offset.
+_FAR = 2**63
 
 Partition = tuple[str, int]
 
@@ -290,7 +294,11 @@ class ScopeFinder:
         source_stable = self._ends(self._source, sources)
         target_starts = self._ends(self._target, targets, at="earliest")
         stable_now = self._settled(positions, targets)
+        history = control_view(self._states.records(self._names.control_topic, wait_for_open=False)).history
         bounds = self._bounds(sources, source_stable, bound)
+        if not self._link.guard:
+            bounds = _behind_returns(bounds, history)
+        ends = _ends_at_cuts(history, positions)
         policies = self._settings(sources, targets)
         from_start = self._link.start == "earliest"
         mapped: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
@@ -323,7 +331,7 @@ class ScopeFinder:
                     source_start=source_starts.get(each.source, 0),
                     source_stable=source_stable.get(each.source, 0),
                     target_start=target_starts.get(target, 0),
-                    target_stable=stable.get(target, 0),
+                    target_stable=min(stable.get(target, 0), ends.get(each.source, _FAR)),
                     target_stable_now=stable_now.get(target, 0),
                     expected_topic=self._copy_of(each.topic),
                     mapped=mapped.get(each.source, ()),
@@ -454,6 +462,37 @@ class ScopeFinder:
             for number in range(facts.partitions)
         ]
         return admin.offsets(partitions, at=at, read_committed=True) if partitions else {}
+
+
+def _ends_at_cuts(history: PromotionHistory, positions: Sequence[Position]) -> dict[SourcePartition, int]:
+    """
+    Returns the end of the link's copies in a promoted link: applications write behind it.
+
+    A partition whose orphans were merged has copies behind the cut as well, and the header tells which they are.
+    """
+    promotion = history.current
+    cuts = {} if promotion is None else {cut.source: cut for cut in promotion.cuts}
+    return {
+        each.source: cut.target_end
+        for each in positions
+        if (cut := cuts.get(each.source)) is not None
+        and (cut.position, cut.target_topic_id) == (each.offset, each.target_topic_id)
+    }
+
+
+def _behind_returns(bounds: Mapping[Partition, int], history: PromotionHistory) -> dict[Partition, int]:
+    """
+    Returns first source offsets that are not before the last return from a promotion.
+
+    Without the header nothing tells what applications wrote to the copies until then.
+    """
+    found = dict(bounds)
+    for _, resumption in sorted(history.resumptions.items()):
+        for source, start in resumption.starts.items():
+            where = (source.topic, source.partition)
+            if where in found:
+                found[where] = max(found[where], start)
+    return found
 
 
 def behind(positions: Sequence[Position], stable: Mapping[Partition, int]) -> list[Position]:

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from eomirror.records.position import Position
+from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Resumption
+from eomirror.types import SourcePartition
+from eomirror.verify.scope import _behind_returns, _ends_at_cuts
 from eomirror.verify.verdict import PartitionFacts, needed_ranges, scope
 
+T = SourcePartition("t", 0)
 # source 10..19 -> target 100..109, source 25..29 -> target 112..116; markers between
 MAPPED = ((10, 100, 10), (25, 112, 5))
 
@@ -183,3 +187,35 @@ def test_three_ranges_decide_whatever_the_map_holds() -> None:
         whole = {"source_start": source, "target_start": target, "source_stable": 900, "target_stable": 2000}
         whole |= {"target_stable_now": 2000, "position": position(offset=900, target_offset=1500)}
         assert starts(mapped=kept, **whole) == starts(mapped=tuple(ranges), **whole)
+
+
+def promotion(offset: int, target_end: int) -> Promotion:
+    """A promotion whose cut of t-0 is at these offsets."""
+    cut = Cut(
+        topic="t", partition=0, topic_id="id", position=offset, target_topic="s.t", target_topic_id="target-id",
+        target_end=target_end, timestamp=0,
+    )  # fmt: skip
+    return Promotion(
+        number=1, planned=False, run="r", host="h", generation=1, source_cluster_id="a", target_cluster_id="b",
+        cuts=(cut,), started=0, timestamp=0,
+    )  # fmt: skip
+
+
+def test_what_applications_write_to_a_promoted_copy_is_not_compared() -> None:
+    """The copies end at the cut; merged orphans stand behind it, so then the header must tell."""
+    history = PromotionHistory({1: promotion(30, 118)})
+
+    assert _ends_at_cuts(history, [position()]) == {T: 118}
+    assert _ends_at_cuts(history, [position(offset=41)]) == {}
+    assert _ends_at_cuts(history, [position(target_topic_id="another")]) == {}
+    assert _ends_at_cuts(PromotionHistory(), [position()]) == {}
+
+
+def test_after_a_return_the_copies_are_compared_from_there() -> None:
+    """What stands before it is the link's, the applications', and orphans'."""
+    returned = Resumption(number=1, link="back", starts={T: 60}, run="r", timestamp=0)
+    history = PromotionHistory({1: promotion(30, 118)}, resumptions={1: returned})
+
+    assert _ends_at_cuts(history, [position(offset=70)]) == {}
+    assert _behind_returns({tuple(T): 0, ("u", 0): 5}, history) == {("t", 0): 60, ("u", 0): 5}
+    assert _behind_returns({tuple(T): 65}, history) == {("t", 0): 65}
