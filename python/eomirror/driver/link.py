@@ -575,9 +575,11 @@ class LinkThread:
 
     def _set_state(self, state: str) -> None:
         with self._lock:
-            if self._progress.state != "failed":
-                self._progress.state = state
-        self._tools.on_event(f"{self.name}: {state}")
+            if self._progress.state == "failed":
+                return  # logged with its reason
+            self._progress.state = state
+            never = state == "done" and self._progress.waiting
+        self._tools.on_event(f"{self.name}: {'not started' if never else state}")
 
 
 def _holds_nothing(_: str) -> bool:

@@ -60,7 +60,7 @@ class Side:
         self.calls.append("close")
 
 
-def driver(side: Side) -> MirrorDriver:
+def driver(side: Side, events: list[str] | None = None) -> MirrorDriver:
     """A driver of one link."""
     link = Link(name="a->b", source="a", target="b", topics=(".*",))
     options = DriverOptions(
@@ -69,6 +69,7 @@ def driver(side: Side) -> MirrorDriver:
         owner=lambda *_, **__: side,
         heart=lambda *_: None,
         follower=lambda *_: None,
+        on_event=None if events is None else events.append,
     )  # type: ignore[arg-type, return-value]
     return MirrorDriver([(link, Cluster("a", {}), Cluster("b", {}))], options)
 
@@ -194,7 +195,9 @@ def test_a_run_whose_time_is_over_before_a_link_began_does_not_look_well(
 ) -> None:
     """It exits 1 and names what it waited for; one that was told to stop did its part."""
     monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(30))
-    report = driver(Away(1_000)).run(until=0.5)
+    events: list[str] = []
+    report = driver(Away(1_000), events).run(until=0.5)
+    assert events[-1] == "a->b: not started"
     assert (report.exit_code, report.links[0].outcome) == (1, "time over")
     assert report.links[0].error == "no way to cluster a (127.0.0.1:1)"
 
