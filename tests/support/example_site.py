@@ -6,16 +6,18 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.example_scenarios import SCENARIOS, assert_merged, example_settings
+from support.mirrors import CommandMirror
 from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class ExampleSite:
         settings = example_settings(name, clusters, plane=plane)
         self.name = name
         self.scenario: Scenario = SCENARIOS[name]
+        self.settings = settings
         self.path = folder / f"{name}.yaml"
         self.path.write_text(yaml.safe_dump(settings))
         self.path.chmod(0o600)
@@ -94,6 +97,69 @@ class ExampleSite:
             )
             for number, part in done.items():
                 self.written[where][number] += part
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Writes without a pause while the block runs; `written` is complete after it."""
+        over = threading.Event()
+        failed: list[BaseException] = []
+
+        def write() -> None:
+            seed = 100
+            try:
+                while not over.is_set():
+                    self.write(seed)
+                    seed += 1
+            except BaseException as error:  # noqa: BLE001  raised again below
+                failed.append(error)
+
+        thread = threading.Thread(target=write, name=f"write {self.name}")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    def mirror(self, folder: Path) -> CommandMirror:
+        """The real command, in processes of its own."""
+        return CommandMirror(self.settings, folder)
+
+    def commits(self) -> int:
+        """Offsets in the positions topics of all links: a claim or a transaction of a lane adds some."""
+        total = 0
+        for properties in self._clusters.values():
+            topics = [name for name in _topics(properties) if name.endswith(".positions")]
+            consumer = Consumer({**properties, "group.id": "commits"})
+            for name in topics:
+                for number in consumer.list_topics(name, timeout=15).topics[name].partitions:
+                    # a topic that was just created may have no leader yet
+                    with contextlib.suppress(KafkaException):
+                        total += consumer.get_watermark_offsets(TopicPartition(name, number), timeout=15)[1]
+            consumer.close()
+        return total
+
+    def copied(self) -> int:
+        """Records of all topics that links write to; 0 while one is missing."""
+        total = 0
+        for where in self.scenario.holds:
+            properties, topic = self.at(where)
+            if topic not in _topics(properties):
+                return 0
+            total += sum(map(len, read_committed(properties, topic).values()))
+        return total
+
+    def whole(self) -> bool:
+        """True if all copies together hold as many records as they should."""
+        wanted = sum(
+            len(part)
+            for sources in self.scenario.holds.values()
+            for source in sources
+            for part in self.written[source].values()
+        )
+        return self.copied() >= wanted
 
     def read_half(self) -> None:
         """The scenario's group reads half of each partition of its topic."""

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
 
+from eomirror import Mirror, load_config
 from support.example_scenarios import SCENARIOS
 from support.example_site import ExampleSite, emptied, three_clusters
 from support.plane import plane_under_test
+from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+_KILLS = 2
+# between two kills, in offsets of positions topics: claims of all lanes take less
+_COMMITS = 60
+# two starts of Spark and three clusters on a busy machine
+_COPY_SECONDS = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +75,113 @@ def test_an_example_does_what_its_page_says(
     site.assert_reads()
     verdicts = [link["verdict"] for link in site.command("verify")["links"]]
     assert set(verdicts) == {"equal"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_example_keeps_what_its_page_says_though_its_mirror_is_killed(
+    name: str, clusters: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """
+    All processes of the mirror get kill -9 twice while applications write.
+
+    Every record is on every cluster that should have it, once, in the order of its source partition.
+    """
+    site = ExampleSite(name, clusters, tmp_path, plane=plane_under_test())
+    mirror = site.mirror(tmp_path / "mirror")
+    site.write(1)
+    try:
+        with site.writing():
+            for _ in range(_KILLS):
+                enough = site.commits() + _COMMITS
+                mirror.start()
+                wait_for(lambda enough=enough: mirror.check() or site.commits() > enough, _COPY_SECONDS)
+                mirror.kill()
+        mirror.start()
+        wait_for(lambda: mirror.check() or site.whole(), _COPY_SECONDS)
+        site.assert_copies()
+        # a record that goes round would come back with one of these
+        site.write(2)
+        wait_for(lambda: mirror.check() or site.whole(), _COPY_SECONDS)
+        mirror.stop(aborted=True)
+    finally:
+        mirror.close()
+    site.assert_copies()
+    site.assert_reads()
+    verdicts = [link["verdict"] for link in site.command("verify")["links"]]
+    assert set(verdicts) == {"equal"}
+
+
+def names(properties: dict[str, Any]) -> set[str]:
+    """Topics of a cluster that applications read."""
+    found = AdminClient(properties).list_topics(timeout=15).topics
+    return {name for name in found if name.endswith("orders")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_prefix_mesh_of_all_topics_has_copies_of_copies_until_the_exclude_of_check_is_taken(
+    clusters: list[dict[str, Any]], tmp_path: Path, spark_context: Any
+) -> None:
+    """
+    Three clusters, six links, `.*`: with the `exclude` of each warning every cluster has one copy of each topic.
+
+    Without it, copies are mirrored onward, as the warning says.
+    """
+    properties = dict(zip("abc", clusters, strict=True))
+    path = tmp_path / "mesh.yaml"
+    links: list[dict[str, Any]] = [
+        {"source": source, "target": target, "topics": [".*"], "lanes": 1, "plane": plane_under_test(),
+         "heartbeats": "off", "groups": []}
+        for source, target in itertools.permutations("abc", 2)
+    ]  # fmt: skip
+
+    def checked() -> list[dict[str, Any]]:
+        path.write_text(yaml.safe_dump({"clusters": properties, "links": links}))
+        path.chmod(0o600)
+        done = subprocess.run(
+            [sys.executable, "-m", "eomirror", "check", str(path), "-o", "json"],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        warnings: list[dict[str, Any]] = json.loads(done.stdout)["warnings"]
+        return warnings
+
+    def caught_up() -> None:
+        # a copy that this run creates is a source topic of the next one
+        for _ in range(3):
+            with Mirror(load_config(path), spark=spark_context) as mirror:
+                assert mirror.run(until="caught-up").exit_code == 0
+
+    written = {}
+    for seed, (alias, cluster) in enumerate(properties.items()):
+        create_topic(cluster, "orders", 2)
+        records = some_records(seed, 200)
+        written[alias] = produce(cluster, "orders", 2, records, transactional_id=f"writer-{alias}")
+    warnings = checked()
+    assert len(warnings) == len(links)
+    for link, warning in zip(links, warnings, strict=True):
+        assert "has the same records as" in warning["message"]
+        offered = re.search(r"exclude: \['(.*)'\]", warning["fix"])
+        assert offered is not None
+        link["exclude"] = [offered[1]]
+
+    assert checked() == []
+    caught_up()
+
+    for alias, cluster in properties.items():
+        others = sorted(set(properties) - {alias})
+        assert names(cluster) == {"orders", *(f"{other}.orders" for other in others)}
+        for other in others:
+            assert read_committed(cluster, f"{other}.orders") == written[other]
+
+    for link in links:
+        del link["exclude"]
+    assert len(checked()) == len(links)
+    caught_up()
+
+    # as the warning says: on c, b.a.orders has the same records as a.orders
+    for one, other, third in itertools.permutations("abc", 3):
+        copy = f"{other}.{one}.orders"
+        assert copy in names(properties[third])
+        assert read_committed(properties[third], copy) == written[one]
