@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.names import HOPS_HEADER
 from support.mirrors import running
+from support.plane import plane_under_test
 from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -226,3 +228,53 @@ def test_what_an_application_emits_again_is_a_new_record(
     assert copied == {
         f"{topic_name}-{source}-{target}": count if source == "b" else 0 for source, target in _SHAPES[shape]
     }
+
+
+@pytest.mark.slow
+def test_groups_stay_where_they_are_and_both_commands_say_so(
+    clusters: Mapping[str, Any], topic_name: str, tmp_path: Path
+) -> None:
+    """
+    `sync_group_offsets` has no effect between equal names that go both ways: `check` warns of it, `run` logs it.
+
+    Each text names every link, the reason and the command that moves groups there.
+    """
+    group = f"{topic_name}-group"
+    path = configured(
+        tmp_path, clusters, "both ways", topic_name,
+        sync_group_offsets=True, groups=[group], plane=plane_under_test(),
+    )  # fmt: skip
+    links = [f"{topic_name}-{source}-{target}" for source, target in _SHAPES["both ways"]]
+    for alias in ("a", "b"):
+        create_topic(clusters[alias], topic_name, _PARTITIONS)
+        produce(
+            clusters[alias],
+            topic_name,
+            _PARTITIONS,
+            some_records(5, 100),
+            transactional_id=f"{topic_name}-{alias}",
+        )
+    consumer = Consumer({**clusters["a"], "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic_name, 0, 7)], asynchronous=False)
+    consumer.close()
+
+    warnings = told(path, "check")["warnings"]
+    done = subprocess.run(
+        [sys.executable, "-m", "eomirror", "run", str(path), "--until", "caught-up"],
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(warnings) == len(links)
+    for link, warning in zip(links, warnings, strict=True):
+        assert f"{link} moves no group" in warning["message"]
+        assert "eomirror offsets export" in warning["fix"]
+    logged = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    said = [line for line in logged if line["event"] == "groups_not_moved"]
+    assert sorted(line["link"] for line in said) == sorted(links)
+    assert all("eomirror offsets export" in line["fix"] for line in said)
+    admin = AdminClient(dict(clusters["b"]))
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    assert future.result(30).topic_partitions == []
+    for alias in ("a", "b"):
+        assert sum(map(len, read_committed(clusters[alias], topic_name).values())) == 200
