@@ -8,19 +8,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewPartitions,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
 
+from eomirror.errors import AuthorizationError, UsageError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.records.mm2 import decode_heartbeat
+from eomirror.types import SourcePartition
 from support.link import TestLink
 from support.mirrors import CommandMirror
 from support.plane import plane_under_test
 from support.raw_commit import commit_raw
-from support.records import create_topic, produce, some_records, wait_for
+from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -180,6 +191,130 @@ def test_what_appears_later_begins_at_its_beginning_though_the_link_starts_at_th
     assert one.found("old")[0] == one.written["old"][0][len(earlier[0]) :]
 
 
+def settings_of(properties: Mapping[str, Any], topic: str) -> dict[str, str]:
+    """Settings of a topic, defaults included."""
+    # an admin client that nothing holds ends with its requests
+    admin = AdminClient(dict(properties))
+    (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return {name: entry.value for name, entry in future.result(30).items()}
+
+
+@pytest.mark.slow
+def test_a_setting_that_is_removed_on_the_source_becomes_the_default_on_the_copy(
+    link: Callable[..., TestLink],
+) -> None:
+    """A retention of the topic's own is followed, and so is its removal; what stays on the source stays on the copy."""
+    one = link()
+    one.create("orders", retention_bytes="123456", max_message_bytes="2000000")
+    one.write("orders")
+    with one.running() as run:
+        run.wait(lambda: one.copy("orders") in topics_of(one.west) and one.whole("orders"), 120)
+        assert settings_of(one.west, one.copy("orders"))["retention.bytes"] == "123456"
+        removed = ConfigResource(
+            ResourceType.TOPIC, one.topic("orders"),
+            incremental_configs=[
+                ConfigEntry("retention.bytes", "", incremental_operation=AlterConfigOpType.DELETE)
+            ],
+        )  # fmt: skip
+        admin = AdminClient(one.east)
+        for future in admin.incremental_alter_configs([removed]).values():
+            future.result(30)
+        # all settings are compared once a minute
+        run.wait(lambda: settings_of(one.west, one.copy("orders"))["retention.bytes"] == "-1", 150)
+    assert settings_of(one.west, one.copy("orders"))["max.message.bytes"] == "2000000"
+    one.check("orders")
+
+
+@pytest.mark.slow
+def test_a_missing_right_to_read_settings_of_the_source_is_named_with_what_grants_it(
+    link: Callable[..., TestLink], start_cluster: Callable[[ClusterSpec], LocalCluster]
+) -> None:
+    """MirrorMaker 2's test of DescribeConfigs: nothing is created before, and the fix is enough."""
+    source = start_cluster(
+        ClusterSpec(
+            "guarded", security="sasl_plaintext", authorizer=True, users={"mirror": "look-Zq9"}, heap="320m"
+        )
+    )
+    one = link(reads=source.client_properties, heartbeats="off", offset_syncs="off", groups=[])
+    one.create("orders")
+    one.write("orders")
+    one.clusters["east"] = dict(source.client_properties_of("mirror"))
+
+    admin = AdminClient(source.client_properties)
+
+    def grant(*operations: AclOperation) -> None:
+        bindings = [
+            AclBinding(
+                ResourceType.TOPIC, one.topic("orders"), ResourcePatternType.LITERAL, "User:mirror", "*",
+                operation, AclPermissionType.ALLOW,
+            )
+            for operation in operations
+        ]  # fmt: skip
+        for future in admin.create_acls(bindings).values():
+            future.result(30)
+
+    grant(AclOperation.READ)
+    with pytest.raises(AuthorizationError) as refused:
+        one.catch_up()
+
+    assert f"User:mirror lacks DescribeConfigs on topic {one.topic('orders')}" in refused.value.message
+    for word in ("kafka-acls.sh", "--allow-principal 'User:mirror'", "--operation DescribeConfigs"):
+        assert word in refused.value.fix
+    assert one.topic("orders") in refused.value.fix
+    assert one.copy("orders") not in topics_of(one.west)
+    grant(AclOperation.DESCRIBE_CONFIGS)
+    assert one.catch_up().exit_code == 0
+    one.check("orders")
+
+
+@pytest.mark.slow
+def test_without_syncs_checkpoints_and_heartbeats_there_are_no_topics_for_them(
+    link: Callable[..., TestLink], topic_name: str
+) -> None:
+    """Data flows all the same; nothing is created for MirrorMaker 2's readers on either side."""
+    # no prefix of the topic's name, which would then have passed this cluster
+    alias = f"from-{topic_name}"
+    one = link(offset_syncs="off", heartbeats="off", groups=[], source=alias)
+    one.clusters[alias] = one.clusters.pop("east")
+    one.create("orders")
+    one.write("orders")
+
+    assert one.catch_up().exit_code == 0
+
+    assert read_committed(one.west, f"{alias}.{one.topic('orders')}") == one.written["orders"]
+    for cluster in (one.east, one.west):
+        assert {
+            name for name in topics_of(cluster) if name.startswith((f"mm2-offset-syncs.{alias}", f"{alias}."))
+        } <= {f"{alias}.{one.topic('orders')}"}
+
+
+@pytest.mark.slow
+def test_heartbeats_travel_over_two_hops_where_topics_match_them(
+    link: Callable[..., TestLink], north: LocalCluster, topic_name: str
+) -> None:
+    r"""From a to b to c: with `.*\.heartbeats` in its topics the second link brings the first one's to c, as MM2."""
+    # an alias of its own: the session's clusters have heartbeats of other tests
+    alias = f"from-{topic_name[:40]}"
+    first = link(source=alias)
+    first.clusters = {alias: first.east, "west": first.west}
+    copy = f"{alias}.{first.topic('orders')}"
+    first.create("orders")
+    first.write("orders")
+    assert first.catch_up().exit_code == 0
+    second = link(
+        reads=first.west, writes=north.client_properties, called=f"{topic_name}-2", source="mid",
+        topics=[copy, rf"{alias}\.heartbeats"],
+    )  # fmt: skip
+    second.clusters = {"mid": dict(first.west), "west": dict(north.client_properties)}
+
+    assert second.catch_up().exit_code == 0
+
+    beats = read_committed(north.client_properties, f"mid.{alias}.heartbeats")[0]
+    found = {decode_heartbeat(key or b"", value or b"", where="beat").source for key, value, _, _ in beats}
+    assert alias in found
+    assert read_committed(north.client_properties, f"mid.{copy}") == first.written["orders"]
+
+
 @pytest.mark.slow
 def test_a_link_that_is_pointed_to_another_source_stops_its_topics(
     link: Callable[..., TestLink], north: LocalCluster
@@ -199,6 +334,21 @@ def test_a_link_that_is_pointed_to_another_source_stops_its_topics(
     assert code == 4
     assert set(stopped) == {"orders"}
     assert one.found("orders") == copied
+
+
+@pytest.mark.slow
+def test_a_resume_offset_for_a_partition_that_does_not_exist_is_refused(
+    link: Callable[..., TestLink],
+) -> None:
+    """MirrorMaker 2 has 24 tests for such requests; nothing is copied before the refusal."""
+    one = link()
+    one.create("orders")
+    one.write("orders")
+
+    with pytest.raises(UsageError, match=r"orders-9"):
+        one.catch_up(adopt={SourcePartition(one.topic("orders"), 9): 0})
+
+    assert one.found("orders") == {0: []}
 
 
 @pytest.mark.slow
