@@ -127,7 +127,7 @@ class Disaster:
         with running(Mirror(self.config(), spark=self.spark, links=[self.name])):
             self.await_checkpoints(offsets)
 
-    def await_checkpoints(self, offsets: int) -> None:
+    def await_checkpoints(self, offsets: int, seconds: float = 90) -> None:
         """Wait until a mirror has written so many checkpoints of this test's groups."""
         session = ClusterSession(self.config().clusters["west"], client_id="test")
         reader = OffsetMapReader(self.config().link(self.name), session)
@@ -135,7 +135,7 @@ class Disaster:
         def seen() -> bool:
             return sum(one.group.startswith(f"{self.name}-") for one in reader.checkpoints()) >= offsets
 
-        wait_for(seen, 90)
+        wait_for(seen, seconds)
         session.close()
 
     def read(self, side: str) -> dict[int, list[Record]]:

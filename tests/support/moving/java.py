@@ -16,7 +16,7 @@ from eomirror.localkafka import jars
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["JavaClient", "java_client"]
+__all__ = ["JavaClient", "java_client", "java_gateway"]
 
 
 class JavaClient:
@@ -52,11 +52,23 @@ class JavaClient:
 
 @contextmanager
 def java_client() -> Iterator[JavaClient]:
-    """A JVM with the Kafka jars while the block runs; py4j comes with Spark, so that nothing is compiled."""
+    """MirrorMaker 2's client while the block runs."""
+    with java_gateway() as gateway:
+        yield JavaClient(gateway)
+
+
+@contextmanager
+def java_gateway(version: str = "4.3") -> Iterator[Any]:
+    """
+    A JVM with the Kafka jars while the block runs; py4j comes with Spark, so that nothing is compiled.
+
+    Args:
+        version: Of Kafka, such as ``3.9``.
+    """
     (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     port, process = launch_gateway(
         jarpath=str(bridge),
-        classpath=jars.class_path("4.3"),
+        classpath=jars.class_path(version),
         java_path=str(find_java()),
         javaopts=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         die_on_exit=True,
@@ -65,7 +77,7 @@ def java_client() -> Iterator[JavaClient]:
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
     try:
-        yield JavaClient(gateway)
+        yield gateway
     finally:
         gateway.shutdown()
         process.stdin.close()
