@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from eomirror.records.position import AttemptClaim
 
-__all__ = ["MOST_EVENTS", "Event", "link_events"]
+__all__ = ["MOST_EVENTS", "TAKE_OVER", "Event", "link_events"]
 
 #: Newest events that a timeline holds.
 MOST_EVENTS = 200
+#: Kind of the event of an owner that took the link although the one before had not released it.
+TAKE_OVER = "take-over"
 
 _Record = tuple[bytes | None, bytes | None, int]
 
@@ -32,9 +34,9 @@ class Event:
 
     Attributes:
         at: Time, ms since the epoch.
-        kind: ``owner``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``, ``taken-back``,
-            ``stopped``, ``resumed``, ``lane``, ``restarts``, ``verification`` or ``drill``; or the kind of a control
-            record of a newer release.
+        kind: ``owner``, ``take-over``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``,
+            ``taken-back``, ``stopped``, ``resumed``, ``lane``, ``restarts``, ``verification`` or ``drill``; or the kind of a
+            control record of a newer release.
         text: One line for people.
         topic: Source topic that it is about; empty for none.
     """
@@ -65,7 +67,7 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
             claimed = (str(body.get("run")), bool(body.get("released")))
             # renewals are no events
             if body and claimed != owner:
-                found.append(_claim_event(body, timestamp, released=claimed[1]))
+                found.append(_claim_event(body, timestamp, before=owner, released=claimed[1]))
             owner = claimed
             continue
         found.append(_event(kind, name, body if value is not None else None, timestamp))
@@ -82,10 +84,15 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
     return tuple(found[-MOST_EVENTS:])
 
 
-def _claim_event(body: dict[str, Any], timestamp: int, *, released: bool) -> Event:
+def _claim_event(
+    body: dict[str, Any], timestamp: int, *, before: tuple[str, bool] | None, released: bool
+) -> Event:
     who = f"{body.get('host')}/{body.get('pid')} run {body.get('run')}"
     if released:
         return Event(timestamp, "released", f"{who} released the link")
+    if before is not None and not before[1]:
+        text = f"{who} took the link from run {before[0]}, which had not released it: it was killed, or superseded"
+        return Event(timestamp, TAKE_OVER, text)
     return Event(timestamp, "owner", f"{who} owns the link")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
 from eomirror.lane.spec import Ending
+from eomirror.link.events import TAKE_OVER
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import PREFIX, by_name
 from eomirror.metrics.verdict import VERDICTS
@@ -27,6 +28,7 @@ __all__ = ["ProcessFacts", "exposition", "stop_reason"]
 _EARLY_ENDINGS = tuple(
     str(ending) for ending in Ending if ending not in {Ending.EPOCH, Ending.STOPPED, Ending.SUPERSEDED}
 )
+_RECENT_MS = 15 * 60 * 1000
 _DATA_LOSS, _SUPERSEDED, _CONFIGURATION = 4, 5, 78
 
 
@@ -160,6 +162,9 @@ class _Link:
         for topic, count in gaps.items():
             self._add("gap_records_total", count, topic)
         self._add("hanging_transactions", len(status.hanging))
+        recent = now_ms - _RECENT_MS
+        taken = sum(event.kind == TAKE_OVER and event.at >= recent for event in status.events)
+        self._add("recent_take_overs", taken)
         groups = status.groups
         if groups is not None:
             self._add("groups", groups.followed, "followed")

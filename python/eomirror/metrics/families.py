@@ -87,6 +87,9 @@ FAMILIES = (
     _link("lane_restarts_total", "counter", "Attempts of lanes that ended early, by kind of ending.", "reason",
           places=_RUN),
     _link("superseded_total", "counter", "Attempts of lanes that another mirror or generation fenced.", places=_RUN),
+    _link("recent_take_overs", "gauge",
+          "Owners that took the link in the last 15 minutes although the one before had not released it, which was "
+          "killed or is superseded.", places=_SERVE),
     _link("throttled_seconds", "gauge", "Time that broker quotas have throttled the lanes' open planes.",
           places=_RUN),
     _link("stopped_topics", "gauge",

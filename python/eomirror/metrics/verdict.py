@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from eomirror.link.status import LinkStatus
     from eomirror.metrics.view import LinkView
 
 __all__ = ["VERDICTS", "Verdict", "Window"]
@@ -26,6 +27,8 @@ WINDOW_SECONDS = 60.0
 _GROWTH = 0.1
 # a shorter series of looks says nothing about a trend
 _ENOUGH_SECONDS = 20.0
+# a lane that works commits at the latest when its transaction ends; an idle one commits within milliseconds
+_STALLED_SECONDS = 11.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,7 @@ class Window:
             text = f"topic {first['topic']}{more} is stopped: {first['reason']}"
             return Verdict("stopped", text, first["fix"], failover)
         if status.problem or status.lag_records is None:
-            text = status.problem or "the lag of a topic is unknown"
-            return Verdict("unknown", text, status.fix, failover)
+            return Verdict("unknown", *_unknown(status), failover)
         return Verdict(*self._trend(), failover)
 
     def _add(self, view: LinkView, now: float) -> None:
@@ -127,15 +129,24 @@ class Window:
             return "ok", "caught up", ""
         first, last = self._looks[0], self._looks[-1]
         seconds, lag = last.at - first.at, last.lag
+        if lag and (stood := self._stood()) >= _STALLED_SECONDS:
+            text = f"no record was mirrored for {stood:.0f} s, and {lag} are waiting"
+            return "stalled", text, "see the lanes of the link, and the log of the mirror"
         if not lag or seconds < _ENOUGH_SECONDS or not all(look.lag for look in self._looks):
             return "ok", f"{lag} records behind" if lag else "caught up", ""
-        if last.position == first.position:
-            text = f"no record was mirrored for {seconds:.0f} s, and {lag} are waiting"
-            return "stalled", text, "see the lanes of the link, and the log of the mirror"
         if self._grows():
             text = f"the lag grew from {first.lag} to {last.lag} records in {seconds:.0f} s"
             return "behind", text, "add lanes, or see docs/troubleshoot.md: slow link"
         return "ok", f"{lag} records behind, and catching up", ""
+
+    def _stood(self) -> float:
+        """Returns the seconds for which records have waited at the same position."""
+        last = since = self._looks[-1]
+        for look in reversed(self._looks):
+            if not look.lag or look.position != last.position:
+                break
+            since = look
+        return last.at - since.at
 
     def _grows(self) -> bool:
         first, last = self._looks[0], self._looks[-1]
@@ -144,6 +155,17 @@ class Window:
         return last.lag > first.lag and all(
             after.lag >= before.lag for before, after in pairwise(self._looks)
         )
+
+
+def _unknown(status: LinkStatus) -> tuple[str, str]:
+    """Returns reason and fix of a lag that is unknown."""
+    if status.problem:
+        return status.problem, status.fix
+    troubled = [item for item in status.partitions if item.problem]
+    if not troubled:
+        return "the lag of a topic is unknown", status.fix
+    more = f"; and {len(troubled) - 1} more partitions have a problem" if len(troubled) > 1 else ""
+    return troubled[0].problem + more, troubled[0].fix
 
 
 def _down(view: LinkView) -> tuple[str, str, str]:

@@ -125,7 +125,7 @@ def test_top_prints_one_look_without_a_terminal(path: str, capsys: pytest.Captur
     assert [row["topic"] for row in found["topics"]][:3] == ["away", "gone", "busy"]
     assert run("top", path, "--link", "west->east", "-o", "table") == 0
     table = capsys.readouterr().out
-    assert "UNKNOWN  the lag of a topic is unknown" in table
+    assert "UNKNOWN  the topic is gone; and 1 more partitions have a problem" in table
     assert "busy" in table
 
 

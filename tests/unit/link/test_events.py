@@ -85,3 +85,11 @@ def test_only_the_newest_events_are_kept() -> None:
     found = link_events([], [attempt(number) for number in range(MOST_EVENTS + 50)])
     assert len(found) == MOST_EVENTS
     assert found[0].at == 50
+
+
+def test_an_owner_that_found_the_link_claimed_took_it() -> None:
+    """The one before was killed, or is superseded; after a release a new owner is nothing to look into."""
+    claims = [claim(run="a"), claim(run="b"), claim(run="b", released=True), claim(run="c")]
+    found = link_events([(one.key(), one.value(), at) for at, one in enumerate(claims)], [])
+    assert [event.kind for event in found] == ["owner", "take-over", "released", "owner"]
+    assert "took the link from run a" in found[1].text

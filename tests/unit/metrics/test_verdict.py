@@ -57,6 +57,11 @@ def test_a_position_that_stands_before_records_is_stalled() -> None:
     """Also if the source writes nothing more."""
     assert judged(*((10.0 * n, view(7, 9, 10.0 * n)) for n in range(4))).word == "stalled"
     assert judged(*((5.0 * n, view(7, 9)) for n in range(3))).word == "ok", "too early to say"
+    caught_up = [(5.0 * n, view(7, 7)) for n in range(4)]
+    found = judged(*caught_up, *((20.0 + 4.0 * n, view(7, 9)) for n in range(4)))
+    assert (found.word, found.text) == ("stalled", "no record was mirrored for 12 s, and 2 are waiting")
+    moves = [(4.0 * n, view(7 + n // 3, 90)) for n in range(6)]
+    assert judged(*moves).word == "ok", "a slow lane is not one that stands"
     assert judged(*((10.0 * n, view(7, 7)) for n in range(4))).word == "ok", "there is nothing to mirror"
 
 
@@ -113,3 +118,13 @@ def test_what_lanes_hold_on_request_does_not_stall() -> None:
     assert judged(*looks).word == "ok"
     only = replace(looks[0][1], status=replace(looks[0][1].status, partitions=(held,)))
     assert judged((0, only), (30, only)).word == "ok"
+
+
+def test_a_problem_of_a_topic_is_named() -> None:
+    """The reason of an unknown lag, with what to do, and how many more there are."""
+    one = replace(
+        view(5, 9).status.partitions[0], problem="t-0: offsets [5, 7) are gone", fix="accept the gap"
+    )
+    found = judged((0, view(5, 9, lag_records=None, partitions=(one, replace(one, partition=1)))))
+    assert (found.word, found.fix) == ("unknown", "accept the gap")
+    assert found.text == "t-0: offsets [5, 7) are gone; and 1 more partitions have a problem"
