@@ -35,8 +35,8 @@ class Event:
     Attributes:
         at: Time, ms since the epoch.
         kind: ``owner``, ``take-over``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``,
-            ``taken-back``, ``stopped``, ``resumed``, ``lane``, ``restarts``, ``verification`` or ``drill``; or the kind of a
-            control record of a newer release.
+            ``taken-back``, ``stopped``, ``resumed``, ``lane``, ``restarts``, ``verification`` or ``drill``; or the kind
+            of a control record of a newer release.
         text: One line for people.
         topic: Source topic that it is about; empty for none.
     """
