@@ -201,6 +201,7 @@ class OrphanTopic:
                 message.key(),
                 0,
                 None,
+                None,
                 max(0, message.timestamp()[1]),
                 [*(headers or ()), (ORPHAN_HEADER, orjson.dumps(origin))],
             )

@@ -35,7 +35,7 @@ def runbook(config: Config, link: Link, path: str) -> str:
 {missing}
 ## Every day
 
-    eomirror readiness {call}        # READY, READY WITH LOSS n, or NOT READY (exit code 6)
+    eomirror readiness {call} --verify tail        # READY, READY WITH LOSS n, or NOT READY (exit code 6)
 
 ## {link.source} is lost
 
@@ -55,14 +55,16 @@ def runbook(config: Config, link: Link, path: str) -> str:
 7. See which records never reached {link.target}, then decide:
                                 eomirror restore {call} --orphans keep --dry-run
                                 eomirror restore {call} --orphans merge      # each reaches {link.target} once
-                                eomirror restore {call} --orphans export --to orphans.jsonl
+                                eomirror restore {call} --orphans export --to orphans.jsonl      # or --to-topic
+   Exit code 4: {link.source} has deleted some of them meanwhile; --accept-lost goes on with the others.
 
 ## Return to {link.source}
 
-8. Stop the producers on {link.target}; keep the link back running.
+8. Keep the link back running. Stop the producers on {link.target}, or let `--method acl` do it.
                                 eomirror failback {call} --dry-run
-                                eomirror failback {call}
-9. Point the applications to {link.source}, stop the link back, and mirror again:
+                                eomirror failback {call}      # --on-switch COMMAND switches the clients
+   Whatever it ended with, repeat it: it takes the steps that are left. The link back ends by itself.
+9. Point the applications to {link.source}, and mirror again:
                                 eomirror run {call}
 
 ## A planned move to {link.target}

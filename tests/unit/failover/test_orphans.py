@@ -324,7 +324,7 @@ class Exported:
 
     def read(self, _: Any, take: Any, **__: Any) -> None:
         for record in self.records:
-            take(None, SimpleNamespace(headers=lambda record=record: record[6]))
+            take(None, SimpleNamespace(headers=lambda record=record: record[7]))
 
     # a producer
     def init(self) -> None:
@@ -364,6 +364,7 @@ def test_a_killed_export_to_a_topic_goes_on_behind_its_last_transaction(
             b"k",
             0,
             None,
+            None,
             7,
             [(ORPHAN_HEADER, b'{"promotion":1,"topic":"orders","partition":0,"offset":9}')],
         )
@@ -381,10 +382,10 @@ def test_a_killed_export_to_a_topic_goes_on_behind_its_last_transaction(
 
     assert exported() == {OLD: 4, NEW: 4}
 
-    found = [(orjson.loads(dict(record[6])[ORPHAN_HEADER]), record) for record in topic.records[1:]]
+    found = [(orjson.loads(dict(record[7])[ORPHAN_HEADER]), record) for record in topic.records[1:]]
     assert [(origin["partition"], origin["offset"]) for origin, _ in found] == EVERYTHING
     assert {origin["promotion"] for origin, _ in found} == {2}
     assert [record[1] for _, record in found] == [b"%d" % offset for _, offset in EVERYTHING]
-    assert all(record[5] == 7 and ("h", b"1") in record[6] for _, record in found)
+    assert all(record[6] == 7 and ("h", b"1") in record[7] for _, record in found)
     assert exported() == {OLD: 4, NEW: 4}
     assert len(topic.records) == 1 + len(EVERYTHING)
