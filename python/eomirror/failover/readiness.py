@@ -428,10 +428,35 @@ def _settings(facts: Facts) -> Check:
 def _verified(facts: Facts) -> Check:
     found = facts.verified
     if found is None:
-        return Check("verified", Level.OK, "not now: --verify tail compares source and copies")
+        return _verified_before(facts)
     if found.problem:
         return Check("verified", Level.NO, found.problem, "`eomirror verify CONFIG` shows the differences")
     return Check("verified", Level.OK, f"{found.scope} up to now, 0 differences, in {found.seconds:.1f} s")
+
+
+def _verified_before(facts: Facts) -> Check:
+    """The last comparison of each topic, as `eomirror verify` has recorded it."""
+    compared = {one["topic"]: one for one in facts.status.verifications}
+    topics = {part.topic for part in facts.status.partitions if not part.parked}
+    missing = sorted(topics - compared.keys())
+    differ = sorted(topic for topic, one in compared.items() if one["outcome"] != "equal")
+    fix = "`eomirror verify CONFIG`, or --verify tail"
+    if differ:
+        return Check("verified", Level.WARN, f"not equal when last compared: {_some(differ)}", fix)
+    if missing:
+        return Check(
+            "verified", Level.WARN, f"{len(missing)} topics were never compared: {_some(missing)}", fix
+        )
+    if not compared:
+        return Check("verified", Level.OK, "nothing to compare")
+    age = max(0, facts.now_ms - min(one["at"] for one in compared.values())) / 1000
+    since = sum(one["unverified"] for one in compared.values())
+    return Check(
+        "verified",
+        Level.OK,
+        f"up to {age:.0f} s ago, 0 differences, {since} offsets were mirrored since",
+        fix,
+    )
 
 
 def _write_pause(facts: Facts) -> Check:

@@ -44,7 +44,8 @@ def runbook(config: Config, link: Link, path: str) -> str:
    It asks for the name of the link. Killed or failed: repeat it. Exit code 6: read the reasons.
 3. Point the applications to {link.target} ({config.clusters[link.target].bootstrap_servers}). Groups that were
    moved resume by their group id; others: `eomirror.failover.where_to_start(config, group)`.
-4. Stop the mirror of {link.name}. It refuses to run from here on, with exit code 6.
+4. A mirror of {link.name} that still ran has ended with exit code 5: the promotion took the link from it. Do not start
+   it again: it refuses to run from here on, with exit code 6.
 
 ## {link.source} is back
 

@@ -159,3 +159,28 @@ def test_the_write_pause_is_a_sum_of_what_was_measured() -> None:
     assert named(facts(), "write pause").text == "at least 0.5 s: 0.5 s of silence"
     found = named(facts(verified=Verified(0.6, "all records"), last_pause_ms=900), "write pause")
     assert found.text == "about 2.0 s: 0.5 s of silence, verification 0.6 s, steps 0.9 s, as the last time"
+
+
+@pytest.mark.parametrize(
+    ("compared", "level", "words"),
+    [
+        ((), Level.WARN, "1 topics were never compared: orders"),
+        (
+            ({"topic": "orders", "outcome": "equal", "at": 1_000, "unverified": 7},),
+            Level.OK,
+            "up to 3 s ago, 0 diff",
+        ),
+        (
+            ({"topic": "orders", "outcome": "differs", "at": 1_000, "unverified": 7},),
+            Level.WARN,
+            "not equal when last",
+        ),
+    ],
+)
+def test_the_last_comparison_is_told(compared: Any, level: Level, words: str) -> None:
+    """With its age, and what was mirrored since; it is no reason to refuse, because it may be old."""
+    found = named(facts({"verifications": compared}, now_ms=4_000), "verified")
+
+    assert found.level is level
+    assert words in found.text
+    assert found.fix
