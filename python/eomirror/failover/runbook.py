@@ -64,7 +64,7 @@ def runbook(config: Config, link: Link, path: str) -> str:
 8. Keep the link back running. Stop the producers on {link.target}, or let `--method acl` do it.
                                 eomirror failback {call} --dry-run
                                 eomirror failback {call}      # --on-switch COMMAND switches the clients
-   Whatever it ended with, repeat it: it takes the steps that are left. The link back ends by itself.
+   Whatever it ended with, repeat it: it takes the steps that are left. It ends the link back.
 9. Point the applications to {link.source}, and mirror again:
                                 eomirror run {call}
 

@@ -118,8 +118,8 @@ def superseded_by(link: str, claim: Claim | None, generation: Generation | None)
         owner = "another mirror"
     return SupersededError(
         f"link {link} is owned by {owner}",
-        fix="stop that mirror first, or start this one with --take-over to take the link from it; if that was a command of "
-        f"failover, `eomirror history CONFIG --link {link}` shows the promotion",
+        fix="stop that mirror first, or start this one with --take-over to take the link from it; if that was a "
+        f"command of failover, `eomirror history CONFIG --link {link}` shows the promotion",
     )
 
 
