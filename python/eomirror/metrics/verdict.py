@@ -190,8 +190,8 @@ def _failover(view: LinkView) -> str:
     status = view.status
     if status.state in {"unknown", "never ran"}:
         return "unknown"
-    # the lag of a running mirror is that of the topics that it mirrors
-    more = ", and what stopped topics lack" if status.stopped else ""
+    # the lag of a running mirror is that of the topics that it mirrors; read from topics, it is that of all
+    more = ", and what stopped topics lack" if status.stopped and view.live is not None else ""
     if status.lag_records is None or status.lag_seconds is None:
         if status.lag_records is not None:
             return f"loses at most {status.lag_records} records{more}"

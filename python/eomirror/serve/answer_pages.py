@@ -129,7 +129,7 @@ def _checks(title: str, readiness: Mapping[str, Any], key: str) -> str:
     loses = "an unknown number of" if lost is None else count(lost)
     more = "" if not lost or readiness["lost_seconds"] is None else f", {seconds(readiness['lost_seconds'])}"
     state = "ok" if readiness["ready"] else "no"
-    before = f"<p>{word(state)} {text(readiness['verdict'])}"
+    before = f"<p>{word(state)} {text(readiness['verdict'] if readiness['ready'] else 'it is not ready')}"
     before += f": would lose {loses} offsets{more}</p>" if key == "failover" else "</p>"
     return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)
 

@@ -36,7 +36,7 @@ REFRESH_SECONDS = 3
 _MARKS = {
     "ok": "✓", "behind": "↘", "unknown": "?", "down": "■", "stalled": "‖", "stopped": "■", "rewound": "↺",
     "problem": "!", "promoted": "▲", "paused": "‖", "warn": "!", "no": "✗", "equal": "✓", "differs": "✗",
-    "exact": "✓", "next": "✓", "earlier": "↘",
+    "exact": "✓", "fast": "✓", "slow": "!", "next": "✓", "earlier": "↘",
 }  # fmt: skip
 
 
@@ -186,7 +186,11 @@ def age(at_ms: float, wall_ms: float) -> str:
     """Returns a time and, coarsely, how long ago it was."""
     # a finer number would change with each look
     minutes = max(0, int((wall_ms - at_ms) / 60_000))
-    ago = f"{seconds(minutes * 60.0).removesuffix(' 0 s')} ago" if minutes else "less than 1 min ago"
+    ago = (
+        f"{seconds(minutes * 60.0).removesuffix(' 0 s').removesuffix(' 0 min').removesuffix(' 0 h')} ago"
+        if minutes
+        else "less than 1 min ago"
+    )
     return f'{time(at_ms)} <span class="soft">({ago})</span>'
 
 

@@ -38,6 +38,8 @@ _HOUR_MS = 3_600_000
 # a read that is older is told, because the page shows it as the present
 _OLD_SECONDS = 20.0
 _MOST_PROBLEMS = 50
+# one request about topics; a broker that works answers in milliseconds
+_SLOW_SECONDS = 0.3
 
 
 def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: int) -> str:
@@ -191,8 +193,10 @@ def _verified(link: Mapping[str, Any], wall_ms: int) -> str:
     state = word("equal" if not worst else str(worst[0]["outcome"]))
     oldest = min(each["at"] for each in found)
     since = sum(each["unverified"] for each in found)
+    never = max(0, link["topics"] - len(found))
+    told = f"{word('warn')} {count(never)} topics were never compared; " if never else ""
     return (
-        f"{state} {count(len(found))} of {count(link['topics'])} topics, the oldest {age(oldest, wall_ms)}; "
+        f"{told}{state} {count(len(found))} of {count(link['topics'])} topics, the oldest {age(oldest, wall_ms)}; "
         f"{count(since)} offsets were mirrored since"
     )
 
@@ -249,8 +253,13 @@ def _speed(link: Mapping[str, Any]) -> str:
         for end in ("source", "target"):
             took = link.get(f"{end}_seconds")
             silent = "does not answer" if link["problem"] else "unknown"
-            said = silent if took is None else f"answers in {_about(took)}"
+            said = (
+                silent
+                if took is None
+                else f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
+            )
             listed.append((f"{end}, {link[end]}", said))
+        listed.append(("network", "these times include the way from this process to the cluster and back"))
     return f'<section id="speed"><h2>Is a cluster slow?</h2>{facts(listed)}</section>'
 
 
@@ -365,7 +374,7 @@ def _gaps(link: Mapping[str, Any], wall_ms: int) -> str:
 
 def _events(link: Mapping[str, Any], wall_ms: int) -> str:
     rows = [
-        (Time(age(event["at"], wall_ms)), text(event["kind"]), text(event["text"]))
+        (Time(age(event["at"], wall_ms)), Time(text(event["kind"])), text(event["text"]))
         for event in link["events"]
     ]
     recent = sum(event["at"] >= wall_ms - _HOUR_MS for event in link["events"])
