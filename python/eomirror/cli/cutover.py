@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["cutover", "failback", "fence", "unfence"]
 
 
+_SHOWN = 5
+
+
 def _fencing(command: Any) -> Any:
     """Adds the options that choose how applications are stopped; a decorator."""
     decorators = (
@@ -183,9 +186,20 @@ def fence(
     if not action.dry_run:
         print_message(f"fencing the source of {action.link}: {method}")
         made.fence()
-    done = "would fence" if action.dry_run else "fenced"
-    result = {"link": action.link, "method": method, "fenced": not action.dry_run}
-    action.show(result, lambda: _say(f"{action.link}: {done} with {method}"))
+        result = {"link": action.link, "method": method, "fenced": True}
+        action.show(result, lambda: _say(f"{action.link}: fenced with {method}"))
+        return 0
+    standing, topics = made.inspect()
+    entries = f", {len(topics)} new entries: {', '.join(topics[:_SHOWN]) or '-'}" if method == "acl" else ""
+    stands = "" if standing is None else f"; a fence stands: {standing.method}, by {standing.host}"
+    result = {
+        "link": action.link,
+        "method": method,
+        "fenced": False,
+        "topics": list(topics),
+        "standing": None if standing is None else standing.method,
+    }
+    action.show(result, lambda: _say(f"{action.link}: would fence with {method}{entries}{stands}"))
     return 0
 
 
@@ -199,11 +213,16 @@ def unfence(
 ) -> int:
     """Undo the fence of a link of CONFIG: applications may write to its source again."""
     action.confirm("unfence")
-    lifted = None if action.dry_run else _fence(action, method, fence_command).lift()
-    text = "no fence stands" if lifted is None else f"lifted: {lifted.method}, {len(lifted.topics)} topics"
-    done = "nothing was changed: --dry-run" if action.dry_run else text
-    result = {"link": action.link, "lifted": None if lifted is None else lifted.method}
-    action.show(result, lambda: _say(f"{action.link}: {done}"))
+    made = _fence(action, method, fence_command)
+    found = made.inspect()[0] if action.dry_run else made.lift()
+    doing = "would lift" if action.dry_run else "lifted"
+    text = "no fence stands" if found is None else f"{doing}: {found.method}, {len(found.topics)} topics"
+    result = {
+        "link": action.link,
+        "lifted": None if found is None or action.dry_run else found.method,
+        "standing": found.method if found is not None and action.dry_run else None,
+    }
+    action.show(result, lambda: _say(f"{action.link}: {text}"))
     return 0
 
 

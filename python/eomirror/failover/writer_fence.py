@@ -147,6 +147,22 @@ class LinkWriterFence:
         """
         return self._alone(lambda record: self._lift(record, although_promoted=True))
 
+    def inspect(self) -> tuple[Fence | None, tuple[str, ...]]:
+        """
+        Returns the fence that stands (None for none), and the topics for which `fence` would add an ACL entry.
+
+        Raises:
+            AuthorizationError: ACLs may not be described.
+            ClusterError: A cluster refuses, or does not answer.
+        """
+        with closing(self._target()) as target:
+            standing = history_of(self._link, target).fence
+            topics = self._topics(target) if self._method.name == "acl" else ()
+        if not topics:
+            return standing, ()
+        with closing(self._denials()) as denials:
+            return standing, tuple(sorted(set(topics) - denials.existing()))
+
     # -- steps -----------------------------------------------------------------------------------
 
     def _alone(self, act: Callable[[Callable[[Fence], None]], _Done]) -> _Done:

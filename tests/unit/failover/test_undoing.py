@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror import load_config
+from eomirror.cli import cutover as cutover_commands
 from eomirror.cli.failover import Action, promoted
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover import writer_fence
@@ -250,3 +252,26 @@ def test_a_copy_that_exists_has_a_cut(
     else:
         run._refuse_unknown_ends()
     run.close()
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_dry_run_of_a_fence_names_what_it_would_change(
+    fenced: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    stands: bool,
+) -> None:
+    """Entries that are there already stay, and nothing is written."""
+    if not stands:
+        monkeypatch.setattr(writer_fence, "history_of", lambda *_: PromotionHistory())
+    monkeypatch.setattr(LinkWriterFence, "_target", lambda _: Denials())
+    for name, method in (("fence", "acl"), ("unfence", "wait")):
+        action = Action(CONFIG, CONFIG.links[0].name, dry_run=True, yes=True, report=None, output="json")
+        command = getattr(cutover_commands, name).callback.__wrapped__
+        assert command(action, method=method, fence_command="") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["standing"] == ("acl" if stands else None)
+        assert found.get("topics", ["later"]) == ["later"]
+    assert fenced["written"] == []
+    assert fenced["denials"].entries == {"orders", "theirs"}
