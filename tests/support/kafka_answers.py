@@ -29,7 +29,8 @@ def described(
     found: dict[str, Any] = {name: Future() for name in (*leaders, *(errors or {}))}
     for name, each in leaders.items():
         partitions = [
-            SimpleNamespace(id=number, leader=_node(leader), replicas=[1]) for number, leader in each.items()
+            SimpleNamespace(id=number, leader=_node(leader), replicas=[1], isr=[1])
+            for number, leader in each.items()
         ]
         found[name].set_result(SimpleNamespace(name=name, topic_id="id", partitions=partitions))
     for name, error in (errors or {}).items():

@@ -34,6 +34,14 @@ links = click.option(
 overrides = click.option(
     "-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting."
 )
+per_partition = click.option(
+    "--metrics-per-partition", is_flag=True, help="Also export lag and position of each partition."
+)
+per_group = click.option(
+    "--metrics-per-group",
+    is_flag=True,
+    help="Also export lag and age of the checkpoints of each group, at most 500.",
+)
 reverse = click.option("--reverse", is_flag=True, help="Translate from the target to the source.")
 source_gone = click.option(
     "--source-gone",

@@ -16,11 +16,12 @@ from eomirror.serve.address import parse_listen
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from eomirror.config import Config
     from eomirror.driver.snapshot import Snapshot
+    from eomirror.link.status_reader import StatusReader
     from eomirror.mirror import Mirror
     from eomirror.serve.address import Address
     from eomirror.serve.endpoints import Queries
@@ -118,7 +119,8 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     metavar="HOST:PORT",
     help="Serve a page, /metrics (Prometheus), /livez and /readyz on this address, without authentication.",
 )
-@click.option("--metrics-per-partition", is_flag=True, help="Also export lag and position of each partition.")
+@options.per_partition
+@options.per_group
 @options.output()
 def run(
     config: str,
@@ -132,6 +134,7 @@ def run(
     into_filled: bool,
     listen: str | None,
     metrics_per_partition: bool,
+    metrics_per_group: bool,
     output: str | None,
 ) -> int:
     """
@@ -169,7 +172,9 @@ def run(
         endpoints = RunningEndpoints(
             [loaded.link(name) for name in links] or loaded.links,
             version=__version__,
+            readers=_readers(loaded, links) if address is not None else {},
             per_partition=metrics_per_partition,
+            per_group=metrics_per_group,
             holds_secret=lambda text: any(
                 holds_secret(cluster, text) for cluster in loaded.clusters.values()
             ),
@@ -225,10 +230,31 @@ def _listening(address: Address | None, endpoints: RunningEndpoints) -> Iterator
 
     server = HttpServer(address, endpoints.answer)
     structlog.get_logger(__name__).info("listening", url=server.url)
+    endpoints.start()
     try:
         yield
     finally:
+        endpoints.close()
         server.close()
+
+
+def _readers(config: Config, links: tuple[str, ...]) -> dict[str, Callable[[], StatusReader]]:
+    """Returns the makers of readers of the links' topics, which the endpoints show beside the driver's counters."""
+    from functools import partial
+
+    from eomirror.link.hanging_scan import HangingTransactions
+    from eomirror.link.status_reader import StatusReader
+
+    return {
+        link.name: partial(
+            StatusReader,
+            link,
+            config.clusters[link.source],
+            config.clusters[link.target],
+            hanging=HangingTransactions,
+        )
+        for link in [config.link(name) for name in links] or config.links
+    }
 
 
 @contextmanager

@@ -32,10 +32,16 @@ _DEFAULT = "127.0.0.1:9465"
     show_default=True,
     help="Address to serve on, without authentication.",
 )
-@click.option("--metrics-per-partition", is_flag=True, help="Also export lag and position of each partition.")
+@options.per_partition
+@options.per_group
 @options.overrides
 def serve(
-    config: str, links: tuple[str, ...], listen: str, metrics_per_partition: bool, overrides: tuple[str, ...]
+    config: str,
+    links: tuple[str, ...],
+    listen: str,
+    metrics_per_partition: bool,
+    metrics_per_group: bool,
+    overrides: tuple[str, ...],
 ) -> int:
     """
     Serve a page, data (/api/v1) and metrics of links, read from the target's topics.
@@ -56,7 +62,15 @@ def serve(
     # first, because reading the configuration takes time
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        _serve(config, links, address, stopped, overrides=overrides, per_partition=metrics_per_partition)
+        _serve(
+            config,
+            links,
+            address,
+            stopped,
+            overrides=overrides,
+            per_partition=metrics_per_partition,
+            per_group=metrics_per_group,
+        )
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -71,6 +85,7 @@ def _serve(
     *,
     overrides: tuple[str, ...],
     per_partition: bool,
+    per_group: bool,
 ) -> None:
     """Serves until ``stopped`` is set."""
     import structlog
@@ -100,6 +115,7 @@ def _serve(
         },
         version=__version__,
         per_partition=per_partition,
+        per_group=per_group,
         holds_secret=lambda text: any(holds_secret(cluster, text) for cluster in loaded.clusters.values()),
         queries=LinkQueries(loaded),
     )

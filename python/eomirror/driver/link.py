@@ -100,6 +100,7 @@ class LinkThread:
         self.aborted = False
         self.generation: int | None = None
         self.aimed = False
+        self._jobs = 0
         self._spec = spec
         self._sessions = sessions
         self._make_discovery = discovery
@@ -203,6 +204,7 @@ class LinkThread:
             source_age_seconds=self._source_age(),
             source_failing_seconds=0.0 if contact is None else contact.failing(now),
             claim_age_seconds=None if renewed is None else max(0.0, now - renewed),
+            spark_jobs=self._jobs,
         )
 
     # -- the channel's callbacks -----------------------------------------------------------------
@@ -241,7 +243,14 @@ class LinkThread:
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
         """Runs an attempt on Spark."""
-        return self._tools.engine.result().jobs.run(spec)
+        jobs = self._tools.engine.result().jobs
+        with self._lock:
+            self._jobs += 1
+        try:
+            return jobs.run(spec)
+        finally:
+            with self._lock:
+                self._jobs -= 1
 
     def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to the lane's running attempt, if it is connected."""

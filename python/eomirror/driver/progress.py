@@ -148,6 +148,7 @@ class Progress:
         lane.commit_ms = progress.commit_ms
         lane.plane, lane.plane_reason = progress.plane, progress.plane_reason
         lane.throttled, lane.delayed = progress.throttled, progress.delayed
+        lane.memory = progress.memory_bytes
         # its report may have come first
         lane.current = lane.current.at_least(counters)
         self._remember(now)
@@ -341,7 +342,7 @@ class _Lane:
 
     __slots__ = (
         "attempt_id", "before", "commit_ms", "current", "delayed", "endings", "failed", "heard", "last_failure",
-        "last_id",
+        "last_id", "memory",
         "plane", "plane_reason", "recent", "reported", "resting", "retries", "state", "throttled",
     )  # fmt: skip
 
@@ -355,6 +356,7 @@ class _Lane:
         self.commit_ms = 0.0
         self.plane = self.plane_reason = self.delayed = ""
         self.throttled: float | None = None
+        self.memory: int | None = None
         self.retries = 0
         self.last_failure = ""
         self.endings: Counter[str] = Counter()
@@ -418,4 +420,5 @@ class _Lane:
             delayed="" if self.failed or self.resting else self.delayed,
             endings=dict(self.endings),
             work=work,
+            memory_bytes=None if self.failed or self.resting else self.memory,
         )

@@ -149,6 +149,7 @@ class LaneSnapshot:
         delayed: Source partitions that it has not been able to read for some time, with the reason; else empty.
         endings: Attempts that ended early, by kind of ending.
         work: Its transactions in this run, with histograms.
+        memory_bytes: Resident memory of its worker, as last reported; None if unknown or without a worker.
     """
 
     lane: int
@@ -165,6 +166,7 @@ class LaneSnapshot:
     delayed: str = ""
     endings: Mapping[str, int] = field(default_factory=dict)
     work: LaneWork = field(default_factory=LaneWork)
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,7 @@ class LinkSnapshot:
         source_failing_seconds: Time since the source stopped answering; 0 while it answers.
         claim_age_seconds: Time since the driver last renewed its claim; None before the first renewal.
         paused: Regular expression of the topics that its lanes hold; empty for none.
+        spark_jobs: Attempts of lanes that Spark runs, each a job of its own.
     """
 
     link: str
@@ -215,6 +218,7 @@ class LinkSnapshot:
     source_failing_seconds: float = 0.0
     claim_age_seconds: float | None = None
     paused: str = ""
+    spark_jobs: int = 0
 
     @property
     def stopped_topics(self) -> dict[str, str]:

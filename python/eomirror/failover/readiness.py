@@ -94,6 +94,7 @@ class Facts:
         known_lost: Without the source: offsets up to its last known ends that are not mirrored; None if unknown.
         seen_seconds: Time since the source answered last, as of which these ends hold; None if unknown.
         now_ms: Wall clock.
+        whole: False if only the status was read: groups and leaders are unknown, and have no check.
     """
 
     status: LinkStatus
@@ -111,6 +112,21 @@ class Facts:
     known_lost: int | None = None
     seen_seconds: float | None = None
     now_ms: int = 0
+    whole: bool = True
+
+    @classmethod
+    def of_status(cls, status: LinkStatus) -> Facts:
+        """Returns the facts that the status of a link holds, for metrics and page."""
+        return cls(
+            status=status,
+            source_answers=not status.problem and status.state != "unknown",
+            open_transactions=tuple(
+                (item.topic, item.partition, item.source_lso, item.source_lso + item.open_records)
+                for item in status.partitions
+                if item.open_records and item.source_lso is not None and not item.parked
+            ),
+            whole=False,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +214,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         _gaps(facts),
         _open(facts, verb),
         _hanging(facts),
-        _leaders(facts),
-        _in_sync(facts),
-        _settings(facts),
-        _groups(facts),
-        _verified(facts),
-        _write_pause(facts),
+        *(check(facts) for check in (_WHOLE_CHECKS if facts.whole else ())),
     ]
     ready = not any(check.level is Level.NO for check in checks)
     age = None if facts.source_answers else facts.seen_seconds
@@ -268,6 +279,10 @@ def _link(facts: Facts) -> Check:
             f"promoted already ({facts.promotion.kind}, number {facts.promotion.number})",
             f"see `eomirror history CONFIG --link {facts.status.link}`",
         )
+    if state == "promoted":
+        return Check("link", Level.NO, state, f"see `eomirror history CONFIG --link {facts.status.link}`")
+    if state == "unknown":
+        return Check("link", Level.NO, "its topics cannot be read", facts.status.fix)
     if state in {"never ran", "handed back"}:
         return Check("link", Level.NO, state, "compare the name of the link with that of the run")
     return Check("link", Level.OK, state)
@@ -477,3 +492,7 @@ def _write_pause(facts: Facts) -> Check:
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+# those that need more than the status of the link
+_WHOLE_CHECKS = (_leaders, _in_sync, _settings, _groups, _verified, _write_pause)

@@ -30,12 +30,15 @@ class TimestampReader:
         self._cluster = cluster
         self._seconds = seconds
 
-    def read(self, wanted: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
+    def read(
+        self, wanted: Iterable[tuple[str, int, int]], *, uncommitted: bool = False
+    ) -> dict[tuple[str, int, int], int]:
         """
         Returns timestamps (ms since 1970) of the first committed record at or after each offset.
 
         Args:
             wanted: Topic, partition and offset.
+            uncommitted: Count records of open and aborted transactions as well.
 
         Returns:
             By requested offset; an offset at the end, or without an answer in time, is left out.
@@ -51,7 +54,7 @@ class TimestampReader:
         found: dict[tuple[str, int, int], int] = {}
         deadline = Deadline(self._seconds, self._cluster.clock)
         tuning = {"max.partition.fetch.bytes": _FETCH_BYTES, "queued.min.messages": 1}
-        with self._cluster.reader(tuning=tuning) as reader:
+        with self._cluster.reader(uncommitted=uncommitted, tuning=tuning) as reader:
             for each in rounds:
                 # an error, such as an offset that retention has overtaken, ends the wait for its partition
                 for name, message in reader.first(

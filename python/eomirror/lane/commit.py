@@ -376,10 +376,16 @@ def _next_position(
         else account.source_timestamp,
         total_records=before.total_records + (account.records if account else 0),
         total_copied_headers=before.total_copied_headers + (account.copied_headers if account else 0),
+        total_dropped=_sum(before.total_dropped, account.dropped) if account else before.total_dropped,
         digest=account.digest if account else "",
         **_history(before, advance.seen),
         extra={},
     )
+
+
+def _sum(before: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
+    """Returns the sum of two counts by reason; ``before`` itself if nothing is added, as in most transactions."""
+    return {**before, **{why: before.get(why, 0) + count for why, count in more.items()}} if more else before
 
 
 def _history(before: Position, seen: Seen) -> dict[str, Any]:

@@ -232,6 +232,7 @@ class LaneProgress:
         throttled: Seconds of throttling by quotas; None if unknown.
         delayed: Source partitions that the plane cannot read at present, and why.
         measures: Histograms and failed transactions of this attempt.
+        memory_bytes: Resident memory of its worker; None if unknown.
     """
 
     lane: int
@@ -250,6 +251,7 @@ class LaneProgress:
     throttled: float | None = None
     delayed: str = ""
     measures: LaneMeasures = field(default_factory=LaneMeasures)
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

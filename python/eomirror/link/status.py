@@ -89,6 +89,11 @@ class PartitionStatus:
         problem: Reason that it cannot be mirrored from its position (recreated or truncated source), is parked
             although the link's topics match it, or that its topic is stopped; empty without a problem.
         fix: Recommended action.
+        dropped: Records dropped by configuration since the link first ran, by reason: ``hop`` and ``origin`` (the loop
+            guard), ``dead-letter``.
+        open_records: Offsets that open transactions of the source hold back: its end minus its last stable offset; None
+            if unknown.
+        open_seconds: Age of the first record of the oldest of these transactions; None if there is none, or unknown.
         missing: Skipped source offsets since the link first ran that were in no batch: holes, which
             compaction makes, and a lost segment file.  The client plane counts only those that it has looked at.
     """
@@ -110,6 +115,9 @@ class PartitionStatus:
     problem: str = ""
     fix: str = ""
     copied_headers: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    open_records: int | None = None
+    open_seconds: float | None = None
     missing: int = 0
 
 
@@ -124,7 +132,8 @@ class GroupsStatus:
         last_checkpoint: Timestamp of the newest checkpoint, ms since the epoch; None without checkpoints.
         unreadable: Skipped records that are not checkpoints.
         first_unreadable: Location and error of the first of them; empty for none.
-        by_group: The first `MOST_GROUPS` groups by name: name, number of checkpoints, time of the newest.
+        by_group: The first `MOST_GROUPS` groups by name: name, number of checkpoints, time of the newest, and source
+            offsets from the checkpoints to the end of the source (None if the source is unknown).
     """
 
     followed: int
@@ -136,7 +145,9 @@ class GroupsStatus:
 
 
 def groups_status(
-    checkpoints: Iterable[tuple[Checkpoint | str, int]], topics: Collection[str]
+    checkpoints: Iterable[tuple[Checkpoint | str, int]],
+    topics: Collection[str],
+    ends: Mapping[tuple[str, int], int] | None = None,
 ) -> GroupsStatus:
     """
     Returns the status of one link's groups from the records of the checkpoint topic.
@@ -144,14 +155,21 @@ def groups_status(
     Args:
         checkpoints: Checkpoint (or the reason why a record is not one) and timestamp of each, in the order of the log.
         topics: Target topics of the link; other links of the same source write checkpoints too.
+        ends: Last stable offset of the source of each target partition, as far as known.
     """
     newest: dict[tuple[str, str, int], int] = {}
+    upstream: dict[tuple[str, str, int], int] = {}
     unreadable: list[str] = []
     for found, timestamp in checkpoints:
         if isinstance(found, str):
             unreadable.append(found)
         elif found.topic in topics:
             newest[found.group, found.topic, found.partition] = timestamp
+            upstream[found.group, found.topic, found.partition] = found.upstream
+    lags: dict[str, int | None] = {}
+    for (group, topic, number), offset in upstream.items():
+        end, lag = (ends or {}).get((topic, number)), lags.get(group, 0)
+        lags[group] = None if end is None or lag is None else lag + max(0, end - offset)
     by_group: dict[str, list[int]] = {}
     for (group, _, _), timestamp in newest.items():
         by_group.setdefault(group, []).append(timestamp)
@@ -162,7 +180,12 @@ def groups_status(
         unreadable=len(unreadable),
         first_unreadable=unreadable[0] if unreadable else "",
         by_group=tuple(
-            {"group": group, "offsets": len(times), "last_checkpoint": max(times)}
+            {
+                "group": group,
+                "offsets": len(times),
+                "last_checkpoint": max(times),
+                "lag_records": lags[group],
+            }
             for group, times in sorted(by_group.items())[:MOST_GROUPS]
         ),
     )
@@ -271,6 +294,7 @@ def link_status(
     oldest: Mapping[SourcePartition, int],
     now_ms: int,
     liveness: Liveness,
+    opened: Mapping[SourcePartition, int] | None = None,
     accept_gaps: bool = False,
     left_out: Mapping[SourcePartition, MirrorError | None] | None = None,
     problem: str = "",
@@ -284,6 +308,7 @@ def link_status(
         attempts: Claims of lanes.
         observed: Both sides of each partition, as far as the clusters answered.
         oldest: Timestamp in ms of the first record behind each position that lags, as far as known.
+        opened: Timestamp in ms of the first record of the oldest open transaction of each source partition, if known.
         now_ms: Our wall clock.
         liveness: Liveness of the owner.
         accept_gaps: ``on_gap: accept``.
@@ -303,6 +328,7 @@ def link_status(
             position,
             observed.get(source),
             oldest.get(source) if in_step else None,
+            opened_ms=(opened or {}).get(source),
             rate=rates.get(source, 0.0),
             now_ms=now_ms,
             accept_gaps=accept_gaps,
@@ -395,6 +421,7 @@ def _partition(
     observed: Observed | None,
     oldest_ms: int | None,
     *,
+    opened_ms: int | None,
     rate: float,
     now_ms: int,
     accept_gaps: bool,
@@ -426,6 +453,11 @@ def _partition(
         lag_seconds=seconds,
         records=position.total_records,
         copied_headers=position.total_copied_headers,
+        dropped=position.total_dropped,
+        open_records=None
+        if observed is None or observed.lso is None
+        else max(0, observed.source.high_watermark - observed.lso),
+        open_seconds=None if opened_ms is None else max(0.0, (now_ms - opened_ms) / 1000),
         rate=rate,
         last_commit=position.timestamp,
         parked=parked,

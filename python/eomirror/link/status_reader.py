@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         dict[SourcePartition, Observed],
         dict[SourcePartition, MirrorError | None],
         dict[SourcePartition, int],
+        dict[SourcePartition, int],
         "_SourceError | None",
     ]
 
@@ -59,6 +60,8 @@ _PEEK_SECONDS = 2.0
 _AWAY_SECONDS = 2.5
 # Without a record for this long, a read of a topic has failed: its broker is slow, or gone since it was described.
 _STALL_SECONDS = 3.0
+# Partitions whose oldest open transaction is looked at; of more, the others have no age.
+_MOST_OPEN = 200
 # Between two looks at a claim that is watched.
 _LOOK_SECONDS = 0.5
 
@@ -124,7 +127,7 @@ class StatusReader:
         # Concurrently: an unreachable source and a silent owner take seconds each.
         sides = _beside(lambda: self._both_sides(away.result(), mirrored, positions.keys() - assigned.keys()))
         control, liveness = self._look(first)
-        observed, left_out, oldest, problem = sides.result()
+        observed, left_out, oldest, opened, problem = sides.result()
         found = link_status(
             self._link.name,
             control,
@@ -135,6 +138,7 @@ class StatusReader:
             oldest=oldest,
             now_ms=now_ms,
             liveness=liveness,
+            opened=opened,
             accept_gaps=self._link.on_gap == "accept",
             left_out=left_out,
             problem="" if problem is None else problem.message,
@@ -158,8 +162,14 @@ class StatusReader:
                 now_ms=self._clock.wall_ms() + liveness.offset_ms,
             )
             found = with_hanging(found, hung)
-        targets = {position.target_topic for position in mirrored}
-        return replace(found, groups=self._groups(targets)) if self._link.groups else found
+        if not self._link.groups:
+            return found
+        ends = {
+            (position.target_topic, position.target_partition): seen.lso
+            for position in mirrored
+            if (seen := observed.get(position.source)) is not None and seen.lso is not None
+        }
+        return replace(found, groups=self._groups({item.target_topic for item in mirrored}, ends))
 
     def _drifted(self) -> tuple[str, ...]:
         """Returns the state topics that lose records to retention; empty if their settings may not be read."""
@@ -204,23 +214,23 @@ class StatusReader:
         self, away: _SourceError | None, mirrored: list[Position], parked: Collection[SourcePartition]
     ) -> _Sides:
         """
-        Observes mirrored partitions, parked ones that should be mirrored, and ages of lagging records.
+        Observes mirrored partitions, parked ones that should be mirrored, ages of lagging records and of transactions.
 
         Returns the source's error, which is ``away`` if it is known already.
         """
         if away is not None:
-            return {}, {}, {}, away
+            return {}, {}, {}, {}, away
         try:
             observed = self._observe(mirrored)
             left_out = self._left_out(parked)
         except _SourceError as error:
-            return {}, {}, {}, error
+            return {}, {}, {}, {}, error
         behind = {
             position.source: position.offset
             for position in mirrored
             if _can_go_on(position, observed.get(position.source))
         }
-        return observed, left_out, self._oldest(behind), None
+        return observed, left_out, self._oldest(behind), self._opened(observed), None
 
     def _look(self, first: ControlView) -> tuple[ControlView, Liveness]:
         """Returns the control topic and the liveness of the owner."""
@@ -246,12 +256,12 @@ class StatusReader:
         view, self._control_records = self._topics.control(self._names.control_topic)
         return view
 
-    def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
+    def _groups(self, targets: Collection[str], ends: Mapping[tuple[str, int], int]) -> GroupsStatus | None:
         """Returns the status of groups from checkpoints; None if the topic does not exist (yet)."""
         topic = Mm2Names().checkpoints(self._link.source)
         if self._target.describe_topics([topic])[topic] is None:
             return None
-        return groups_status(self._topics.checkpoints(topic), targets)
+        return groups_status(self._topics.checkpoints(topic), targets, ends)
 
     def close(self) -> None:
         """Closes all clients."""
@@ -313,6 +323,20 @@ class StatusReader:
     def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:
         """Returns the timestamp of the first record behind each position; a tail of markers has none."""
         stamps = self._peek.read((*source, offset) for source, offset in behind.items())
+        return {SourcePartition(topic, number): stamp for (topic, number, _), stamp in stamps.items()}
+
+    def _opened(self, observed: Mapping[SourcePartition, Observed]) -> dict[SourcePartition, int]:
+        """Returns the timestamp of the first record of the oldest open transaction of each partition that has one."""
+        # the last stable offset is where that transaction begins
+        begins = {
+            source: seen.lso
+            for source, seen in observed.items()
+            if seen.lso is not None and seen.lso < seen.source.high_watermark
+        }
+        if not begins:
+            return {}
+        wanted = [(*source, offset) for source, offset in sorted(begins.items())[:_MOST_OPEN]]
+        stamps = self._peek.read(wanted, uncommitted=True)
         return {SourcePartition(topic, number): stamp for (topic, number, _), stamp in stamps.items()}
 
 

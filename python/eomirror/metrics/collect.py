@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eomirror.failover.machine import Verb
+from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
 from eomirror.lane.spec import Ending
 from eomirror.link.events import TAKE_OVER
@@ -15,7 +17,7 @@ from eomirror.metrics.verdict import VERDICTS
 from eomirror.metrics.view import STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.link.status import LinkStatus, PartitionStatus
@@ -29,6 +31,10 @@ _EARLY_ENDINGS = tuple(
     str(ending) for ending in Ending if ending not in {Ending.EPOCH, Ending.STOPPED, Ending.SUPERSEDED}
 )
 _RECENT_MS = 15 * 60 * 1000
+_LOOP_REASONS = ("hop", "origin")
+_DEAD_LETTER = "dead-letter"
+_DIFFERENCES = ("missing", "duplicate", "reordered", "altered", "foreign")
+_LEVELS = {Level.OK: 0, Level.WARN: 1, Level.NO: 2}
 _DATA_LOSS, _SUPERSEDED, _CONFIGURATION = 4, 5, 78
 
 
@@ -64,6 +70,7 @@ def exposition(
     *,
     now_ms: int,
     per_partition: bool = False,
+    per_group: bool = False,
     openmetrics: bool = False,
 ) -> Exposition:
     """
@@ -74,12 +81,13 @@ def exposition(
         process: This process.
         now_ms: Wall clock, for the age of checkpoints.
         per_partition: Also export the lag and the position of each partition.
+        per_group: Also export lag and age of the first `eomirror.link.status.MOST_GROUPS` groups.
         openmetrics: Write OpenMetrics instead of format 0.0.4.
     """
     out = Exposition(openmetrics)
     out.add(_family("build_info"), 1, process.version)
     for view, verdict in views:
-        _Link(out, view, verdict).collect(now_ms, per_partition=per_partition)
+        _Link(out, view, verdict).collect(now_ms, per_partition=per_partition, per_group=per_group)
     out.add(by_name["process_cpu_seconds_total"], process.cpu_seconds)
     out.add(by_name["process_resident_memory_bytes"], process.memory_bytes)
     out.add(by_name["process_start_time_seconds"], process.started)
@@ -101,7 +109,7 @@ class _Link:
         self._view = view
         self._name = view.facts.name
 
-    def collect(self, now_ms: int, *, per_partition: bool) -> None:
+    def collect(self, now_ms: int, *, per_partition: bool, per_group: bool) -> None:
         facts, status = self._view.facts, self._view.status
         self._add("link_info", 1, facts.source, facts.target, facts.naming, facts.plane)
         for state in STATES:
@@ -120,10 +128,16 @@ class _Link:
         for plane in ("native", "client"):
             self._add("lanes", planes[plane], plane)
         self._topics(status, per_partition=per_partition)
-        if self._view.live is None:
-            self._from_topics(status, now_ms)
+        self._readiness(status)
+        live = self._view.live
+        if live is None:
+            self._only_from_topics(status, now_ms)
         else:
-            self._from_driver(self._view.live)
+            self._from_driver(live)
+        if live is None or self._view.has_topics:
+            self._from_topics(status, now_ms)
+            if per_group and status.groups is not None:
+                self._groups(status, now_ms)
 
     def _topics(self, status: LinkStatus, *, per_partition: bool) -> None:
         by_topic: dict[str, list[PartitionStatus]] = {}
@@ -131,15 +145,7 @@ class _Link:
             if not item.parked or item.problem:
                 by_topic.setdefault(item.topic, []).append(item)
         for topic, items in by_topic.items():
-            records = [item.lag_records for item in items]
-            seconds = [item.lag_seconds for item in items]
-            self._add("lag_records", None if None in records else sum(filter(None, records)), topic)
-            self._add(
-                "lag_seconds", None if None in seconds else max(filter(None, seconds), default=0), topic
-            )
-            if self._view.live is None:
-                self._add("records_total", sum(item.records for item in items), topic)
-                self._add("missing_offsets_total", sum(item.missing for item in items), topic)
+            self._topic(topic, items)
             for item in items if per_partition else ():
                 where = (topic, str(item.partition))
                 self._add("partition_lag_records", item.lag_records, *where)
@@ -153,18 +159,48 @@ class _Link:
         for topic in sorted({item.topic for item in status.partitions if item.paused}):
             self._add("topic_paused", 1, topic)
 
-    def _from_topics(self, status: LinkStatus, now_ms: int) -> None:
+    def _topic(self, topic: str, items: list[PartitionStatus]) -> None:
+        records = [item.lag_records for item in items]
+        seconds = [item.lag_seconds for item in items]
+        self._add("lag_records", None if None in records else sum(filter(None, records)), topic)
+        self._add("lag_seconds", None if None in seconds else max(filter(None, seconds), default=0), topic)
+        if self._view.live is None:
+            dropped: Counter[str] = Counter()
+            for item in items:
+                dropped.update(item.dropped)
+            self._add("records_total", sum(item.records for item in items), topic)
+            self._dropped(topic, dropped)
+        if missing := sum(item.missing for item in items):
+            self._add("missing_offsets_total", missing, topic)
+        if held := sum(bool(item.open_records) for item in items):
+            ages = [item.open_seconds for item in items if item.open_seconds is not None]
+            self._add("open_source_transactions", held, topic)
+            self._add("oldest_open_source_transaction_seconds", max(ages, default=None), topic)
+
+    def _dropped(self, topic: str, dropped: Mapping[str, int]) -> None:
+        # from 0 on, so that the first one is an increase
+        self._add("dead_letters_total", dropped.get(_DEAD_LETTER, 0), topic)
+        self._add("loop_dropped_total", sum(dropped.get(reason, 0) for reason in _LOOP_REASONS), topic)
+
+    def _readiness(self, status: LinkStatus) -> None:
+        facts = Facts.of_status(status)
+        for verb in Verb:
+            found = assess(facts, verb, force=True)
+            self._add("readiness", int(found.ready), verb.value)
+            if verb is Verb.PROMOTE:
+                for check in found.checks:
+                    self._add("readiness_check", _LEVELS[check.level], check.name)
+
+    def _only_from_topics(self, status: LinkStatus, now_ms: int) -> None:
         self._add("source_unreachable_seconds", None if status.problem else 0)
-        self._add("problem_partitions", sum(bool(item.problem) for item in status.partitions))
-        gaps: Counter[str] = Counter()
-        for gap in status.gaps:
-            gaps[gap["topic"]] += gap["to"] - gap["from"]
-        for topic, count in gaps.items():
-            self._add("gap_records_total", count, topic)
-        self._add("hanging_transactions", len(status.hanging))
         recent = now_ms - _RECENT_MS
         taken = sum(event.kind == TAKE_OVER and event.at >= recent for event in status.events)
         self._add("recent_take_overs", taken)
+        endings: Counter[str] = Counter()
+        for lane in status.restarts:
+            endings.update(lane["endings"])
+        for reason in _EARLY_ENDINGS:
+            self._add("lane_restarts_total", endings[reason], reason)
         groups = status.groups
         if groups is not None:
             self._add("groups", groups.followed, "followed")
@@ -172,12 +208,50 @@ class _Link:
             since = None if last is None else (now_ms - last) / 1000 + status.clock_offset_seconds
             self._add("group_offset_age_seconds", None if since is None else max(0.0, since))
 
+    def _groups(self, status: LinkStatus, now_ms: int) -> None:
+        for group in () if status.groups is None else status.groups.by_group:
+            since = (now_ms - group["last_checkpoint"]) / 1000 + status.clock_offset_seconds
+            self._add("group_lag_records", group["lag_records"], group["group"])
+            self._add("group_checkpoint_age_seconds", max(0.0, since), group["group"])
+
+    def _from_topics(self, status: LinkStatus, now_ms: int) -> None:
+        self._add("problem_partitions", sum(bool(item.problem) for item in status.partitions))
+        gaps: Counter[str] = Counter()
+        for gap in status.gaps:
+            gaps[gap["topic"]] += gap["to"] - gap["from"]
+        for topic, count in gaps.items():
+            self._add("gap_records_total", count, topic)
+        self._add("hanging_transactions", len(status.hanging))
+        self._add("drifted_topics", len(status.drifted))
+        drill = status.drill
+        self._add("drill_age_seconds", None if drill is None else max(0.0, (now_ms - drill["at"]) / 1000))
+        self._add("drill_passed", None if drill is None else int(drill["passed"]))
+        self._verified(status, now_ms)
+
+    def _verified(self, status: LinkStatus, now_ms: int) -> None:
+        mirrored = {item.topic for item in status.partitions if not item.parked}
+        compared = [one for one in status.verifications if one["topic"] in mirrored]
+        outcomes = Counter(one["outcome"] for one in compared)
+        for outcome in ("equal", "differs"):
+            self._add("verified_topics", outcomes[outcome], outcome)
+        self._add("verified_topics", len(mirrored) - len(compared), "never")
+        self._add("unverified_records", sum(one["unverified"] for one in compared))
+        differences: Counter[str] = Counter()
+        for one in compared:
+            differences.update(one["differences"])
+            self._add("verified_age_seconds", max(0.0, (now_ms - one["at"]) / 1000), one["topic"])
+            if one["outcome"] == "differs":
+                self._add("topic_differs", 1, one["topic"])
+        for kind in _DIFFERENCES:
+            self._add("verify_differences", differences[kind], kind)
+
     def _from_driver(self, live: LinkSnapshot) -> None:
         self._add("source_last_seen_age_seconds", live.source_age_seconds)
         self._add("source_unreachable_seconds", live.source_failing_seconds)
         for topic in live.topics:
             self._add("records_total", topic.work.records, topic.topic)
             self._add("bytes_total", topic.work.bytes, topic.topic)
+            self._dropped(topic.topic, topic.work.dropped)
             for reason, count in sorted(topic.work.dropped.items()):
                 self._add("dropped_records_total", count, topic.topic, reason)
         self._add("copied_headers_total", live.counters.copied_headers)
@@ -192,11 +266,14 @@ class _Link:
             self._histogram("transaction_records", work.measures.records, RECORDS_BOUNDS, number)
             latency = latency.plus(work.measures.latency)
             endings.update(lane.endings)
+            if lane.memory_bytes is not None:
+                self._add("lane_memory_bytes", lane.memory_bytes, number)
         self._histogram("replication_latency_seconds", latency, LATENCY_BOUNDS)
         # from 0 on, so that the first one is an increase
         for reason in _EARLY_ENDINGS:
             self._add("lane_restarts_total", endings[reason], reason)
         self._add("superseded_total", endings[Ending.SUPERSEDED])
+        self._add("spark_jobs", live.spark_jobs)
         self._add("delayed_lanes", sum(bool(lane.delayed) for lane in live.lanes))
         self._add("throttled_seconds", sum(lane.throttled_seconds or 0.0 for lane in live.lanes))
         if (groups := live.groups) is not None:

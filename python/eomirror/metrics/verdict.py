@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from eomirror.failover.machine import Verb
+from eomirror.failover.readiness import Facts, assess
+
 if TYPE_CHECKING:
     from eomirror.link.status import LinkStatus
     from eomirror.metrics.view import LinkView
@@ -192,10 +195,11 @@ def _failover(view: LinkView) -> str:
         return "unknown"
     # the lag of a running mirror is that of the topics that it mirrors; read from topics, it is that of all
     more = ", and what stopped topics lack" if status.stopped and view.live is not None else ""
-    if status.lag_records is None or status.lag_seconds is None:
-        if status.lag_records is not None:
-            return f"loses at most {status.lag_records} records{more}"
+    # the one judgement of what a failover loses, which `eomirror readiness` prints as well
+    found = assess(Facts.of_status(status), Verb.FAILOVER, force=True)
+    if found.lost is None:
         return "unknown: the source does not answer, or a topic has a problem"
-    if not status.lag_records:
+    if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
-    return f"loses at most {status.lag_records} records, {status.lag_seconds:.1f} s{more}"
+    seconds = "" if found.lost_seconds is None else f", {found.lost_seconds:.1f} s"
+    return f"loses at most {found.lost} records{seconds}{more}"

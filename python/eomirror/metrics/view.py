@@ -3,12 +3,12 @@ The state of a link as metrics, page and terminal show it. Pure.
 
 It is the model of `eomirror status`, with the counters of the driver if this process mirrors the link.  A `LinkStatus`
 is read from the target's topics.  A running mirror makes one of its own snapshot, so that metrics cost it no request.
-It then lacks what only the topics hold, such as accepted gaps.
+What only the topics hold, such as accepted gaps, comes from a status that it reads in the background, if at all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
@@ -63,7 +63,7 @@ class LinkView:
         facts: Its configuration.
         status: Its status.
         live: Snapshot of the running driver; None if the status is read from topics.
-        read_seconds: Time that reading the topics took; None with ``live``.
+        read_seconds: Time that reading the topics took; None if they were not read.
     """
 
     facts: LinkFacts
@@ -71,10 +71,60 @@ class LinkView:
     live: LinkSnapshot | None = None
     read_seconds: float | None = None
 
+    @property
+    def has_topics(self) -> bool:
+        """True if the status holds what only the topics do."""
+        return self.read_seconds is not None
 
-def running_view(facts: LinkFacts, snapshot: LinkSnapshot) -> LinkView:
-    """Returns the view of a link that this process mirrors."""
-    return LinkView(facts=facts, status=running_status(snapshot), live=snapshot)
+
+def running_view(
+    facts: LinkFacts,
+    snapshot: LinkSnapshot,
+    topics: LinkStatus | None = None,
+    read_seconds: float | None = None,
+) -> LinkView:
+    """
+    Returns the view of a link that this process mirrors.
+
+    Args:
+        facts: Its configuration.
+        snapshot: Newest snapshot of its driver.
+        topics: Status as its topics showed it last; None if they were not read, or could not be.
+        read_seconds: Time that reading them took.
+    """
+    status = running_status(snapshot)
+    if topics is None or topics.state == "unknown":
+        return LinkView(facts=facts, status=status, live=snapshot)
+    seen = {(item.topic, item.partition): item for item in topics.partitions}
+    partitions = tuple(
+        item
+        if (there := seen.get((item.topic, item.partition))) is None
+        else replace(
+            item,
+            problem=item.problem or there.problem,
+            fix=item.fix or there.fix,
+            open_records=there.open_records,
+            open_seconds=there.open_seconds,
+            missing=there.missing,
+            last_commit=there.last_commit,
+            records=there.records,
+        )
+        for item in status.partitions
+    )
+    status = replace(
+        status,
+        partitions=partitions,
+        owner={**(topics.owner or {}), **(status.owner or {})},
+        gaps=topics.gaps,
+        groups=topics.groups or status.groups,
+        hanging=topics.hanging,
+        drifted=topics.drifted,
+        restarts=topics.restarts,
+        verifications=topics.verifications,
+        drill=topics.drill,
+        events=topics.events,
+    )
+    return LinkView(facts=facts, status=status, live=snapshot, read_seconds=read_seconds or 0.0)
 
 
 def running_status(snapshot: LinkSnapshot) -> LinkStatus:

@@ -68,6 +68,7 @@ class Position:
         source_timestamp: Timestamp of the last mirrored record, ms; None for none.
         total_records: Records mirrored from this partition since the link first ran.
         total_copied_headers: Records with a copied header since the link first ran.
+        total_dropped: Records dropped since the link first ran, by reason.
         digest: Chained xxh3-64 of the transaction's records of this partition, hexadecimal; empty for none.
         batch_offset: Base offset of the source batch before ``offset``, of any kind; None if unknown.
         batch_crc: Checksum of that batch.
@@ -110,6 +111,7 @@ class Position:
     source_timestamp: int | None = None
     total_records: int = 0
     total_copied_headers: int = 0
+    total_dropped: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
     batch_offset: int | None = None
     batch_crc: int | None = None

@@ -78,6 +78,7 @@ class Endpoints:
         source: The state of links.
         version: Release of eomirror.
         per_partition: Export the lag and the position of each partition.
+        per_group: Export lag and age of each group.
         holds_secret: Returns True for a text that contains a secret of the configuration.
         queries: Answers questions about links; None if they cannot be asked here.
     """
@@ -88,6 +89,7 @@ class Endpoints:
         *,
         version: str,
         per_partition: bool,
+        per_group: bool = False,
         holds_secret: Callable[[str], bool],
         clock: Clock,
         queries: Queries | None = None,
@@ -98,6 +100,7 @@ class Endpoints:
         self._source = source
         self._version = version
         self._per_partition = per_partition
+        self._per_group = per_group
         self._holds_secret = holds_secret
         self._clock = clock
         folder = files("eomirror.serve")
@@ -208,6 +211,7 @@ class Endpoints:
             process_facts(self._version),
             now_ms=self._clock.wall_ms(),
             per_partition=self._per_partition,
+            per_group=self._per_group,
             openmetrics=wants_openmetrics(request.accept),
         )
         return Response(found.text(), found.content_type)

@@ -55,6 +55,7 @@ class PolledEndpoints:
         readers: Facts of each link, and the function that makes its reader.
         version: Release of eomirror.
         per_partition: Export the lag and the position of each partition.
+        per_group: Export lag and age of each group.
         holds_secret: Returns True for a text that contains a secret of the configuration.
         queries: Answers questions about links; None if they cannot be asked here.
     """
@@ -65,6 +66,7 @@ class PolledEndpoints:
         *,
         version: str,
         per_partition: bool = False,
+        per_group: bool = False,
         holds_secret: Callable[[str], bool] = lambda _: False,
         clock: Clock = SYSTEM_CLOCK,
         queries: Queries | None = None,
@@ -78,6 +80,7 @@ class PolledEndpoints:
             self,
             version=version,
             per_partition=per_partition,
+            per_group=per_group,
             holds_secret=holds_secret,
             clock=clock,
             queries=queries,

@@ -2,6 +2,9 @@
 State of the links of a running mirror, for its endpoints.
 
 It is the newest snapshot that the driver's loop has handed over, so a request asks neither a broker nor a lane.
+
+What only the topics hold (gaps, events, checkpoints, hanging transactions, results of `verify`) a thread for each link
+reads again and again, as `serve` does, for a small share of the time.
 """
 
 from __future__ import annotations
@@ -9,27 +12,38 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import MirrorError
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, running_view
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, Snapshot
+    from eomirror.link.status import LinkStatus
+    from eomirror.link.status_reader import StatusReader
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
 
 __all__ = ["STUCK_SECONDS", "RunningEndpoints"]
+
+log = structlog.get_logger(__name__)
 
 #: The driver's loop hands over a snapshot about twice a second; one that stands still for this long is stuck.
 STUCK_SECONDS = 15.0
 
 # a verdict compares looks over a minute; one more often than this adds nothing
 _JUDGE_SECONDS = 1.0
+
+# between two reads of a link's topics, and the share of the time that they may take beside the mirror
+_READ_SECONDS = 10.0
+_SHARE = 0.1
 
 
 class RunningEndpoints:
@@ -39,7 +53,9 @@ class RunningEndpoints:
     Args:
         links: Links that it runs.
         version: Release of eomirror.
+        readers: Makes the reader of each link's topics, by name; empty to read none.
         per_partition: Export the lag and the position of each partition.
+        per_group: Export lag and age of each group.
         holds_secret: Returns True for a text that contains a secret of the configuration.
         queries: Answers questions about links; None if they cannot be asked here.
     """
@@ -49,7 +65,9 @@ class RunningEndpoints:
         links: Iterable[Link],
         *,
         version: str,
+        readers: Mapping[str, Callable[[], StatusReader]] | None = None,
         per_partition: bool = False,
+        per_group: bool = False,
         holds_secret: Callable[[str], bool] = lambda _: False,
         clock: Clock = SYSTEM_CLOCK,
         queries: Queries | None = None,
@@ -65,10 +83,27 @@ class RunningEndpoints:
             self,
             version=version,
             per_partition=per_partition,
+            per_group=per_group,
             holds_secret=holds_secret,
             clock=clock,
             queries=queries,
         )
+        # what the topics of a link showed last, and the time that reading them took
+        self._topics: dict[str, tuple[LinkStatus, float]] = {}
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._read, args=(name, make), name=f"topics-{name}", daemon=True)
+            for name, make in (readers or {}).items()
+        ]
+
+    def start(self) -> None:
+        """Starts to read the links' topics."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Ends these reads, after the current ones at the latest."""
+        self._over.set()
 
     def update(self, snapshot: Snapshot) -> None:
         """Takes the newest snapshot, from the driver's loop."""
@@ -87,7 +122,10 @@ class RunningEndpoints:
         with self._lock:
             if now - self._judged[0] < _JUDGE_SECONDS:
                 return self._judged[1]
-            views = [running_view(self._facts[link.link], link) for link in snapshot.links]
+            views = [
+                running_view(self._facts[link.link], link, *self._topics.get(link.link, ()))
+                for link in snapshot.links
+            ]
             found = [
                 Judged(view, self._windows[view.facts.name].judge(view, now), now - at) for view in views
             ]
@@ -106,6 +144,28 @@ class RunningEndpoints:
         if snapshot is not None:
             states |= {link.link: _state(link) for link in snapshot.links}
         return all(state in {"running", "paused"} for state in states.values()), {"links": states}
+
+    def _read(self, name: str, make: Callable[[], StatusReader]) -> None:
+        reader: StatusReader | None = None
+        try:
+            while not self._over.is_set():
+                began = self._clock.monotonic()
+                try:
+                    reader = reader or make()
+                    found = reader.read()
+                    self._topics[name] = found, self._clock.monotonic() - began
+                except MirrorError as error:
+                    # the driver says which cluster is away; an old finding would look like a new one
+                    self._topics.pop(name, None)
+                    log.debug("topics_not_read", link=name, reason=error.message)
+                except Exception:
+                    self._topics.pop(name, None)
+                    log.exception("topics_not_read", link=name)
+                took = self._clock.monotonic() - began
+                self._over.wait(max(_READ_SECONDS, took / _SHARE - took))
+        finally:
+            if reader is not None:
+                reader.close()
 
 
 def _state(link: LinkSnapshot) -> str:

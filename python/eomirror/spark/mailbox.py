@@ -13,6 +13,8 @@ import contextlib
 import socket
 from dataclasses import replace
 
+import psutil
+
 from eomirror.clock import Clock, Deadline, new_token
 from eomirror.errors import LaneError
 from eomirror.lane.spec import (
@@ -204,7 +206,11 @@ class ChannelMailbox:
                 and not self._unsent
                 and (hurry or now - self._sent_at >= _SEND_SECONDS)
             ):
-                merged = replace(self._latest, partitions=tuple(self._changed.values()))
+                merged = replace(
+                    self._latest,
+                    partitions=tuple(self._changed.values()),
+                    memory_bytes=psutil.Process().memory_info().rss,
+                )
                 self._unsent = b"".join(map(self._codec.encode, encode_progress(merged)))
                 self._latest = None
                 self._changed.clear()

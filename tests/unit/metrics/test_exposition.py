@@ -58,7 +58,7 @@ def snapshot(**changes: Any) -> LinkSnapshot:
         ),
         lag_records=3,
         lag_seconds=1.5,
-        work=TopicWork(11, 110, {"filter": 5}),
+        work=TopicWork(11, 110, {"hop": 2, "origin": 3, "dead-letter": 4}),
     )
     made = LinkSnapshot(
         link="east->west",
@@ -71,6 +71,7 @@ def snapshot(**changes: Any) -> LinkSnapshot:
                 lane=0,
                 state="idle",
                 plane="native",
+                memory_bytes=3_000,
                 endings={"worker died": 2, "superseded": 1},
                 work=LaneWork(4, measures),
             ),
@@ -81,16 +82,15 @@ def snapshot(**changes: Any) -> LinkSnapshot:
         run="r1",
         source_age_seconds=1.0,
         claim_age_seconds=2.0,
+        spark_jobs=1,
     )
     return replace(made, **changes)
 
 
-def read(views: Iterable[LinkView], *, openmetrics: bool = False, per_partition: bool = False) -> Found:
+def read(views: Iterable[LinkView], *, openmetrics: bool = False, **series: bool) -> Found:
     """All samples, as the parser of prometheus-client reads them."""
     judged = [(view, Window().judge(view, 0.0)) for view in views]
-    found = exposition(
-        judged, PROCESS, now_ms=1_000_000, openmetrics=openmetrics, per_partition=per_partition
-    )
+    found = exposition(judged, PROCESS, now_ms=1_000_000, openmetrics=openmetrics, **series)
     parse = parse_openmetrics if openmetrics else parse_text
     samples: Found = {}
     for family in parse(found.text().decode()):
@@ -112,7 +112,11 @@ def test_a_running_link_is_read_as_it_was_written(*, openmetrics: bool) -> None:
     samples = read([running_view(FACTS, snapshot())], openmetrics=openmetrics)
     assert value(samples, "records_total", topic=EVIL) == 11
     assert value(samples, "bytes_total", topic=EVIL) == 110
-    assert value(samples, "dropped_records_total", topic=EVIL, reason="filter") == 5
+    assert value(samples, "dropped_records_total", topic=EVIL, reason="origin") == 3
+    assert value(samples, "loop_dropped_total", topic=EVIL) == 5
+    assert value(samples, "dead_letters_total", topic=EVIL) == 4
+    assert value(samples, "lane_memory_bytes", lane="0") == 3_000
+    assert value(samples, "spark_jobs") == 1
     assert value(samples, "lag_records", topic=EVIL) == 3
     assert value(samples, "lag_seconds", topic=EVIL) == 1.5
     assert value(samples, "link_state", state="running") == 1
@@ -169,7 +173,8 @@ def status(**changes: Any) -> LinkStatus:
     """A status that was read from topics."""
     partition = PartitionStatus(
         topic=EVIL, partition=0, target_topic="east.x", lane=0, position=5, source_lso=9, lag_records=4,
-        lag_seconds=2.0, records=5, rate=0.0, last_commit=1, missing=6,
+        lag_seconds=2.0, records=5, rate=0.0, last_commit=1, missing=6, dropped={"hop": 1, "dead-letter": 2},
+        open_records=7, open_seconds=70.0,
     )  # fmt: skip
     made = LinkStatus(
         link="east->west",
@@ -185,7 +190,24 @@ def status(**changes: Any) -> LinkStatus:
         ),
         stopped=({"topic": "bad", "reason": "gone", "fix": "", "exit_code": 4},),
         gaps=({"topic": "bad", "partition": 0, "from": 3, "to": 8, "at": 1},),
-        groups=GroupsStatus(followed=2, offsets=3, last_checkpoint=990_000),
+        groups=GroupsStatus(
+            followed=2,
+            offsets=3,
+            last_checkpoint=990_000,
+            by_group=({"group": EVIL, "offsets": 3, "last_checkpoint": 980_000, "lag_records": None},),
+        ),
+        restarts=({"lane": 0, "endings": {"rebuild": 3}}, {"lane": 1, "endings": {"rebuild": 1}}),
+        verifications=(
+            {
+                "topic": EVIL,
+                "outcome": "differs",
+                "unverified": 9,
+                "differences": {"missing": 2},
+                "at": 940_000,
+            },
+        ),
+        drill={"passed": True, "at": 400_000},
+        drifted=("topic x",),
     )
     return replace(made, **changes)
 
@@ -210,6 +232,79 @@ def test_a_link_without_a_mirror_is_read_from_its_topics(*, openmetrics: bool) -
     assert not [labels for _, labels in samples if ("topic", "parked") in labels]
 
 
+def test_what_stands_in_control_is_exported() -> None:
+    """Restarts, verifications and drills, whichever process wrote them."""
+    samples = read([LinkView(facts=FACTS, status=status(), read_seconds=0.2)])
+    assert value(samples, "lane_restarts_total", reason="rebuild") == 4
+    assert value(samples, "lane_restarts_total", reason="worker died") == 0
+    assert value(samples, "verified_topics", outcome="differs") == 1
+    assert value(samples, "verified_topics", outcome="equal") == 0
+    assert value(samples, "verified_topics", outcome="never") == 1
+    assert value(samples, "verified_age_seconds", topic=EVIL) == 60
+    assert value(samples, "unverified_records") == 9
+    assert value(samples, "verify_differences", kind="missing") == 2
+    assert value(samples, "verify_differences", kind="altered") == 0
+    assert value(samples, "topic_differs", topic=EVIL) == 1
+    assert (value(samples, "drill_age_seconds"), value(samples, "drill_passed")) == (600, 1)
+    assert value(samples, "drifted_topics") == 1
+    assert value(samples, "loop_dropped_total", topic=EVIL) == 2
+    assert value(samples, "dead_letters_total", topic=EVIL) == 4
+    nothing = read([LinkView(facts=FACTS, status=status(drill=None, verifications=()), read_seconds=0.2)])
+    assert math.isnan(value(nothing, "drill_age_seconds"))
+    assert value(nothing, "verified_topics", outcome="never") == 2
+    assert not [name for name, _ in nothing if name == "eomirror_verified_age_seconds"]
+
+
+def test_open_transactions_of_the_source_are_counted_with_the_oldest() -> None:
+    """They hold back the lag's end, so no lag shows them."""
+    samples = read([LinkView(facts=FACTS, status=status(), read_seconds=0.2)])
+    assert value(samples, "open_source_transactions", topic=EVIL) == 2
+    assert value(samples, "oldest_open_source_transaction_seconds", topic=EVIL) == 70
+    assert value(samples, "readiness_check", check="open transactions") == 2
+    assert value(samples, "readiness", verb="promote") == 0
+
+
+def test_readiness_is_that_of_the_command() -> None:
+    """A running link that has caught up is ready for each; a stopped topic refuses a planned promotion only."""
+    partition = replace(
+        status().partitions[0], lag_records=0, lag_seconds=0.0, open_records=0, open_seconds=None
+    )
+    whole = status(state="running", partitions=(partition,), stopped=(), gaps=())
+    for stopped, ready in (((), (1, 1, 1)), (status().stopped, (0, 0, 1))):
+        samples = read([LinkView(facts=FACTS, status=replace(whole, stopped=stopped), read_seconds=0.2)])
+        found = tuple(value(samples, "readiness", verb=verb) for verb in ("promote", "cutover", "failover"))
+        assert found == ready
+    assert value(samples, "readiness_check", check="stopped topics") == 2
+    assert value(samples, "readiness_check", check="link") == 0
+
+
+def test_groups_are_exported_on_request_only() -> None:
+    """Thousands of groups must not become series without a choice."""
+    view = LinkView(facts=FACTS, status=status(), read_seconds=0.2)
+    assert not [name for name, _ in read([view]) if name.startswith("eomirror_group_lag")]
+    samples = read([view], per_group=True)
+    assert math.isnan(value(samples, "group_lag_records", group=EVIL))
+    assert value(samples, "group_checkpoint_age_seconds", group=EVIL) == 20
+
+
+def test_a_running_mirror_shows_what_its_topics_hold() -> None:
+    """With the counters of its driver, once the topics were read; nothing of them before, and none that are old."""
+    before = read([running_view(FACTS, snapshot())])
+    assert not {name for name, _ in before} & {"eomirror_gap_records_total", "eomirror_hanging_transactions"}
+    view = running_view(FACTS, snapshot(), status(), 0.3)
+    samples = read([view], per_group=True)
+    assert value(samples, "link_read_seconds") == 0.3
+    assert value(samples, "records_total", topic=EVIL) == 11
+    assert value(samples, "gap_records_total", topic="bad") == 5
+    assert value(samples, "hanging_transactions") == 0
+    assert value(samples, "oldest_open_source_transaction_seconds", topic=EVIL) == 70
+    assert value(samples, "lane_restarts_total", reason="worker died") == 2
+    assert value(samples, "group_checkpoint_age_seconds", group=EVIL) == 20
+    assert view.status.events == status().events
+    unread = running_view(FACTS, snapshot(), status(state="unknown"), 0.3)
+    assert not unread.has_topics
+
+
 def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
     """An unreachable target: the state says so, and nothing else is claimed."""
     unknown = LinkStatus(link="east->west", state="unknown", problem="the target does not answer")
@@ -226,20 +321,22 @@ def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
 
 def test_every_family_is_exported_somewhere_and_no_other() -> None:
     """The reference lists what is exported: by `run`, by `serve`, or by both."""
-    live = running_view(
-        FACTS, snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1, paused=True),))
-    )
+    driver = snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1, paused=True),))
+    live = running_view(FACTS, driver, status(), 0.1)
     held = (*status().partitions, replace(status().partitions[0], topic="held", paused=True))
     hung = LinkView(facts=FACTS, status=status(hanging=({"problem": ""},), partitions=held), read_seconds=0.1)
     for place, view in (("run", live), ("serve", hung)):
         verdict = Window().judge(view, 0.0)
-        text = exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True).text().decode()
+        found = exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True, per_group=True)
+        text = found.text().decode()
         exported = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         assert exported == {family.name for family in FAMILIES if place in family.places}
 
 
 def test_a_topic_has_at_most_ten_series() -> None:
     """Cardinality is bounded: what grows with topics has few series for each."""
-    for view in (running_view(FACTS, snapshot()), LinkView(facts=FACTS, status=status())):
+    usual = replace(status().partitions[0], open_records=0, open_seconds=None, missing=0)
+    served = LinkView(facts=FACTS, status=status(partitions=(usual,)), read_seconds=0.1)
+    for view in (running_view(FACTS, snapshot()), served):
         samples = read([view])
         assert sum(("topic", EVIL) in labels for _, labels in samples) <= 10

@@ -1,0 +1,82 @@
+"""The Grafana dashboard: every query names metrics and labels that exist, and its panels fit into the grid."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eomirror.metrics.families import FAMILIES
+
+ROOT = Path(__file__).resolve().parents[3]
+DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana" / "eomirror.json").read_text())
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+BY_NAME = {family.name: family for family in FAMILIES}
+#: of a histogram, and of Prometheus itself
+SUFFIXES = ("_bucket", "_sum", "_count")
+SCRAPED = {"job", "instance", "le"}
+
+
+def queries() -> list[str]:
+    """All expressions: of panels, of annotations and of variables."""
+    found = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
+    found += [each["expr"] for each in DASHBOARD["annotations"]["list"]]
+    return found + [each["definition"] for each in DASHBOARD["templating"]["list"] if "definition" in each]
+
+
+def family_of(name: str) -> str:
+    """The family of a sample's name."""
+    for suffix in SUFFIXES:
+        base = name.removesuffix(suffix)
+        if base != name and base in BY_NAME and BY_NAME[base].kind == "histogram":
+            return base
+    return name
+
+
+@pytest.mark.parametrize("query", sorted(set(queries())))
+def test_a_query_names_what_is_exported(query: str) -> None:
+    """A panel of a metric that was renamed stays empty, and an empty panel looks like peace."""
+    used = {family_of(name) for name in re.findall(r"\b(?:eomirror|process)_\w+", query)}
+    assert used
+    assert used <= BY_NAME.keys()
+    labels = {label for name in used for label in BY_NAME[name].labels} | SCRAPED
+    grouped = [name for names in re.findall(r"\b(?:by|on) \((.*?)\)", query) for name in names.split(", ")]
+    matched = re.findall(r"[{,]\s*(\w+)=~?\"", query)
+    assert set(grouped) | set(matched) <= labels
+    for opening, closing in ("()", "[]", "{}"):
+        assert query.count(opening) == query.count(closing)
+    # a rate of what is no counter, or a counter without one, says nothing
+    for name in used:
+        rated = re.search(rf"\b(?:rate|increase)\({name}", query) is not None
+        assert rated == (BY_NAME[name].kind in {"counter", "histogram"}) or "gap_records" in name
+
+
+def test_a_legend_uses_labels_that_its_query_keeps() -> None:
+    """Grafana shows a label that is not there as nothing."""
+    for panel in PANELS:
+        for target in panel.get("targets", ()):
+            shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            by = re.findall(r"\bby \((.*?)\)", target["expr"])
+            kept = {name for names in by for name in names.split(", ")} or SCRAPED
+            assert shown <= kept, panel["title"]
+
+
+def test_panels_fit_into_the_grid_and_none_covers_another() -> None:
+    """Each has an id of its own, a title, and the data source that the reader chooses."""
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    cells: set[tuple[int, int]] = set()
+    for panel in PANELS:
+        at = panel["gridPos"]
+        mine = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert max(x for x, _ in mine) < 24
+        assert not cells & mine, panel["title"]
+        cells |= mine
+        assert panel["title"]
+        if panel["type"] != "row":
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert panel["targets"]
+    rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
+    assert rows == ["Can I fail over?", "Is it flowing?", "Which topic is worst?", "The engine"]
