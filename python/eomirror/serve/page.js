@@ -42,20 +42,27 @@
     const next = page.getElementById("content");
     if (!next) return;
     const fresh = parts(next);
-    const same = fresh.map((one) => one.id).join() === parts(main).map((one) => one.id).join();
-    if (!same && !inUse(main)) {
-      main.replaceChildren(...Array.from(next.childNodes));
-      shown.clear();
-      fresh.forEach((one) => shown.set(one.id, one.outerHTML));
-    } else if (same) {
-      fresh.forEach((one) => {
-        const text = one.outerHTML;
-        const old = document.getElementById(one.id);
-        if (text === shown.get(one.id) || inUse(old)) return;
-        shown.set(one.id, text);
+    const ids = new Set(fresh.map((one) => one.id));
+    parts(main).forEach((one) => {
+      if (!ids.has(one.id) && !inUse(one)) one.remove();
+    });
+    let before = null;
+    fresh.forEach((one) => {
+      const old = document.getElementById(one.id);
+      const text = one.outerHTML;
+      if (!old) {
+        if (before) before.after(one);
+        else main.append(one);
+        before = one;
+      } else if (text === shown.get(one.id) || inUse(old)) {
+        before = old;
+        return;
+      } else {
         replace(old, one);
-      });
-    }
+        before = one;
+      }
+      shown.set(one.id, text);
+    });
     const told = Array.from(main.querySelectorAll(".verdict .word")).map((one) => one.textContent.trim()).join(", ");
     if (said.dataset.told !== undefined && said.dataset.told !== told) said.textContent = `Now: ${told}`;
     said.dataset.told = told;
