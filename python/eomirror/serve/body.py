@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from eomirror.metrics.verdict import Verdict
     from eomirror.metrics.view import LinkView
 
-__all__ = ["HIDDEN", "Judged", "link_body", "masked", "summary_body"]
+__all__ = ["HIDDEN", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body"]
 
 #: Stands in place of a text that contains a secret.
 HIDDEN = "hidden, because it contains a secret"
+
+#: A transaction of the source that is open for longer than this is listed: shorter ones are work in progress.
+OPEN_SECONDS = 5.0
 
 # thousands of rows: `asdict` would take a tenth of a second
 _ROW = ("topic", "lag_records", "lag_seconds", "rate", "records", "state", "problem", "fix")
@@ -82,6 +85,17 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "stopped": list(status.stopped),
         "gaps": list(status.gaps),
         "hanging": list(status.hanging),
+        "open_transactions": [
+            {
+                "topic": item.topic,
+                "partition": item.partition,
+                "from": item.source_lso,
+                "offsets": item.open_records,
+                "seconds": item.open_seconds,
+            }
+            for item in status.partitions
+            if item.open_records and (item.open_seconds or 0.0) >= OPEN_SECONDS
+        ],
         "drifted": list(status.drifted),
         "restarts": list(status.restarts),
         "verifications": list(status.verifications),

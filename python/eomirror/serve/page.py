@@ -84,6 +84,7 @@ def link_page(
         f'<section id="verdict">{_verdict(link)}{_old(link)}</section>',
         f'<section id="facts">{_facts(link, wall_ms)}</section>',
         _problems(link, wall_ms),
+        _open(link, wall_ms),
         _speed(link),
         _verifications(link, wall_ms),
         _topics(link, wanted, number),
@@ -225,6 +226,29 @@ def _problems(link: Mapping[str, Any], wall_ms: int) -> str:
     before = f"<p class=soft>{count(more)} more are not shown</p>" if more > 0 else ""
     heads = ("where", "what, and what to do", "since")
     return section("Problems", heads, rows[:_MOST_PROBLEMS], key="problems", before=before)
+
+
+def _open(link: Mapping[str, Any], wall_ms: int) -> str:
+    """Returns the open transactions of the source, which hide what follows from consumers and from the lag."""
+    rows = [
+        (
+            text(f"{each['topic']}-{each['partition']}"),
+            Number(count(each["from"])),
+            Number(count(each["offsets"])),
+            Time(age(wall_ms - each["seconds"] * 1000, wall_ms)),
+        )
+        for each in link.get("open_transactions") or []
+    ]
+    if not rows:
+        return ""
+    before = (
+        "<p>What follows an open transaction cannot be mirrored until it ends, and the lag does not count it."
+        + fix("end the producer, or abort: kafka-transactions.sh find-hanging, abort")
+        + "</p>"
+    )
+    heads = ("partition", "#from offset", "#offsets held back", "open since")
+    title = "Open transactions on the source"
+    return section(title, heads, rows[:_MOST_PROBLEMS], key="open", before=before)
 
 
 def _speed(link: Mapping[str, Any]) -> str:

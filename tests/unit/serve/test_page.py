@@ -202,3 +202,19 @@ def test_a_link_that_cannot_be_read_is_unknown_with_its_reason() -> None:
     text = page(served(ValueError("a detail")))
     assert "reading it fails: ValueError" in text
     assert "a detail" not in text
+
+
+def test_an_open_transaction_of_the_source_is_listed() -> None:
+    """Only one that is old enough to be more than work in progress."""
+    parts = tuple(
+        replace(PARTITION, topic=f"t{number}", open_records=7, open_seconds=seconds)
+        for number, seconds in enumerate((1.0, 75.0, None))
+    )
+    text = page(served(replace(STATUS, partitions=parts)), "links", "east->west")
+    assert "Open transactions on the source" in text
+    shown = text.partition('id="open"')[2].partition("</section>")[0]
+    assert "t1-0" in shown
+    assert "(1 min ago)" in shown
+    assert "t0-0" not in shown
+    assert "find-hanging" in shown
+    assert "Open transactions" not in page(served(STATUS), "links", "east->west")
