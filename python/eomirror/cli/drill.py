@@ -1,4 +1,4 @@
-"""``eomirror drill``: a disaster and the return from it, on two throw-away clusters, with evidence."""
+"""``eomirror drill``: a disaster and the return from it, on throw-away clusters or your own, with evidence."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ _WRITE_SECONDS = 10.0
     help="Write the evidence to FILE as JSON, and as Markdown beside it.",
 )
 @click.option(
+    "--on",
+    metavar="CONFIG",
+    help="Run it on the two clusters of one link of this file, with topics of its own (drill-*), which it deletes.",
+)
+@click.option(
     "--record",
     metavar="CONFIG",
     help="Record the result on the targets of this file's links, for status, metrics and events.",
@@ -39,7 +44,12 @@ _WRITE_SECONDS = 10.0
 @options.links
 @options.output()
 def drill(
-    records: int, report: Path | None, record: str | None, links: tuple[str, ...], output: str | None
+    records: int,
+    report: Path | None,
+    on: str | None,
+    record: str | None,
+    links: tuple[str, ...],
+    output: str | None,
 ) -> int:
     """
     Lose a source, fail over, and return, on two local clusters that this command starts and removes.
@@ -48,24 +58,35 @@ def drill(
     failover left behind is found and merged, and both sides hold the same records at the end.  The evidence names cut,
     hashes, RPO and RTO.
 
-    The drill touches none of your clusters. --record CONFIG notes its result, passed or failed, in the control topic of
-    each link that has run, or of those of --link, so that it is known when the team last practised.
+    With --on CONFIG it runs on the clusters of your link.  It kills nothing there: its commands do not ask the source
+    while that counts as lost.  It writes to a topic of its own and to topics eomirror.drill-*, moves no group, and
+    deletes these topics at the end.  It refuses to start if a link of CONFIG would mirror its topic; other mirrors may
+    do so.
+
+    Without --on the drill touches none of your clusters. --record CONFIG notes its result, passed or failed, in the
+    control topic of each link that has run, or of those of --link, so that it is known when the team last practised.
 
     Exit codes: 0 passed, 1 a stage failed, 3 the records differ.
     """
     from eomirror.config import load_config
-    from eomirror.demo.drill import Drill
+    from eomirror.demo.drill import Drill, OwnClusters
     from eomirror.errors import MirrorError, UsageError
 
-    if links and record is None:
-        raise UsageError("--link requires --record", fix="add --record CONFIG, or leave out --link")
+    if links and record is None and on is None:
+        raise UsageError("--link requires --on or --record", fix="add --on CONFIG, or leave out --link")
+    if on is not None and len(links) > 1:
+        raise UsageError("--on takes one link", fix="give --link once")
+    clusters = None
+    if on is not None:
+        own = load_config(on)
+        clusters = OwnClusters(own, own.only_link(links[0] if links else None))
     # first, so that a faulty file is refused before minutes of drill
     loaded = None if record is None else load_config(record)
     if loaded is not None:
         for name in links:
             loaded.link(name)
     try:
-        found = Drill(records=records, on_event=print_message).run()
+        found = Drill(clusters=clusters, records=records, on_event=print_message).run()
     except MirrorError:
         if loaded is not None:
             _note(loaded, links, None)
@@ -139,6 +160,6 @@ def _draw(found: DrillReport) -> None:
     )
     console.print(
         f"passed: {found.rpo_records} records were left behind and merged later; {found.rto_seconds:.1f} s from the "
-        "loss to the promotion",
+        f"loss to the promotion, {found.switches[-1].rto_seconds:.1f} s for the return",
         style="green",
     )

@@ -24,7 +24,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from eomirror.demo.traffic import Record, Transaction
 
@@ -104,6 +104,20 @@ def create_topic(
         raise ClusterError(
             f"topic {name} could not be created on {properties.get('bootstrap.servers')}: {raised.args[0].str()}",
             fix="delete a topic that is left from an earlier demo, or start over with new clusters",
+        ) from raised
+
+
+def delete_topics(properties: Mapping[str, Any], wanted: Callable[[str], bool]) -> None:
+    """Deletes the topics whose names are wanted; raises ClusterError."""
+    admin = AdminClient({**properties, **_QUIET})
+    try:
+        found = [name for name in admin.list_topics(timeout=_ANSWER_SECONDS).topics if wanted(name)]
+        for future in (admin.delete_topics(found) if found else {}).values():
+            future.result(_ANSWER_SECONDS)
+    except KafkaException as raised:
+        raise ClusterError(
+            f"topics could not be deleted on {properties.get('bootstrap.servers')}: {raised.args[0].str()}",
+            fix="delete them by hand; their names begin with drill- or eomirror.drill-",
         ) from raised
 
 
