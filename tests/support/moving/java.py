@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,13 @@ def java_gateway(version: str = "4.3") -> Iterator[Any]:
     Args:
         version: Of Kafka, such as ``3.9``.
     """
+    # py4j writes what the JVM prints to a file object; the DEVNULL of subprocess is a number
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, _launched(version, nowhere) as gateway:
+        yield gateway
+
+
+@contextmanager
+def _launched(version: str, output: Any) -> Iterator[Any]:
     (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     port, process = launch_gateway(
         jarpath=str(bridge),
@@ -72,7 +79,7 @@ def java_gateway(version: str = "4.3") -> Iterator[Any]:
         java_path=str(find_java()),
         javaopts=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         die_on_exit=True,
-        redirect_stdout=subprocess.DEVNULL,
+        redirect_stdout=output,
         return_proc=True,
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
