@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.cli.app import main
+from eomirror.cli.link_readers import more_seconds
 from eomirror.errors import UnreachableError
 from eomirror.link import status_reader
 from eomirror.link.status import LinkStatus
@@ -89,3 +90,9 @@ def test_a_link_that_is_watched_may_go_away(
     monkeypatch.setattr("eomirror.clock.SystemClock.sleep", lambda _, seconds: sleep(seconds))
     assert exit_code(path, "--link", "west->east", "--watch", "-o", "json") == 130
     assert capsys.readouterr().out.count('"state": "unknown"') == 1
+
+
+@pytest.mark.parametrize(("links", "seconds"), [(1, 0.0), (8, 0.0), (18, 2.0), (48, 8.0), (500, 8.0)])
+def test_a_cluster_may_take_longer_when_many_links_are_read(links: int, seconds: float) -> None:
+    """The clients of fifty links made a busy broker look silent; a bound is left, as the command is used in need."""
+    assert more_seconds(links) == pytest.approx(seconds)

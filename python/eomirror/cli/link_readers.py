@@ -9,12 +9,21 @@ if TYPE_CHECKING:
     from eomirror.link.status import LinkStatus
     from eomirror.link.status_reader import StatusReader
 
-__all__ = ["UNKNOWN", "LinkReaders"]
+__all__ = ["UNKNOWN", "LinkReaders", "more_seconds"]
 
 #: State of a link whose topics cannot be read.
 UNKNOWN = "unknown"
 
 _MOST_AT_ONCE = 32
+# the clients of many links share the CPU with each other and with a mirror: a cluster that answers looked silent
+_FEW_LINKS = 8
+_SECONDS_PER_LINK = 0.2
+_MOST_MORE_SECONDS = 8.0
+
+
+def more_seconds(links: int) -> float:
+    """Returns the time that a cluster may take to answer, beyond that of a status of few links."""
+    return min(_MOST_MORE_SECONDS, max(0, links - _FEW_LINKS) * _SECONDS_PER_LINK)
 
 
 class LinkReaders:
@@ -38,6 +47,7 @@ class LinkReaders:
                     config.clusters[link.source],
                     config.clusters[link.target],
                     hanging=HangingTransactions,
+                    more_seconds=more_seconds(len(chosen)),
                 ),
             )
             for link in chosen

@@ -52,8 +52,8 @@ def status(
     has ended.  An owner with an old claim is watched for 7 s before it is called silent, because either clock may be
     wrong.
 
-    Links are read concurrently; an unreachable cluster is retried for 2.5 s.  With several links, or with --watch, a
-    link whose target does not answer is shown as unknown.
+    Links are read concurrently; an unreachable cluster is retried for 2.5 s, with more than 8 links for up to 10.5 s.
+    With several links, or with --watch, a link whose target does not answer is shown as unknown.
 
     Exit codes: 0 done, also if a topic has a problem; 1 a link is unknown.
     """

@@ -73,6 +73,7 @@ class StatusReader:
     Args:
         hanging: Makes the scanner for hanging transactions on the target; None to skip the scan.
         ask_source: False to leave lags unknown, without the seconds that a source takes that does not answer.
+        more_seconds: Added to the time in which a cluster has to answer, where many links are read at once.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class StatusReader:
         *,
         hanging: Callable[[Link, Cluster, ClusterAdmin], HangingTransactions] | None = None,
         ask_source: bool = True,
+        more_seconds: float = 0.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._link = link
@@ -94,10 +96,11 @@ class StatusReader:
         # Time in which the source last answered.
         self._source_seconds: float | None = None
         self._names = LinkNames(link.state_name)
-        self._sessions = link_sessions(link, source, target, "status", timeout=_AWAY_SECONDS, clock=clock)
+        patience = _AWAY_SECONDS + more_seconds
+        self._sessions = link_sessions(link, source, target, "status", timeout=patience, clock=clock)
         self._source, self._target = (session.admin for session in self._sessions)
         self._hanging = None if hanging is None else hanging(link, target, self._target)
-        self._topics = StatusTopics(self._sessions.target, seconds=_STALL_SECONDS, clock=clock)
+        self._topics = StatusTopics(self._sessions.target, seconds=_STALL_SECONDS + more_seconds, clock=clock)
         self._peek = TimestampReader(self._sessions.source, seconds=_PEEK_SECONDS)
 
     def read(self) -> LinkStatus:
