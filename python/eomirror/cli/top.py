@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from eomirror.cli import options
+from eomirror.cli.keys import Keys, scrolled
 from eomirror.cli.link_readers import UNKNOWN, LinkReaders
 from eomirror.cli.render import (
     escape,
@@ -47,18 +49,20 @@ Judged = list[tuple["LinkStatus", "Verdict"]]
 @options.output()
 def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output: str | None) -> int:
     """
-    Watch links and the topics that lag most, until interrupted.
+    Watch links and the topics that lag most, until q or Ctrl-C.
+
+    Arrows, Page Up, Page Down, Home and End move through the topics.
 
     Each link has one verdict (ok, behind, stalled, stopped, down, rewound, paused, promoted,
     unknown), by the trend of the last
     minute, and what a failover would lose. Reads the target's topics and the source's end offsets; needs no running
     mirror. Without a terminal, or with -o, prints one look and ends.
 
-    Exit codes: 0 done; 1 a link is unknown; 130 interrupted.
+    Exit codes: 0 done, or ended by q; 1 a link is unknown; 130 interrupted.
     """
     from rich.text import Text
 
-    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.clock import SYSTEM_CLOCK, Deadline
     from eomirror.config import load_config
     from eomirror.link.lag import lag_rows
     from eomirror.metrics.verdict import Window
@@ -68,11 +72,12 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
     loaded = load_config(config, overrides=overrides)
     facts = {link.name: LinkFacts.of(link) for link in loaded.links}
     windows = {name: Window() for name in facts}
-    frame = LiveFrame(sys.stdout, stays=True)
-    with LinkReaders(loaded, links) as readers:
+    frame, first = LiveFrame(sys.stdout, stays=True), 0
+    with LinkReaders(loaded, links) as readers, ExitStack() as stack:
         try:
             if output is None and wants_table(output):
                 frame.__enter__()
+                keys = stack.enter_context(Keys())
             while True:
                 found = readers.read()
                 now = SYSTEM_CLOCK.monotonic()
@@ -82,10 +87,18 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
                 ]
                 rows = lag_rows(found, partitions=False)
                 if frame.live:
-                    columns, height = frame.size
-                    most = max(_FEWEST_TOPICS, height - _HEAD_ROWS - 2 * len(judged))
-                    frame.draw(Text.from_ansi(_drawn(judged, rows[:most], columns=columns)))
-                    SYSTEM_CLOCK.sleep(_REDRAW_SECONDS)
+                    until = Deadline(_REDRAW_SECONDS, SYSTEM_CLOCK)
+                    while not until.passed:
+                        columns, height = frame.size
+                        most = max(_FEWEST_TOPICS, height - _HEAD_ROWS - 2 * len(judged))
+                        first = scrolled(first, "", rows=len(rows), shown=most)
+                        frame.draw(
+                            Text.from_ansi(_drawn(judged, rows[first : first + most], columns=columns))
+                        )
+                        key = keys.wait(until.remaining())
+                        if key == "quit":
+                            return 0
+                        first = scrolled(first, key, rows=len(rows), shown=most)
                     continue
                 if wants_table(output):
                     _draw(judged, rows, stdout_console())
