@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bench.enough import Supply
+from bench.failover import failover_markdown, measure_failover
 from bench.following import following_markdown, measure_following
 from bench.idle import IDLE, idle_markdown, measure_idle
 from bench.latency import LatencyPlan, measure_latency
@@ -474,6 +475,25 @@ def following(context: click.Context, *, groups: int, rounds: int, output: str, 
     with _clusters() as site:
         found = measure_following(site, groups=groups, partitions=10, rounds=rounds, say=session.say)
     context.exit(session.tell(found.as_dict(), following_markdown(found)))
+
+
+@main.command()
+@click.option("--topics", type=click.IntRange(1), default=100, show_default=True, help="Topics.")
+@click.option(
+    "--groups", type=click.IntRange(1), default=1_000, show_default=True, help="Groups in each topic."
+)
+@_output
+@_keep
+@click.pass_context
+def failover(context: click.Context, *, topics: int, groups: int, output: str, results: Path | None) -> None:
+    """The time of readiness, failover and cutover; exits with 3 if a group does not stand at its record."""
+    session = _Session("failover", output, results or RESULTS)
+    with _clusters() as site:
+        try:
+            found = measure_failover(site, topics=topics, groups=groups, say=session.say)
+        except WrongCopyError as error:
+            context.exit(session.give_up(error))
+    context.exit(session.tell(found.as_dict(), failover_markdown(found)))
 
 
 def run() -> None:

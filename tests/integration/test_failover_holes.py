@@ -66,6 +66,9 @@ def test_a_planned_promotion_counts_partitions_that_are_new_and_lifts_its_fence_
     producer.begin_transaction()
     producer.produce(scene.topic, b"open", partition=0)
     producer.flush(30)
+    _, found, said = scene.command("readiness")
+    (check,) = [one for one in found["checks"] if one["name"] == "open transactions"]
+    assert "(producer " in check["text"], said
     calls = tmp_path / "calls"
     command = [
         sys.executable, "-m", "eomirror", "cutover", str(scene.path()), "--link", scene.name, "-o", "json", "--yes",

@@ -17,6 +17,7 @@ from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.hanging_scan import HangingTransactions
+from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.state import LinkState
 from eomirror.link.status_reader import StatusReader
@@ -166,7 +167,8 @@ def group_moves(
     client_id = LinkNames(link.state_name).client_id("groups")
     with closing(ClusterSession(config.clusters[link.target], client_id=client_id)) as session:
         reader = OffsetMapReader(link, session)
-        placed = reader.placed()
+        # 1,000 groups in 100 partitions have 100,000 checkpoints: read only if the target has offsets of the groups.
+        placed = reader.placed() if any(row.has_offset is not None for row in rows) else {}
         copies = sorted({(row.to_topic, row.to_partition) for row in rows if row.to_offset is None})
         starts = skip_missing(reader.log_starts, copies)
     return plan_moves(rows, cuts, starts, placed, _absences(config, link))
@@ -211,7 +213,15 @@ def read_facts(
     target = config.clusters[link.target]
     source = config.clusters[link.source]
     with closing(
-        StatusReader(link, source, target, hanging=HangingTransactions, ask_source=answers, clock=clock)
+        # Without groups: their checkpoints are read below, for resume offsets.
+        StatusReader(
+            replace(link, groups=()),
+            source,
+            target,
+            hanging=lambda _, cluster, admin: HangingTransactions(link, cluster, admin),
+            ask_source=answers,
+            clock=clock,
+        )
     ) as reader:
         status = reader.read()
     role = LinkNames(link.state_name).client_id("readiness")
@@ -230,10 +240,12 @@ def read_facts(
             return replace(facts, promotion=history.current, leaderless=leaderless)
         cuts = cuts_of(positions.values(), session.admin, source_admin if answers else None, view.ends)
         newest = max((one.timestamp for one in positions.values()), default=None)
+        opened = _open(source_admin, cuts) if answers else ()
         facts = replace(
             facts,
             promotion=history.current,
-            open_transactions=_open(source_admin, cuts) if answers else (),
+            open_transactions=opened,
+            open_producers=_producers(config, link, opened, clock) if opened else {},
             silent_seconds=None if newest is None else max(0.0, (facts.now_ms - newest) / 1000),
             drifts=_drifts(config, link, clock) if answers else None,
             last_pause_ms=_last_pause(history),
@@ -317,3 +329,18 @@ def _open(source: ClusterAdmin, cuts: Mapping[SourcePartition, Cut]) -> tuple[tu
         for where in there
         if stable.get(where, 0) < ends.get(where, 0)
     )
+
+
+def _producers(
+    config: Config, link: Link, opened: Iterable[tuple[str, int, int, int]], clock: Clock
+) -> dict[tuple[str, int], str]:
+    """Returns the producers of open transactions on the source; none where a broker does not tell (KIP-664)."""
+    role = LinkNames(link.state_name).client_id("readiness")
+    with closing(ClusterSession(config.clusters[link.source], client_id=role, clock=clock)) as session:
+        try:
+            found = target_hanging_client(link, session).open(
+                [(topic, number) for topic, number, _, _ in opened]
+            )
+        except MirrorError:
+            return {}
+    return {(one.topic, one.partition): f"producer {one.producer_id} epoch {one.epoch}" for one in found}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eomirror.failover.machine import Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from eomirror.failover.group_moves import GroupMove
     from eomirror.link.status import LinkStatus
@@ -84,6 +84,7 @@ class Facts:
         groups_problem: Reason that groups could not be read; empty if they could.
         active_on_source: Followed groups with members on the source.
         open_transactions: Source partitions whose last stable offset is before their end, with both.
+        open_producers: Topic and partition of these -> producer of the open transaction, where brokers tell it.
         leaderless: Partitions of copies without a leader, as texts.
         silent_seconds: Time since the newest commit of the link; None if it never committed.
         under_replicated: Partitions of copies with a replica that is not in sync, as texts.
@@ -103,6 +104,7 @@ class Facts:
     groups: tuple[GroupMove, ...] = ()
     groups_problem: str = ""
     open_transactions: tuple[tuple[str, int, int, int], ...] = ()
+    open_producers: Mapping[tuple[str, int], str] = field(default_factory=dict)
     leaderless: tuple[str, ...] = ()
     silent_seconds: float | None = None
     under_replicated: tuple[str, ...] = ()
@@ -371,7 +373,11 @@ def _open(facts: Facts, verb: Verb) -> Check:
         return Check("open transactions", Level.OK, "not known without the source")
     if not facts.open_transactions:
         return Check("open transactions", Level.OK, "0")
-    names = [f"{topic}-{number} from {stable}" for topic, number, stable, _ in facts.open_transactions]
+    names = [
+        f"{topic}-{number} from {stable}"
+        + (f" ({who})" if (who := facts.open_producers.get((topic, number))) else "")
+        for topic, number, stable, _ in facts.open_transactions
+    ]
     level = Level.NO if verb is Verb.PROMOTE else Level.WARN
     return Check(
         "open transactions",

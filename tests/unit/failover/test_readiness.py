@@ -90,6 +90,17 @@ def test_the_verdict_names_what_a_failover_leaves_behind(
     assert (found.verdict, found.lost, found.lost_seconds) == (verdict, lost, seconds)
 
 
+def test_the_producer_of_an_open_transaction_is_named() -> None:
+    """It is what the user has to end."""
+    opened = facts(
+        open_transactions=(("orders", 0, 5, 9),), open_producers={("orders", 0): "producer 7 epoch 3"}
+    )
+
+    (refusal,) = assess(opened, Verb.PROMOTE).refusals
+
+    assert refusal.text == "1: orders-0 from 5 (producer 7 epoch 3)"
+
+
 def test_a_stopped_topic_is_named_and_a_group_that_is_not_moved_is_a_warning() -> None:
     """Neither is silently included."""
     found = assess(facts(STOPPED, groups_problem="no checkpoints"), Verb.FAILOVER, force=True)
