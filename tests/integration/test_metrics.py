@@ -93,13 +93,21 @@ def test_a_mirror_is_scraped_while_it_copies(
             "defaults": {"lanes": 2, "plane": plane_under_test()},
         }
     )
-    endpoints = RunningEndpoints(config.links, version="test", per_partition=True)
+    endpoints = RunningEndpoints(
+        config.links,
+        version="test",
+        readers={topic_name: lambda: reader(config)},
+        per_partition=True,
+        per_group=True,
+    )
     server = HttpServer(Address("127.0.0.1", 0), endpoints.answer)
     mirror = Mirror(config, spark=spark_context)
     try:
         assert ask(server.port, "/readyz")[0] == 503
         with running(mirror, endpoints.update):
             wait_for(lambda: ask(server.port, "/readyz")[0] == 200)
+            # from here on, so that the first read finds the topics
+            endpoints.start()
             records = some_records(5, 3_000)
             committed_there = produce(east.client_properties, topic, 3, records, transactional_id=topic_name)
             written = sum(map(len, committed_there.values()))
@@ -129,6 +137,17 @@ def test_a_mirror_is_scraped_while_it_copies(
             assert value("source_unreachable_seconds") == 0
             assert value("partition_lag_records", topic=topic, partition="2") == 0
             assert 0 <= value("owner_claim_age_seconds") < 30
+            # what only the topics hold, read in the background
+            wait_for(lambda: samples(server.port)("link_read_seconds") > 0)
+            value = samples(server.port)
+            assert (value("problem_partitions"), value("verified_topics", outcome="never")) == (0, 1)
+            assert value("readiness", verb="promote") == 1
+            assert value("lane_memory_bytes", lane="1") > 1_000_000
+            assert value("spark_jobs") == 2
+            assert (value("loop_dropped_total", topic=topic), value("dead_letters_total", topic=topic)) == (
+                0,
+                0,
+            )
             status, alive = ask(server.port, "/livez")
             assert (status, orjson.loads(alive)["alive"]) == (200, True)
             no_secret(server.port, topic_name)
@@ -138,6 +157,7 @@ def test_a_mirror_is_scraped_while_it_copies(
             with closing(reader(config)) as target:
                 wait_for(lambda: target.read().restarts)
     finally:
+        endpoints.close()
         server.close()
     check_served(config, topic, written)
 
