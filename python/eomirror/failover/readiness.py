@@ -205,14 +205,15 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         verb: The command that is wanted; `Verb.FAILOVER` for the question what a disaster would cost.
         force: Fail over although the source answers.
     """
-    topics = _topics(facts.status)
+    # metrics ask at every scrape, for the checks alone
+    topics = _topics(facts.status) if facts.whole else ()
     checks = [
         _link(facts),
         _claim(facts),
         _pause(facts, verb),
         _source(facts, verb, force=force),
         _lag(facts, verb),
-        _stopped(facts, topics, verb),
+        _stopped(facts, verb),
         _gaps(facts),
         _open(facts, verb),
         _hanging(facts),
@@ -347,9 +348,9 @@ def _lag(facts: Facts, verb: Verb) -> Check:
     return Check("lag", Level.OK, text)
 
 
-def _stopped(facts: Facts, topics: Sequence[TopicReadiness], verb: Verb) -> Check:
+def _stopped(facts: Facts, verb: Verb) -> Check:
     names = sorted(
-        {topic.topic for topic in topics if topic.state == "stopped"}
+        {item.topic for item in facts.status.partitions if item.problem}
         | {stop["topic"] for stop in facts.status.stopped}
     )
     if not names:

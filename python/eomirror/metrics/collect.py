@@ -178,9 +178,10 @@ class _Link:
             self._add("oldest_open_source_transaction_seconds", max(ages, default=None), topic)
 
     def _dropped(self, topic: str, dropped: Mapping[str, int]) -> None:
-        # from 0 on, so that the first one is an increase
-        self._add("dead_letters_total", dropped.get(_DEAD_LETTER, 0), topic)
-        self._add("loop_dropped_total", sum(dropped.get(reason, 0) for reason in _LOOP_REASONS), topic)
+        if letters := dropped.get(_DEAD_LETTER, 0):
+            self._add("dead_letters_total", letters, topic)
+        if loops := sum(dropped.get(reason, 0) for reason in _LOOP_REASONS):
+            self._add("loop_dropped_total", loops, topic)
 
     def _readiness(self, status: LinkStatus) -> None:
         facts = Facts.of_status(status)

@@ -46,6 +46,7 @@ class Exposition:
     openmetrics: bool = False
     _lines: dict[str, list[str]] = field(default_factory=dict)
     _families: dict[str, Family] = field(default_factory=dict)
+    _named: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = field(default_factory=dict)
 
     @property
     def content_type(self) -> str:
@@ -61,7 +62,12 @@ class Exposition:
             value: Its value; None for NaN.
             labels: Values of the family's labels, in their order.
         """
-        self._of(family).append(f"{family.name}{_labels(family.labels, labels)} {_number(value)}\n")
+        # a topic has the same labels in several families
+        key = family.labels, labels
+        named = self._named.get(key)
+        if named is None:
+            named = self._named[key] = _labels(*key)
+        self._of(family).append(f"{family.name}{named} {_number(value)}\n")
 
     def add_histogram(
         self, family: Family, histogram: Histogram, bounds: Sequence[float], *labels: str
@@ -99,8 +105,11 @@ class Exposition:
         return "".join(parts).encode("utf-8", "replace")
 
     def _of(self, family: Family) -> list[str]:
-        self._families.setdefault(family.name, family)
-        return self._lines.setdefault(family.name, [])
+        lines = self._lines.get(family.name)
+        if lines is None:
+            self._families[family.name] = family
+            lines = self._lines[family.name] = []
+        return lines
 
 
 def _labels(names: Iterable[str], values: Iterable[str]) -> str:
@@ -114,6 +123,8 @@ def _help(text: str, *, quotes: bool) -> str:
 
 
 def _number(value: float | None) -> str:
+    if isinstance(value, int):
+        return str(value)
     if value is None or math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -58,10 +58,10 @@ FAMILIES = (
           places=_RUN),
     _link("dead_letters_total", "counter",
           "Records that the target refuses and that `on_refused: dead-letter` skipped. In `run`: by this run; in "
-          "`serve`: since the link first ran.", "topic"),
+          "`serve`: since the link first ran. Absent for topics without.", "topic"),
     _link("loop_dropped_total", "counter",
           "Records that the loop guard dropped: they have passed the target, or come from an origin that the link does "
-          "not forward. Normal where links run in both directions. Times as dead_letters_total.", "topic"),
+          "not forward. Normal where links run in both directions. Counted as dead_letters_total.", "topic"),
     _link("copied_headers_total", "counter",
           "Mirrored records with the provenance header of another record, which an application had copied.",
           places=_RUN),

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, TopicSnapshot
 
@@ -92,28 +94,11 @@ def running_view(
         topics: Status as its topics showed it last; None if they were not read, or could not be.
         read_seconds: Time that reading them took.
     """
-    status = running_status(snapshot)
     if topics is None or topics.state == "unknown":
-        return LinkView(facts=facts, status=status, live=snapshot)
-    seen = {(item.topic, item.partition): item for item in topics.partitions}
-    partitions = tuple(
-        item
-        if (there := seen.get((item.topic, item.partition))) is None
-        else replace(
-            item,
-            problem=item.problem or there.problem,
-            fix=item.fix or there.fix,
-            open_records=there.open_records,
-            open_seconds=there.open_seconds,
-            missing=there.missing,
-            last_commit=there.last_commit,
-            records=there.records,
-        )
-        for item in status.partitions
-    )
+        return LinkView(facts=facts, status=running_status(snapshot), live=snapshot)
+    status = running_status(snapshot, topics)
     status = replace(
         status,
-        partitions=partitions,
         owner={**(topics.owner or {}), **(status.owner or {})},
         gaps=topics.gaps,
         groups=topics.groups or status.groups,
@@ -127,7 +112,7 @@ def running_view(
     return LinkView(facts=facts, status=status, live=snapshot, read_seconds=read_seconds or 0.0)
 
 
-def running_status(snapshot: LinkSnapshot) -> LinkStatus:
+def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> LinkStatus:
     """
     Returns the status of a link from the snapshot of its driver.
 
@@ -135,8 +120,9 @@ def running_status(snapshot: LinkSnapshot) -> LinkStatus:
     ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.
     """
     asked = snapshot.source_age_seconds is not None and snapshot.source_age_seconds <= ASKED_SECONDS
+    seen = {(item.topic, item.partition): item for item in (topics.partitions if topics else ())}
     partitions = tuple(
-        partition for topic in snapshot.topics for partition in _partitions(topic, asked=asked)
+        partition for topic in snapshot.topics for partition in _partitions(topic, seen, asked=asked)
     )
     going = [item for item in partitions if not item.stopped and not item.paused]
     known = snapshot.lag_records is not None and not any(item.lag_records is None for item in going)
@@ -175,7 +161,10 @@ def running_status(snapshot: LinkSnapshot) -> LinkStatus:
     )
 
 
-def _partitions(topic: TopicSnapshot, *, asked: bool) -> list[PartitionStatus]:
+def _partitions(
+    topic: TopicSnapshot, seen: Mapping[tuple[str, int], PartitionStatus], *, asked: bool
+) -> list[PartitionStatus]:
+    """Returns the partitions of a topic; what the driver does not know as its topics showed it last, if they did."""
     return [
         PartitionStatus(
             topic=topic.topic,
@@ -186,13 +175,16 @@ def _partitions(topic: TopicSnapshot, *, asked: bool) -> list[PartitionStatus]:
             source_lso=item.lso,
             lag_records=item.lag_records if item.lag_records or asked else None,
             lag_seconds=item.lag_seconds if item.lag_records or asked else None,
-            records=0,
+            records=0 if (there := seen.get((topic.topic, item.partition))) is None else there.records,
             rate=0.0,
-            last_commit=0,
+            last_commit=0 if there is None else there.last_commit,
             stopped=bool(topic.stopped),
             paused=topic.paused,
-            problem=topic.stopped,
-            fix=topic.fix,
+            problem=topic.stopped or ("" if there is None else there.problem),
+            fix=topic.fix or ("" if there is None else there.fix),
+            open_records=None if there is None else there.open_records,
+            open_seconds=None if there is None else there.open_seconds,
+            missing=0 if there is None else there.missing,
         )
         for item in topic.partitions
     ]

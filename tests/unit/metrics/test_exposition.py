@@ -340,3 +340,24 @@ def test_a_topic_has_at_most_ten_series() -> None:
     for view in (running_view(FACTS, snapshot()), served):
         samples = read([view])
         assert sum(("topic", EVIL) in labels for _, labels in samples) <= 10
+
+
+def test_a_scrape_of_5000_partitions_stays_below_2_mb() -> None:
+    """In 500 topics with names of a usual length; each partition is exported."""
+    topics = tuple(
+        replace(
+            snapshot().topics[0],
+            topic=f"topic-with-a-usual-name-{number:04}",
+            partitions=tuple(replace(snapshot().topics[0].partitions[0], partition=at) for at in range(10)),
+            work=TopicWork(11, 110),
+        )
+        for number in range(500)
+    )
+    view = running_view(FACTS, snapshot(topics=topics), status(), 0.1)
+    verdict = Window().judge(view, 0.0)
+    assert (
+        1_000_000
+        < len(exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True).text())
+        < 2_000_000
+    )
+    assert len(exposition([(view, verdict)], PROCESS, now_ms=0).text()) < 500_000
