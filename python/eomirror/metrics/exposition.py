@@ -123,8 +123,6 @@ def _help(text: str, *, quotes: bool) -> str:
 
 
 def _number(value: float | None) -> str:
-    if isinstance(value, int):
-        return str(value)
     if value is None or math.isnan(value):
         return "NaN"
     if math.isinf(value):
