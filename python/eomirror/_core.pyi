@@ -9,6 +9,7 @@ __all__ = [
     "HangingTransactionClient",
     "LogAudit",
     "NativeLane",
+    "OriginComparison",
     "PartitionAccount",
     "PartitionComparison",
     "PartitionMap",
@@ -61,6 +62,7 @@ class Policy:
         origins: Sequence[str] | None = None,
         origin: str | None = None,
         producer_id: int | None = None,
+        keyed: Mapping[str, int] | None = None,
     ) -> Policy:
         """
         Compile a policy.
@@ -74,6 +76,7 @@ class Policy:
             origins: Ids of the clusters whose records are forwarded; None for any.
             origin: Alias of the source cluster, to write the header ``eomirror.origin``; None for no such header.
             producer_id: Of the producer that sends the records; the headers carry it as a mark. None for no mark.
+            keyed: Target topics whose records are placed by key, with their number of partitions.
 
         Raises:
             ValueError: A topic name or cluster id is not one.
@@ -227,8 +230,12 @@ class PartitionAccount:
         """-1 when nothing was acknowledged."""
 
     @property
+    def placed(self) -> list[tuple[int, int, int]]:
+        """Target partition, first and last offset there, where records are placed by key; else empty."""
+
+    @property
     def offset_map(self) -> builtins.bytes:
-        """Value of the offset map's chunk; empty when nothing was acknowledged."""
+        """Value of the offset map's chunk; empty when nothing was acknowledged, or where records are placed by key."""
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
@@ -763,6 +770,76 @@ class PlaneReader:
         Raises:
             ClusterError: A value is wrong for every client.
         """
+
+@final
+class OriginComparison:
+    """Compares a source partition with copies that are placed by key, by the header ``eomirror.origin``."""
+
+    def __new__(
+        cls,
+        prefix: str,
+        partition: int,
+        source: tuple[int, int],
+        count: int,
+        *,
+        shortened: set[int] = ...,
+        from_start: bool = True,
+        timestamps: bool = True,
+        most: int = 1_000_000,
+        share: tuple[int, int] = (0, 1),
+    ) -> OriginComparison:
+        """
+        Say what to compare.
+
+        Args:
+            prefix: Beginning of the header: ``ALIAS/TOPIC/PARTITION/``.
+            partition: Source partition.
+            source: First source offset, and end.
+            count: Number of target partitions.
+            shortened: Target partitions whose log does not begin at 0: their first copies may be deleted.
+            from_start: Whether all originals were mirrored; if not, those before the first copy are left out.
+            timestamps: Whether timestamps count.
+            most: Copies in memory.
+            share: Which share of the source offsets, of how many.
+
+        Raises:
+            ValueError: A count is not positive.
+        """
+
+    def begin(self, side: str, topic: str, partition: int, start: int, end: int) -> None:
+        """Begin with a range of ``source``, or of a ``target`` partition; all of the target comes first."""
+
+    def feed(self, messages: list[Any], reached: int | None) -> bool:
+        """
+        Take committed messages of the begun range, from a client that is at ``reached`` after them.
+
+        Returns:
+            True at the end of the range, and when there are too many copies.
+
+        Raises:
+            ValueError: No range was begun.
+        """
+
+    @property
+    def position(self) -> int:
+        """Offset up to which the begun range is read; -1 before the first."""
+
+    def finish(self) -> None:
+        """End the comparison, after all ranges."""
+
+    @property
+    def too_many(self) -> bool:
+        """True if there are too many copies for one share: the result would be wrong."""
+
+    @property
+    def matched(self) -> int:
+        """Equal records so far."""
+
+    def counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Read records of source and target, and those of each that are not compared."""
+
+    def take(self) -> list[tuple[str, int | None, int | None, int | None]]:
+        """Differences since the last call: kind, source offset, target partition, target offset."""
 
 @final
 class PartitionComparison:

@@ -15,6 +15,7 @@ from eomirror import load_config
 from eomirror.jvm import find_java
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.localkafka import jars
+from eomirror.records.connect_offsets import connect_partition
 from eomirror.records.mm2 import (
     Checkpoint,
     Heartbeat,
@@ -361,3 +362,11 @@ def test_a_share_group_is_reported_and_not_followed(java: Any, west: Any, topic_
     finally:
         sharing.close()
         groups.close()
+
+
+def test_keys_are_placed_like_the_producer_of_kafka_places_them(java: Any, rng: random.Random) -> None:
+    """`partitions: keyed`: the real partitioner's choice for keys of every length, with and without the sign bit."""
+    partitioner = java.jvm.org.apache.kafka.clients.producer.internals.BuiltInPartitioner
+    for length in range(70):
+        key, partitions = rng.randbytes(length), rng.randint(1, 1000)
+        assert connect_partition(key, partitions) == partitioner.partitionForKey(key, partitions)

@@ -8,12 +8,13 @@ clusters, which a test replaces.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from eomirror.records.connect_offsets import connect_partition
 from support.records import is_within
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from support.records import Record
 
-__all__ = ["EXAMPLES", "SCENARIOS", "Scenario", "assert_merged", "example_settings"]
+__all__ = ["EXAMPLES", "SCENARIOS", "Scenario", "assert_keyed", "assert_merged", "example_settings"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 PORTS = (19092, 29092, 39092)
@@ -42,6 +43,7 @@ class Scenario:
             topics, each once.
         group: Consumer group and written topic of which it reads half before the mirror starts, and the copy where it
             resumes at the next record of each partition.
+        keyed: Partition count of each topic whose records are placed by their keys; they name their places.
         hops: How many links a record may pass.
         quick: The example belongs to the tests of every commit.
     """
@@ -51,6 +53,7 @@ class Scenario:
     absent: Sequence[str] = ()
     reads: tuple[str, str, Sequence[str]] | None = None
     group: tuple[str, str, str] | None = None
+    keyed: Mapping[str, int] = field(default_factory=dict)
     hops: int = 1
     quick: bool = False
 
@@ -111,6 +114,12 @@ SCENARIOS: dict[str, Scenario] = {
         writes={"shop1/orders": 2, "shop2/bestellungen": 3},
         holds={"lake/all_orders": ["shop1/orders", "shop2/bestellungen"]},
         absent=["lake/shop1.orders", "lake/bestellungen"],
+    ),
+    "keyed-aggregation": Scenario(
+        writes={"shop1/orders": 2, "shop2/bestellungen": 5},
+        holds={"lake/all_orders": ["shop1/orders", "shop2/bestellungen"]},
+        absent=["lake/shop1.orders", "lake/bestellungen"],
+        keyed={"lake/all_orders": 12},
     ),
     "topic-replica": Scenario(
         writes={"dc1/orders_REPLICA": 2, "dc2/orders_REPLICA": 2},
@@ -173,6 +182,36 @@ def example_settings(name: str, clusters: Sequence[Mapping[str, Any]], **default
         settings["clusters"][alias] = dict(clusters[PORTS.index(int(port))])
     settings["defaults"] = {**settings.get("defaults", {}), **defaults}
     return settings
+
+
+def assert_keyed(
+    merged: Mapping[int, Sequence[Record]], sources: Sequence[Mapping[int, Sequence[Record]]], count: int
+) -> None:
+    """
+    Asserts that a topic holds every record once, where its key puts it, in the order of each source partition.
+
+    Raises:
+        AssertionError: A record is missing, there twice, foreign, in another partition, or out of order.
+    """
+    assert sorted(merged) == list(range(count))
+    for number, records in merged.items():
+        assert all(headers[-1][0] == "eomirror.origin" for *_, headers in records)
+        copies = [(*record, headers[:-1]) for *record, headers in records]
+        parts = [
+            [record for record in part if placed(record[0], partition, count) == number]
+            for source in sources
+            for partition, part in source.items()
+        ]
+        found, wanted = Counter(copies), Counter(each for part in parts for each in part)
+        assert found == wanted, (
+            f"partition {number}: missing {wanted - found}, twice or foreign {found - wanted}"
+        )
+        assert all(is_within(part, copies) for part in parts), f"partition {number}: out of order"
+
+
+def placed(key: bytes | None, partition: int, count: int) -> int:
+    """Returns the target partition of a record: by its key as Java's producers do, else by its source partition."""
+    return partition % count if key is None else connect_partition(key, count)
 
 
 def assert_merged(

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.example_scenarios import SCENARIOS, assert_merged, example_settings
+from support.example_scenarios import SCENARIOS, assert_keyed, assert_merged, example_settings
 from support.mirrors import CommandMirror
 from support.records import create_topic, produce, read_committed, some_records, wait_for
 
@@ -189,7 +189,11 @@ class ExampleSite:
         """Every topic holds what it should hold, and no other exists."""
         for where, sources in self.scenario.expected().items():
             properties, topic = self.at(where)
-            assert_merged(read_committed(properties, topic), [self.written[source] for source in sources])
+            found, written = read_committed(properties, topic), [self.written[source] for source in sources]
+            if count := self.scenario.keyed.get(where):
+                assert_keyed(found, written, count)
+            else:
+                assert_merged(found, written)
         for where in self.scenario.absent:
             properties, topic = self.at(where)
             assert topic not in _topics(properties)

@@ -96,7 +96,7 @@ def spec(
     link = SimpleNamespace(
         state_name="east.west", name="east->west", commit_interval=0.1, commit_interval_min=0.01,
         transaction_timeout=15.0, on_gap=on_gap, on_refused=on_refused, raise_limit_to=None,
-        source="east", target="west", offset_syncs="off", groups=(), guard=False,
+        source="east", target="west", offset_syncs="off", groups=(), guard=False, keyed=False,
     )  # fmt: skip
     return LaneSpec(
         link=link,  # type: ignore[arg-type]

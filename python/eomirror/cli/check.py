@@ -101,6 +101,8 @@ def _verdict(link: Link) -> dict[str, Any]:
         "names": _examples(link),
         "provenance": link.provenance_header,
         "why": link.loops.why,
+        "partitions": link.partitions,
+        "remark": link.remark or None,
         "origins": list(link.origins) if link.origins is not None else None,
     }
 
@@ -148,6 +150,8 @@ def _draw(config: Config) -> None:
     for link in config.links:
         header = "added" if link.provenance_header else "not needed"
         console.print(f"{escape(link.name)}: provenance header {header}: {escape(link.loops.why)}")
+        if link.remark:
+            console.print(f"{escape(link.name)}: {escape(link.remark)}")
     for warning in config.warnings:
         console.print(f"[yellow]warning[/]: {escape(str(warning))}")
     console.print(

@@ -99,6 +99,8 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
         "source": {"cluster": link.source, "id": plan_.cluster_ids[0]},
         "target": {"cluster": link.target, "id": plan_.cluster_ids[1]},
         "first_run": plan_.first_run,
+        "partitions": link.partitions,
+        "remark": link.remark or None,
         "topics": dict(sorted(plan_.targets.items())),
         "changes": [_row(*each)[0] for each in _all_changes(plan_)],
         "unmatched_patterns": unmatched(link.topics, plan_.targets),
@@ -186,6 +188,8 @@ def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
         f"[bold]{escape(link.name)}[/]: {count} {'topic' if count == 1 else 'topics'} to mirror, from cluster id "
         f"{plan_.cluster_ids[0]} to {plan_.cluster_ids[1]}"
     )
+    if link.remark:
+        console.print(escape(link.remark))
     rows = [
         {
             "action": row["action"],

@@ -106,6 +106,8 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
         if text := planes_line(planes):
             console.print(escape(text))
+        if item.remark:
+            console.print(escape(item.remark))
         if copied := sum(partition.copied_headers for partition in item.partitions):
             console.print(f"{human_count(copied)} records carried a copied header and were mirrored as local")
         _draw_reports(console, item)

@@ -91,7 +91,12 @@ def _draw_differences(console: Console, partition: PartitionVerdict) -> None:
         for side in ("source", "target"):
             offset, record = getattr(shown, f"{side}_offset"), getattr(shown, side)
             if offset is not None:
-                console.print(f"  {side} @{offset}: {escape(str(record))}")
+                where = (
+                    f"-{shown.target_partition}"
+                    if side == "target" and shown.target_partition is not None
+                    else ""
+                )
+                console.print(f"  {side}{where} @{offset}: {escape(str(record))}")
 
 
 def _row(partition: PartitionVerdict) -> dict[str, Any]:

@@ -44,8 +44,12 @@ def audit_transactions(config: Config, links: Sequence[Link], *, at_rest: bool, 
 
     Raises:
         DifferenceError: A link never ran.
+        UsageError: A link places records by key.
         MirrorError: A target cannot be reached, or not with the native client.
     """
+    from eomirror.config.model import require_mapped
+
+    require_mapped(links)
     audits = [_audit(config, link, at_rest=at_rest) for link in links]
     print_result(output, {"links": [audit.to_json() for audit in audits]}, lambda: _draw(audits))
     return 0 if all(audit.clean for audit in audits) else 3

@@ -42,6 +42,7 @@ def check_links(
         checker.times(link)
         checker.refusals(link)
         checker.deletions(link)
+        checker.placement(link)
         checker.names(link)
     _twice(links, nodes, faults)
     # a topology of faulty links would report mistakes that do not exist
@@ -57,11 +58,19 @@ def check_links(
                 nodes[fault.link].line_of(fault.key),
             )
     checked = [
-        dataclasses.replace(link, loops=rules) for link, rules in zip(links, verdict.rules, strict=True)
+        _unmapped(dataclasses.replace(link, loops=rules))
+        for link, rules in zip(links, verdict.rules, strict=True)
     ]
+    _one_way(checked, nodes, faults)
+    _placed_alike(checked, nodes, faults)
     _moved_groups(checked, nodes, faults)
     _mixed_copies(checked, nodes, faults)
     return checked
+
+
+def _unmapped(link: Link) -> Link:
+    """Returns a link that places records by key without what needs an offset map; any other link as it is."""
+    return dataclasses.replace(link, groups=(), offset_syncs="off") if link.keyed else link
 
 
 class _Checker:
@@ -157,6 +166,43 @@ class _Checker:
                 "set sync_group_offsets: true, or leave group_deletions out",
             )
 
+    def placement(self, link: Link) -> None:
+        """Checks that a link which places records by key does not ask for what needs one target partition."""
+        if not link.keyed:
+            if link.target_partitions is not None:
+                self._refuse(
+                    "target_partitions",
+                    "partitions is preserve, so a target topic has the partitions of its source",
+                    "set partitions: keyed, or leave target_partitions out",
+                )
+            return
+        unmapped = "partitions: keyed has no offset map, so offsets of consumer groups cannot be translated"
+        if not link.origin_header:
+            self._refuse(
+                "partitions",
+                "keyed needs origin_header: true: only the header tells verify and readers where a record was",
+                "set origin_header: true",
+            )
+        if link.plane == "native":
+            self._refuse(
+                "plane",
+                "the native plane copies whole batches, and partitions: keyed divides them by key",
+                "set plane: auto, or leave it out",
+            )
+        if link.on_refused != "stop":
+            self._refuse(
+                "on_refused",
+                f"{link.on_refused} needs the source partition of a refused record, which its target partition does "
+                "not tell with partitions: keyed",
+                "set on_refused: stop, or leave it out",
+            )
+        if link.sync_group_offsets:
+            self._refuse("sync_group_offsets", unmapped, "leave sync_group_offsets out")
+        if link.groups and "groups" in self._node.entries:
+            self._refuse("groups", unmapped, "set groups: [], or leave groups out")
+        if link.offset_syncs != "off" and "offset_syncs" in self._node.entries:
+            self._refuse("offset_syncs", unmapped, "set offset_syncs: off, or leave it out")
+
     def names(self, link: Link) -> None:
         """Checks that the link's own topics have legal names."""
         names = LinkNames(link.state_name)
@@ -181,6 +227,36 @@ class _Checker:
 
 def _brokers(cluster: Cluster) -> set[str]:
     return {broker.strip() for broker in cluster.bootstrap_servers.split(",") if broker.strip()}
+
+
+def _one_way(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """Checks that links that place records by key need no loop guard."""
+    for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
+        if link.keyed and (link.guard or link.provenance_header):
+            faults.add(
+                f"links[{number}].partitions",
+                f"keyed serves one way only, and this link adds or reads the provenance header: {link.loops.why}",
+                "choose target names that no link mirrors back, with provenance: auto; or set partitions: preserve",
+                node.line_of("partitions"),
+            )
+
+
+def _placed_alike(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """Checks that all links into a topic whose records are placed by key place them alike."""
+    for number, link in enumerate(links):
+        for before in links[:number]:
+            if not (link.keyed or before.keyed) or meeting(before, link) is not Flow.YES:
+                continue
+            for key in ("partitions", "target_partitions"):
+                if getattr(link, key) != getattr(before, key):
+                    faults.add(
+                        f"links[{number}].{key}",
+                        f"{before.name} writes topics of the same names on {link.target} with another {key}: records "
+                        "of one key would be in several partitions",
+                        f"give both links the same {key}",
+                        nodes[number].line_of(key),
+                    )
+                    break
 
 
 def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:

@@ -39,6 +39,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
 
 def _link(link: Link) -> dict[str, Any]:
     shown = {name: written(getattr(link, name)) for name in ("name", *LINK_SETTINGS)}
-    if link.raise_limit_to is None:
-        del shown["raise_limit_to"]
+    for name in ("raise_limit_to", "target_partitions"):
+        if getattr(link, name) is None:
+            del shown[name]
     return shown

@@ -34,11 +34,11 @@ from eomirror.topology.flow import LoopRules
 from eomirror.topology.naming import Naming, TargetNaming
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from eomirror.config.secret import Secret
 
-__all__ = ["LINK_SETTINGS", "Cluster", "Config", "Link"]
+__all__ = ["LINK_SETTINGS", "Cluster", "Config", "Link", "require_mapped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,18 @@ class Link:
         "Adds the header `eomirror.origin` with its place on the source to each record, as text: "
         "`SOURCE/TOPIC/PARTITION/OFFSET`. It replaces a header of this name. The native plane then rewrites each batch "
         "instead of passing it on.",
+    )
+    partitions: str = setting(
+        choice("preserve", "keyed"),
+        "Target partition of a record: `preserve`: the number of its source partition; `keyed`: chosen by its key like "
+        "Java's producers do (murmur2 modulo the number of target partitions), and by its source partition modulo that "
+        "number if it has no key. A keyed link requires `origin_header: true`, serves one way only, uses the client "
+        "plane, and has no translation of consumer-group offsets.",
+    )
+    target_partitions: int | None = setting(
+        integer(None, 1, 100_000),
+        "Number of partitions of a target topic that a link with `partitions: keyed` creates; unset: that of the "
+        "source topic. An existing topic keeps its number.",
     )
     forward: str | tuple[str, ...] = setting(
         FORWARD,
@@ -297,6 +309,18 @@ class Link:
         return self.target_naming.target_topic(topic)
 
     @property
+    def keyed(self) -> bool:
+        """True if records are placed by key: a source partition has several target partitions."""
+        return self.partitions == "keyed"
+
+    @property
+    def remark(self) -> str:
+        """Restriction that the link's settings imply, for plan, check, run and status; empty for none."""
+        if not self.keyed:
+            return ""
+        return "partitions: keyed: offsets of consumer groups are not translated; the client plane serves"
+
+    @property
     def provenance_header(self) -> bool:
         """True if the link adds the provenance header to records."""
         return self.loops.provenance_header
@@ -338,6 +362,22 @@ class Link:
 LINK_SETTINGS = settings_of(Link)
 
 
+def require_mapped(links: Iterable[Link]) -> None:
+    """
+    Raises if a link has no offset map.
+
+    Raises:
+        UsageError: Its records are placed by key.
+    """
+    for link in links:
+        if link.keyed:
+            raise UsageError(
+                f"link {link.name} places records by key (partitions: keyed): one offset of the source stands for an "
+                "offset in each target partition, so the link has no offset map, and this command needs one",
+                fix="let consumers of the target find their place by time, or by the header eomirror.origin",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """
@@ -371,6 +411,28 @@ class Config:
                 return link
         known = ", ".join(link.name for link in self.links)
         raise UsageError(f"there is no link {name!r}", fix=f"name one of: {known}")
+
+    def mapped_link(self, name: str | None = None) -> Link:
+        """
+        Returns the same link as `only_link`, for a command that needs an offset map.
+
+        Raises:
+            UsageError: As `only_link`; or the link's records are placed by key.
+        """
+        link = self.only_link(name)
+        require_mapped([link])
+        return link
+
+    def mapped_links(self, name: str | None = None) -> list[Link]:
+        """
+        Returns the link of that name; with None, all links that have an offset map.
+
+        Raises:
+            UsageError: No link has this name, or there is no offset map.
+        """
+        found = [self.link(name)] if name is not None else [each for each in self.links if not each.keyed]
+        require_mapped(found or self.links)
+        return found
 
     def only_link(self, name: str | None = None) -> Link:
         """

@@ -196,6 +196,9 @@ class MirrorDriver:
             # stopped before the start: neither Spark nor a cluster is contacted
             return self._report("stopped", 0.0)
         threading.Thread(target=self._start_engine, name="spark-start", daemon=True).start()
+        for link, _, _ in self._given:
+            if link.remark:
+                log.info("link_restricted", link=link.name, reason=link.remark)
         for thread in self._links.values():
             thread.start()
         why = "failed"

@@ -91,7 +91,7 @@ def failback(
         UsageError: The configuration has no link back.
         MirrorError: As for `promote` and `reverse`.
     """
-    chosen = config.only_link(link)
+    chosen = config.mapped_link(link)
     history = _history(config, chosen, clock)
     promotion = history.current
     if promotion is None or promotion.number not in history.reversals:

@@ -204,7 +204,7 @@ def promote(
     """
     run = _Run(
         config,
-        config.only_link(link),
+        config.mapped_link(link),
         verb,
         options=options or PromotionOptions(),
         on_event=on_event or (lambda _: None),

@@ -41,7 +41,7 @@ def readiness(
         StateError: A record in the link's topics is not readable.
         ClusterError: The target does not answer.
     """
-    chosen = config.only_link(link)
+    chosen = config.mapped_link(link)
     answers = not source_gone and source_answers(config, chosen)
     facts = read_facts(config, chosen, answers=answers, clock=clock)
     if answers and tail != 0 and facts.status.state != "never ran":
@@ -73,7 +73,7 @@ def where_to_start(
         UnreachableError: The source does not answer, and there are no checkpoints; or the target does not.
         ClusterError: A cluster cannot be asked.
     """
-    chosen = config.only_link(link)
+    chosen = config.mapped_link(link)
     answers = not source_gone and source_answers(config, chosen)
     facts = read_facts(config, chosen, answers=answers, clock=clock)
     if facts.groups_problem:

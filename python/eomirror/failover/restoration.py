@@ -144,7 +144,7 @@ def restore(
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    chosen = config.only_link(link)
+    chosen = config.mapped_link(link)
     tell = on_event or (lambda _: None)
     clusters = config.clusters[chosen.source], config.clusters[chosen.target]
     client_id = LinkNames(chosen.state_name).client_id("restore")

@@ -128,7 +128,7 @@ def reverse(
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    chosen = config.only_link(link)
+    chosen = config.mapped_link(link)
     made = _Reverse(config, chosen, on_event or (lambda _: None), clock)
     try:
         return made.run(dry_run=dry_run)

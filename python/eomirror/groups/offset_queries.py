@@ -130,7 +130,7 @@ def translate(
     if offset is not None and offset < 0:
         raise UsageError(f"{offset} is not an offset", fix="give an offset of 0 or more")
     found: list[Translation] = []
-    links = [config.link(link)] if link is not None else list(config.links)
+    links = config.mapped_links(link)
     unreachable = away(links)
     for each in links:
         ask_source = group is not None and not reverse
@@ -199,7 +199,7 @@ def group_offsets(
         )
     _refuse(group, source_unavailable=source_unavailable, reverse=reverse)
     found: list[GroupPartition] = []
-    links = [config.link(link)] if link is not None else list(config.links)
+    links = config.mapped_links(link)
     unreachable = away(links)
     for each in links:
         matches = group_matcher(each, group, groups)

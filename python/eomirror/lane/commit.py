@@ -318,6 +318,9 @@ def _check_copies(flushed: Flushed, current: Mapping[SourcePartition, Position])
     cut: dict[str, DataLossError] = {}
     in_doubt = ""
     for account in flushed.accounts:
+        if account.placed:
+            in_doubt = _check_placed(account, current[account.source], cut) or in_doubt
+            continue
         before, first = current.get(account.source), account.first_target_offset
         if before is None or first is None or before.target_offset is None:
             continue
@@ -333,6 +336,21 @@ def _check_copies(flushed: Flushed, current: Mapping[SourcePartition, Position])
         # record is lost and the marker took its offset.  The next attempt finds out which
         # (`eomirror.recovery.resolve_hanging`), because the records of this one follow.
         raise TransactionFailedError(f"EO-5: no marker follows the record {in_doubt} of the target")
+
+
+def _check_placed(account: Account, before: Position, cut: dict[str, DataLossError]) -> str:
+    """Does the same for each target partition of records placed by key; returns one in doubt, if any."""
+    in_doubt = ""
+    known = {one.target_partition: one for one in before.by_copy()}
+    for partition, first, _ in account.placed:
+        one = known.get(partition)
+        if one is None or one.target_offset is None:
+            continue
+        if first <= one.target_offset:
+            cut.setdefault(before.topic, copy_cut_error(one, first))
+        elif first == one.target_offset + 1:
+            in_doubt = f"{account.target_topic}-{partition}@{one.target_offset}"
+    return in_doubt
 
 
 def _next_position(
@@ -355,6 +373,9 @@ def _next_position(
         prev=before.offset,
         leader_epoch=leader_epoch,
         epoch_offset=epoch_offset,
+        target_partition=account.target_partition
+        if account is not None and account.placed
+        else before.target_partition,
         target_offset=before.target_offset
         if account is None or account.target_offset is None
         else account.target_offset,
@@ -379,6 +400,9 @@ def _next_position(
         total_dropped=_sum(before.total_dropped, account.dropped) if account else before.total_dropped,
         digest=account.digest if account else "",
         **_history(before, advance.seen),
+        keyed={**before.keyed, **{str(number): last for number, _, last in account.placed}}
+        if account is not None and account.placed
+        else before.keyed,
         extra={},
     )
 

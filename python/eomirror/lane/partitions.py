@@ -15,7 +15,7 @@ from eomirror.lane.commit import behind_gap
 from eomirror.lane.spec import StoppedTopic
 from eomirror.plane.protocol import Flushed, Start
 from eomirror.records.control import Gap
-from eomirror.recovery.resume import Stop, decide_resume
+from eomirror.recovery.resume import Stop, decide_resume, placement_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -124,6 +124,7 @@ class LanePartitions:
         facts: Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]],
         *,
         accept_gaps: bool,
+        keyed: bool = False,
         run: str,
         wall_ms: int,
     ) -> Resumed:
@@ -133,17 +134,21 @@ class LanePartitions:
         Args:
             facts: Current state of both sides of each partition.
             accept_gaps: ``on_gap: accept``.
+            keyed: ``partitions: keyed``.
             run: Id of the mirror's run, which accepts the gaps.
         """
         starts: list[Start] = []
         stopped: list[tuple[str, MirrorError]] = []
         for position in positions:
             decision = decide_resume(position, *facts[position.source], accept_gaps=accept_gaps)
+            if replaced := placement_error(position, keyed=keyed):
+                decision = Stop(replaced)
             if isinstance(decision, Stop):
                 if self.stop(position.topic, decision.error):
                     stopped.append((position.topic, decision.error))
                 continue
-            starts.append(_start(position, decision))
+            count = facts[position.source][1].partitions if keyed else None
+            starts.append(_start(position, decision, count))
             if decision.compacted and not position.compacted and position.source in self.positions:
                 # every later position records it, even when the policy is changed back
                 self.positions[position.source] = replace(position, compacted=True)
@@ -178,7 +183,7 @@ class LanePartitions:
         return Flushed(flushed.accounts, advances)
 
 
-def _start(position: Position, decision: Resume) -> Start:
+def _start(position: Position, decision: Resume, target_partitions: int | None) -> Start:
     return Start(
         position.source,
         decision.offset,
@@ -188,6 +193,7 @@ def _start(position: Position, decision: Resume) -> Start:
         position.topic_id,
         position.target_topic_id,
         decision.history,
+        target_partitions,
     )
 
 

@@ -477,6 +477,7 @@ class LaneRunner:
             wanted := [positions[one] for one in sources],
             self._topics.facts(wanted),
             accept_gaps=self._spec.link.on_gap == "accept",
+            keyed=self._spec.link.keyed,
             run=self._spec.run,
             wall_ms=self._clock.wall_ms(),
         )

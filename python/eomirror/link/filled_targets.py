@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.reverse_link import ReverseLink
+    from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
 __all__ = ["Copy", "Held", "filled", "filled_error", "link_of", "running_twin", "sharers", "twins"]
@@ -107,7 +108,7 @@ def twins(
         same = tuple(
             each
             for each in written.get(_copy_of(item), ())
-            if each.position.source_cluster_id == source_cluster_id and each.position.source == item.source
+            if each.position.source_cluster_id == source_cluster_id and _is_of(item, each.position)
         )
         if same:
             found[item.source] = same
@@ -130,10 +131,17 @@ def sharers(
         item.source: frozenset(
             each.link
             for each in written.get(_copy_of(item), ())
-            if each.position.source_cluster_id != source_cluster_id or each.position.source != item.source
+            if each.position.source_cluster_id != source_cluster_id or not _is_of(item, each.position)
         )
         for item in items
     }
+
+
+def _is_of(item: AssignedPartition, position: Position) -> bool:
+    """Returns True if a position is of this source partition; if it is placed by key, of its topic."""
+    if position.keyed:
+        return position.topic == item.source.topic
+    return position.source == item.source
 
 
 def _copy_of(item: AssignedPartition) -> tuple[str, str, int]:
@@ -144,7 +152,8 @@ def _by_copy(others: Iterable[ReverseLink]) -> Mapping[tuple[str, str, int], lis
     written: dict[tuple[str, str, int], list[ReverseLink]] = {}
     for each in others:
         at = each.position
-        written.setdefault((at.target_topic, at.target_topic_id, at.target_partition), []).append(each)
+        for topic, partition in at.copies:
+            written.setdefault((topic, at.target_topic_id, partition), []).append(each)
     return written
 
 

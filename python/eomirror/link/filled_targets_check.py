@@ -17,7 +17,7 @@ from eomirror.link.filled_targets import (
     sharers,
     twins,
 )
-from eomirror.link.first_positions import without_filled
+from eomirror.link.first_positions import all_copies, without_filled
 from eomirror.link.other_links import OtherLinks
 from eomirror.link.target_sample import TargetSample
 
@@ -122,6 +122,10 @@ class FilledCopies:
         if not self._into_filled:
             items = without_filled(self._link, self._admin, items, known)
         fresh = [item for item in items if item.source not in known]
+        if self._link.keyed:
+            # the copies hold the records of the other partitions
+            begun = {source.topic for source in known}
+            fresh = [item for item in fresh if item.source.topic not in begun]
         found: dict[str, list[Copy]] = {}
         for copy in self._filled(fresh, source_cluster_id=source_cluster_id):
             found.setdefault(copy.item.source.topic, []).append(copy)
@@ -137,7 +141,9 @@ class FilledCopies:
     def _filled(self, items: Sequence[AssignedPartition], *, source_cluster_id: str) -> list[Copy]:
         # Heartbeats that the link mirrors: an earlier `heartbeats: link` may have left its own there.
         asked = {
-            _where(item): item for item in items if item.source.topic != self._link.target_naming.heartbeats
+            _where(item): item
+            for item in all_copies(self._link, self._admin, items)
+            if item.source.topic != self._link.target_naming.heartbeats
         }
         if not asked:
             return []

@@ -7,7 +7,7 @@ without a position, and a lost position is detected rather than replaced by offs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,6 +18,7 @@ from eomirror.plane.protocol import MetadataRecord, ProducerIdentity
 from eomirror.records.connect_offsets import Mm2Flow
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import Position
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
     from eomirror.link.reverse_links import ReverseLinks
     from eomirror.records.control import Adopted, Generation
     from eomirror.records.names import LinkNames
-    from eomirror.types import SourcePartition
 
-__all__ = ["FirstPositions", "Predecessor", "without_filled"]
+__all__ = ["FirstPositions", "Predecessor", "all_copies", "without_filled"]
 
 log = structlog.get_logger(__name__)
 
@@ -92,6 +92,8 @@ class FirstPositions:
         self._opposite = opposite
         self._copies = copies
         self._map_partitions: int | None = None
+        # partition counts of target topics whose records are placed by key
+        self._counts: dict[str, int] = {}
 
     def records(
         self,
@@ -140,6 +142,7 @@ class FirstPositions:
         topic = self._names.positions_topic
         facts = self._target.describe_topics([topic])[topic]
         count = 1 if facts is None else facts.partitions
+        self._counts = partition_counts(self._target, fresh) if self._link.keyed else {}
         records = []
         for item in fresh:
             lane = generation.assignment.partitions[item.source]
@@ -200,6 +203,10 @@ class FirstPositions:
 
     def _position(self, generation: Generation, item: AssignedPartition, lane: int, offset: int) -> Position:
         before = self._predecessors.get(item.source)
+        number, keyed = item.source.partition, {}
+        if copies := self._counts.get(item.target_topic):
+            # that of records without a key, until the first record
+            number, keyed = number % copies, {str(each): -1 for each in range(copies)}
         return Position(
             topic=item.source.topic,
             partition=item.source.partition,
@@ -207,7 +214,7 @@ class FirstPositions:
             source_cluster_id=self._source_cluster_id,
             topic_id=item.topic_id,
             target_topic=item.target_topic,
-            target_partition=item.source.partition,
+            target_partition=number,
             target_topic_id=item.target_topic_id,
             target_offset=None if before is None else before.record.target_offset,
             generation=generation.generation,
@@ -219,6 +226,7 @@ class FirstPositions:
             producer_epoch=self._identity.producer_epoch,
             txn=0,
             header=self._link.provenance_header,
+            keyed=keyed,
             timestamp=self._now_ms,
         )
 
@@ -234,6 +242,44 @@ class FirstPositions:
         found = self._source.offsets(sources, at=start, read_committed=True)
         # -1: every record is older than that time.
         return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
+
+
+def partition_counts(target: ClusterAdmin, items: Sequence[AssignedPartition]) -> dict[str, int]:
+    """
+    Returns the number of partitions of each target topic of these partitions.
+
+    Raises:
+        ClusterError: The target does not answer.
+    """
+    topics = sorted({item.target_topic for item in items})
+    return {
+        topic: facts.partitions
+        for topic, facts in target.describe_topics(topics).items()
+        if facts is not None
+    }
+
+
+def all_copies(
+    link: Link, target: ClusterAdmin, items: Sequence[AssignedPartition]
+) -> Sequence[AssignedPartition]:
+    """
+    Returns the partitions by their copies, for a look at what the copies hold.
+
+    If records are placed by key, any partition of a source topic writes to each partition of the target.  Then the
+    result has one item for each target partition, whose source partition has that number and may not exist.
+
+    Raises:
+        ClusterError: The target does not answer.
+    """
+    if not link.keyed:
+        return items
+    counts = partition_counts(target, items)
+    one_of = {(item.source.topic, item.target_topic): item for item in items}
+    return [
+        replace(item, source=SourcePartition(item.source.topic, number))
+        for item in one_of.values()
+        for number in range(counts.get(item.target_topic, 0))
+    ]
 
 
 def without_filled(
@@ -275,7 +321,10 @@ def _filled_by_mm2(link: Link, target: ClusterAdmin, items: Sequence[AssignedPar
     # The principal may lack the right to see MM2's topics.
     if not items or target.visible_topics([topic])[0].get(topic) is None:
         return {}
-    copies = {(item.target_topic, item.source.partition): item.source.topic for item in items}
+    copies = {
+        (item.target_topic, item.source.partition): item.source.topic
+        for item in all_copies(link, target, items)
+    }
     ends = target.offsets(list(copies), at="latest", read_committed=False)
     return {copies[copy]: copy[0] for copy, end in ends.items() if end > 0}
 

@@ -130,7 +130,7 @@ def _since(one: OpenRange, history: Iterable[Position]) -> int | None:
         (
             position.timestamp
             for position in history
-            if (position.target_topic, position.target_partition) == one.where
+            if one.where in position.copies
             and position.target_offset is not None
             and position.target_offset > one.start
             and position.producer_id != one.producer_id
@@ -185,7 +185,7 @@ def _committed(one: OpenRange, positions: Iterable[Position]) -> Position | None
         (
             position
             for position in positions
-            if (position.target_topic, position.target_partition) == one.where
+            if one.where in position.copies
             and position.producer_id == one.producer_id
             and position.target_offset is not None
             and position.target_offset >= one.start

@@ -120,11 +120,14 @@ class LaneTopics:
         on_source = [
             item.source for item in positions if _answers(source_topics.get(item.topic), item.partition)
         ]
-        on_target = [
-            (item.target_topic, item.target_partition)
-            for item in positions
-            if _answers(target_topics.get(item.target_topic), item.target_partition)
-        ]
+        on_target = sorted(
+            {
+                copy
+                for item in positions
+                for copy in ((item.target_topic, item.target_partition), *item.copies)
+                if _answers(target_topics.get(item.target_topic), copy[1])
+            }
+        )
         starts = self._source.offsets(on_source, at="earliest", read_committed=False)
         ends = self._source.offsets(on_source, at="latest", read_committed=False)
         target_ends = self._target.offsets(on_target, at="latest", read_committed=False)
@@ -133,6 +136,7 @@ class LaneTopics:
         for item in positions:
             source, target = source_topics.get(item.topic), target_topics.get(item.target_topic)
             copy = (item.target_topic, item.target_partition)
+            copies = item.copies
             silent = source is not None and item.partition in source.leaderless
             # The log may begin behind the compared offset, and the answer would then fit another log as well.
             compared_earlier = item.epoch_offset is not None
@@ -154,7 +158,12 @@ class LaneTopics:
                     target.topic_id if target is not None else None,
                     target_ends.get(copy, 0),
                     target_refused.get(item.target_topic)
-                    or _silent(target, copy, self._target.name, item.topic),
+                    or next(
+                        filter(None, (_silent(target, one, self._target.name, item.topic) for one in copies)),
+                        None,
+                    ),
+                    0 if target is None else target.partitions,
+                    {one[1]: target_ends[one] for one in copies if one in target_ends} if item.keyed else {},
                 ),
             )
         return found

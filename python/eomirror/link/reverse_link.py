@@ -102,7 +102,8 @@ def meetings(
         at = each.position
         if at.source_cluster_id == target_cluster_id:
             there, here = (at.topic, at.topic_id), (at.target_topic, at.target_topic_id)
-            written[*there, *here, at.target_partition].append(each)
+            for _, number in at.copies:
+                written[*there, *here, number].append(each)
     found = {}
     for item in items:
         there, here = (item.target_topic, item.target_topic_id), (item.source.topic, item.topic_id)

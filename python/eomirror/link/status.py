@@ -245,6 +245,7 @@ class LinkStatus:
         source_seconds: Time in which the source answered one request of the reader; None if it did not.
         target_seconds: The same of the target.
         events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
+        remark: Restriction that the link's settings imply; empty for none.
     """
 
     link: str
@@ -271,6 +272,7 @@ class LinkStatus:
     source_seconds: float | None = None
     target_seconds: float | None = None
     events: tuple[Event, ...] = ()
+    remark: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the status for ``-o json``, without events: topics hold their partitions."""

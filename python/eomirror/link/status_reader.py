@@ -152,10 +152,15 @@ class StatusReader:
         found = with_reports(
             found, decode_reports((record.key, record.value) for record in self._control_records)
         )
-        found = replace(found, source_seconds=self._source_seconds, target_seconds=target_seconds)
+        found = replace(
+            found,
+            source_seconds=self._source_seconds,
+            target_seconds=target_seconds,
+            remark=self._link.remark,
+        )
         if self._hanging is not None and control.generation is not None:
             # With an unreachable source nothing is observed; the scan of its copies is needed most then.
-            copies = [SourcePartition(item.target_topic, item.target_partition) for item in mirrored]
+            copies = [SourcePartition(*copy) for item in mirrored for copy in item.copies]
             there = _copies(mirrored, observed) if observed else _existing(self._target, copies)[1]
             hung = self._hanging.look(
                 sorted(_whole(own).union(there)),
@@ -376,11 +381,12 @@ def _copies(
 ) -> list[SourcePartition]:
     """Returns the target partitions of these positions that exist and have a leader."""
     return [
-        SourcePartition(position.target_topic, position.target_partition)
+        SourcePartition(*copy)
         for position in positions
         if (seen := observed.get(position.source)) is not None
         and seen.target.topic_id is not None
         and seen.target.refused is None
+        for copy in position.copies
     ]
 
 

@@ -40,6 +40,7 @@ _SLICE_SECONDS = 0.1
 _UNKNOWN = -1
 
 _Where = tuple[str, int]
+_Pair = tuple["SourcePartition", _Where]
 
 
 class TargetLogEnds(BackgroundLook[DataLossError]):
@@ -74,14 +75,14 @@ class TargetLogEnds(BackgroundLook[DataLossError]):
         Raises:
             MirrorError: The target does not answer.
         """
-        waiting = [one for one in positions if one.target_offset is not None]
+        waiting = [one for each in positions for one in each.by_copy() if one.target_offset is not None]
         cut = self._cut(self._target.admin, waiting)
         for pause in _PAUSES:
             if not cut:
                 return ()
             if not self._pauses(pause):
                 return ()
-            waiting = [one for one in waiting if one.source in cut]
+            waiting = [one for one in waiting if _pair(one) in cut]
             # Not the lane's client: its connection may lead to a broker that was frozen.
             admin = ClusterAdmin(self._target.cluster, client_id=self._target.client_id, clock=self._clock)
             try:
@@ -91,15 +92,15 @@ class TargetLogEnds(BackgroundLook[DataLossError]):
             finally:
                 admin.close()
             same = {
-                one.source
+                _pair(one)
                 for one in waiting
                 if (facts := topics.get(one.target_topic)) and facts.topic_id == one.target_topic_id
             }
-            cut = {source: end for source, end in cut.items() if source in same}
+            cut = {pair: end for pair, end in cut.items() if pair in same}
         errors: dict[str, DataLossError] = {}
         for one in waiting:
-            if one.source in cut:
-                errors.setdefault(one.topic, copy_cut_error(one, cut[one.source]))
+            if _pair(one) in cut:
+                errors.setdefault(one.topic, copy_cut_error(one, cut[_pair(one)]))
         return tuple(errors.values())
 
     # -- inside ----------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class TargetLogEnds(BackgroundLook[DataLossError]):
             self._clock.sleep(min(_SLICE_SECONDS, deadline.remaining()))
         return not self._closing.is_set()
 
-    def _cut(self, admin: ClusterAdmin, positions: Collection[Position]) -> dict[SourcePartition, int]:
+    def _cut(self, admin: ClusterAdmin, positions: Collection[Position]) -> dict[_Pair, int]:
         """Returns the log ends of copies that seem cut, from one read."""
         epochs: dict[_Where, int] = {}
 
@@ -120,15 +121,18 @@ class TargetLogEnds(BackgroundLook[DataLossError]):
             epochs.update({where: epoch for where, (_, epoch) in found.items()})
             return {where: end for where, (end, _) in found.items()}
 
-        copies = {one.source: (one.target_topic, one.target_partition) for one in positions}
-        ends = skip_missing(ask, set(copies.values()))
-        cut = cut_copies(positions, ends)
-        shorter = {copies[source] for source in cut}
+        ends = skip_missing(ask, {(one.target_topic, one.target_partition) for one in positions})
+        cut = {_pair(one): end for one in positions for end in cut_copies([one], ends).values()}
+        shorter = {where for _, where in cut}
         for where in ends.keys() - shorter:
             self._whole[where] = max(epochs[where], self._whole.get(where, _UNKNOWN))
         return {
-            source: end
-            for source, end in cut.items()
-            if epochs[copies[source]] == _UNKNOWN
-            or epochs[copies[source]] > self._whole.get(copies[source], _UNKNOWN)
+            (source, where): end
+            for (source, where), end in cut.items()
+            if epochs[where] == _UNKNOWN or epochs[where] > self._whole.get(where, _UNKNOWN)
         }
+
+
+def _pair(position: Position) -> _Pair:
+    """Returns the source partition and the copy that a position concerns."""
+    return position.source, (position.target_topic, position.target_partition)

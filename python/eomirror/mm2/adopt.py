@@ -141,7 +141,7 @@ def adopt_mm2(
         StateError: The link has positions of all partitions, or MM2's state is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    chosen = config.only_link(link)
+    chosen = config.mapped_link(link)
     look = _Look(
         chosen,
         config.clusters[chosen.source],

@@ -123,7 +123,7 @@ def hand_back_to_mm2(
             readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    chosen = config.only_link(link)
+    chosen = config.mapped_link(link)
     return_ = _Return(
         config,
         chosen,

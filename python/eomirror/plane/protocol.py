@@ -256,12 +256,14 @@ class Start:
     Attributes:
         offset: First offset to fetch.
         leader_epoch: Of the record before it, to detect a diverging log (KIP-320); None if unknown.
-        target_topic: Target of its records; the partition number stays.
+        target_topic: Target of its records; the partition number stays, unless ``target_partitions`` is given.
         epoch_offset: Offset of ``leader_epoch``, if before ``offset``: fetching begins there, with only markers and
             aborted records in between.
         topic_id: Id of the source topic (EO-5); empty if unknown.
         target_topic_id: Id of the target topic; empty if unknown.
         history: Known state of the log before ``offset``.
+        target_partitions: Number of partitions of the target topic, if its records are placed by key; None if they
+            keep their partition.
     """
 
     source: SourcePartition
@@ -272,6 +274,7 @@ class Start:
     topic_id: str = ""
     target_topic_id: str = ""
     history: History = field(default_factory=History)
+    target_partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +331,9 @@ class Account:
         ranges: Content of ``offset_map``: source offset, target offset, count; empty in a speculation.
         dead_letters: For records that were skipped because the target refuses them.
         first_target_offset: Of the first acknowledged record there; None if none was written.
+        placed: Target partition, first and last target offset of each partition with records, if they are placed by
+            key; then ``target_partition`` and the offsets beside it are those of the last record's partition, and
+            there is no ``offset_map``.
     """
 
     source: SourcePartition
@@ -345,6 +351,7 @@ class Account:
     copied_headers: int = 0
     dead_letters: tuple[DeadLetter, ...] = ()
     first_target_offset: int | None = None
+    placed: Sequence[tuple[int, int, int]] = ()
 
     @classmethod
     def of(cls, account: PartitionAccount, ranges: Sequence[tuple[int, int, int]] = ()) -> Self:
@@ -365,6 +372,7 @@ class Account:
             ranges=ranges,
             copied_headers=account.copied_headers,
             first_target_offset=account.first_target_offset if acknowledged else None,
+            placed=account.placed,
         )
 
 

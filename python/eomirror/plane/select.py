@@ -6,7 +6,8 @@ target refuses a record: the client plane isolates it, because it can send range
 (`eomirror.lane.poison_records`), and the lane returns to the native plane after the search.  Second, the target has
 transactions of an older protocol, or a cluster a property that only librdkafka has.  Third, the source holds message
 format 0 or 1, which only librdkafka reads.  In the last two cases the native plane raises PlaneChangedError if the link
-says ``plane: auto``, and the client plane stays for the attempt.
+says ``plane: auto``, and the client plane stays for the attempt.  A link that places records by key always has the
+client plane.
 """
 
 from __future__ import annotations
@@ -104,4 +105,6 @@ def plane_selector(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> PlaneSel
     )
     if spec.link.plane == "client":
         selector.fall_back("the link says so")
+    elif spec.link.keyed:
+        selector.fall_back("partitions: keyed divides batches by key, and the native plane copies them whole")
     return selector

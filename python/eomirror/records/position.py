@@ -13,7 +13,7 @@ mirror preserves the fields of a newer one.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -46,6 +46,7 @@ class Position:
         epoch_offset: Offset that ``leader_epoch`` belongs to, if only markers and aborted records are between it and
             ``offset``; None if it is ``offset`` itself.
         target_topic: Target topic of this partition.
+        target_partition: Target partition; with ``keyed``, that of the last record.
         target_offset: Offset of the last record written there; None before the first.
         target_producer_id: Id of the producer that wrote that record in an earlier transaction; None if this
             transaction wrote it, or if unknown.
@@ -77,6 +78,8 @@ class Position:
         record_digest: Chained digest before and after that record, hexadecimal; empty without one.
         compacted: True if the source topic was seen compacted since the link first ran.
         missing: Number of source offsets that were in no batch, since the link first ran.
+        keyed: Target partitions, if records are placed by key: number (a text) and the offset of the last record of
+            this source partition there, -1 before the first; empty if records keep their partition.
         extra: Fields of a newer version, kept as they are.
     """
 
@@ -120,6 +123,7 @@ class Position:
     record_digest: str = ""
     compacted: bool = False
     missing: int = 0
+    keyed: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -136,6 +140,30 @@ class Position:
             return self.target_producer_id, self.target_producer_epoch
         return (self.producer_id, self.producer_epoch) if self.records else None
 
+    @property
+    def copies(self) -> tuple[tuple[str, int], ...]:
+        """Target topic and number of each target partition."""
+        if not self.keyed:
+            return ((self.target_topic, self.target_partition),)
+        return tuple((self.target_topic, int(number)) for number in self.keyed)
+
+    def by_copy(self) -> tuple[Position, ...]:
+        """
+        Returns the position as it concerns each target partition with records; itself if it has only one.
+
+        With ``keyed``, ``records`` is 0 but for the partition of the last record: the transaction's records are divided
+        in an unknown way.
+        """
+        if not self.keyed:
+            return (self,)
+        return tuple(
+            self
+            if int(number) == self.target_partition
+            else replace(self, target_partition=int(number), target_offset=last, records=0)
+            for number, last in self.keyed.items()
+            if last >= 0
+        )
+
     def key(self) -> builtins.bytes:
         """Key of the record."""
         return position_key(self.source)
@@ -145,6 +173,8 @@ class Position:
         body: dict[str, Any] = {"v": VERSION}
         for item in _POSITION_FIELDS:
             body[item] = getattr(self, item)
+        if not self.keyed:
+            del body["keyed"]
         # after our fields: a field of a newer release may contain an `"offset"`, and a tool or an older release that
         # searches the text for the first one must find the position's
         later = {name: value for name, value in self.extra.items() if name not in body}

@@ -127,21 +127,24 @@ class HangingResolver:
             UnreachableError: A transaction stays open although it was ended.
             MirrorError: The target refuses us.
         """
-        copies = {(one.target_topic, one.target_partition): one for one in positions.values()}
+        copies = {copy: one for one in positions.values() if not one.keyed for copy in one.copies}
+        placed = [one for one in positions.values() if one.keyed]
         map_numbers = {offset_map_partition(one, topics.offset_map_partitions) for one in positions}
         state = [(topics.offset_map, number) for number in map_numbers]
         if dead_letters:
             state.append((topics.dead_letter, 0))
         told = [(topic, 0) for topic in (self._readers.checkpoints, self._readers.offset_syncs) if topic]
-        found = self._hanging_client.open([*copies, *state, *told])
+        shared = {copy for one in placed for copy in one.copies} - copies.keys()
+        found = self._hanging_client.open([*copies, *sorted(shared), *state, *told])
         # other lanes write to the offset map constantly, and each of them costs some round trips
         others = any(one.where in copies and one.producer_id not in mine for one in found)
         known = lanes() if others else mine
         # we are the successor of each producer with an open copy; other producers in shared topics are lanes at work
         ours = mine.keys() | {one.producer_id for one in found if one.where in copies}
-        for one in (one for one in found if one.producer_id in ours):
+        # other lanes write to partitions of records placed by key as well: there, only our own are judged
+        for one in (one for one in found if one.producer_id in (mine if one.where in shared else ours)):
             lane = known.get(one.producer_id)
-            position = copies.get(one.where)
+            position = copies.get(one.where) or _placed_by(placed, one)
             if lane is None:
                 if position is not None and position.producer_id == one.producer_id:
                     stop(position, orphaned_error(position, one))
@@ -182,6 +185,7 @@ class HangingResolver:
             TransactionFailedError: The positions have moved, so another process runs the lane.
             MirrorError: The target does not answer.
         """
+        positions = _furthest(positions)
         named = _named(positions)
         if not named:
             return
@@ -193,7 +197,8 @@ class HangingResolver:
         }
         replaced = self._hanging_client.overwritten(written) if written else frozenset()
         # a position that the owner set may precede records of lanes: the user may want them again
-        ours = _named(one for one in positions if one.epoch > 0)
+        # (nor are records of other lanes, which follow in a partition of records placed by key)
+        ours = _named(one for one in positions if one.epoch > 0 and not one.keyed)
         # a transactional.id gets a new producer id at times (KIP-890); later records mostly have the previous one
         earlier = {one.producer_id for one in positions}
         behind = (
@@ -204,7 +209,9 @@ class HangingResolver:
         if deleted := [
             one
             for one in positions
-            if one.epoch > 0 and states.get((one.target_topic, one.target_partition)) is RecordState.DELETED
+            if one.epoch > 0
+            and not one.keyed
+            and states.get((one.target_topic, one.target_partition)) is RecordState.DELETED
         ]:
             behind = behind | self._hanging_client.mapped_behind(deleted)
         now = again() if behind else {}
@@ -364,6 +371,46 @@ class HangingResolver:
                 if position is not None:
                     behind.append(position.offset >= least)
         return state_was_committed(behind, in_doubt=False)
+
+
+def _furthest(positions: Collection[Position]) -> Collection[Position]:
+    """Returns the positions; of those placed by key, only the one with the last record in each target partition."""
+    last: dict[_Where, int] = {}
+    for one in positions:
+        if one.keyed and one.target_offset is not None:
+            where = one.target_topic, one.target_partition
+            last[where] = max(one.target_offset, last.get(where, -1))
+    if not last:
+        return positions
+    return [
+        one
+        for one in positions
+        if not one.keyed or last.get((one.target_topic, one.target_partition)) == one.target_offset
+    ]
+
+
+def _placed_by(placed: Sequence[Position], found: OpenRange) -> Position | None:
+    """
+    Returns the position that tells the most about an open transaction in a partition of records placed by key.
+
+    That is the one with the furthest record there, of those whose last transaction is one of the same producer.  If
+    there is none, the result has no record there: the transaction is not committed.  None for any other partition.
+    """
+    parts = [_part(one, found.partition) for one in placed if found.where in one.copies]
+    if not parts:
+        return None
+    whose = [part for part in parts if part.producer_id == found.producer_id]
+    if not whose:
+        return replace(parts[0], target_offset=None)
+    return max(whose, key=lambda part: -1 if part.target_offset is None else part.target_offset)
+
+
+def _part(position: Position, partition: int) -> Position:
+    """Returns a position as it concerns one of its target partitions, with or without records there."""
+    for part in position.by_copy():
+        if part.target_partition == partition:
+            return part
+    return replace(position, target_partition=partition, target_offset=None)
 
 
 def _named(positions: Iterable[Position]) -> dict[_Where, int]:

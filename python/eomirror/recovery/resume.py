@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from eomirror.errors import DataLossError, MirrorError, TopicError, gap_error, truncated_error
+from eomirror.errors import DataLossError, MirrorError, StateError, TopicError, gap_error, truncated_error
 from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark, is_compacting, is_near
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "copy_overwritten_error",
     "cut_copies",
     "decide_resume",
+    "placement_error",
 ]
 
 
@@ -65,11 +66,15 @@ class TargetFacts:
         topic_id: Id of the topic; None if it does not exist.
         high_watermark: Offset after its last record.
         refused: Error of the cluster for the topic; the other fields are meaningless then.
+        partitions: Number of partitions of the topic; 0 if unknown.
+        ends: High watermarks by partition, if records are placed by key; empty if unknown.
     """
 
     topic_id: str | None
     high_watermark: int
     refused: MirrorError | None = None
+    partitions: int = 0
+    ends: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,25 @@ def _decide(
     return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
 
 
+def placement_error(position: Position, *, keyed: bool) -> MirrorError | None:
+    """
+    Returns the error of a link that has mirrored a partition with the other setting of ``partitions``.
+
+    Args:
+        keyed: True if the link places records by key now.
+    """
+    if keyed == bool(position.keyed) or not position.total_records:
+        return None
+    before, now = ("preserve", "keyed") if keyed else ("keyed", "preserve")
+    return StateError(
+        f"{position.source}: its records were mirrored into {position.target_topic} with partitions: {before}, and the "
+        f"link says partitions: {now}: records of one key would be in several partitions, and verify could not tell "
+        "them",
+        fix=f"set partitions: {before}; or mirror into another topic, by a link of another `name`",
+        topic=position.topic,
+    )
+
+
 def copy_cut_error(position: Position, end: int) -> DataLossError:
     """
     Returns the error for records that the target acknowledged and lost (EO-5).
@@ -259,6 +283,10 @@ def _compare_target(position: Position, target: TargetFacts) -> MirrorError | No
         )
     if position.target_offset is not None and position.target_offset >= target.high_watermark:
         return copy_cut_error(position, target.high_watermark)
+    for one in position.by_copy() if position.keyed else ():
+        end = target.ends.get(one.target_partition)
+        if end is not None and one.target_offset is not None and one.target_offset >= end:
+            return copy_cut_error(one, end)
     return None
 
 

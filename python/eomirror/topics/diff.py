@@ -278,6 +278,8 @@ def topic_changes(
     added_header: bool = False,
     guard: bool = False,
     aggregate: bool = False,
+    keyed: bool = False,
+    target_partitions: int | None = None,
     sync: bool = True,
     excluded: Callable[[str], bool] = _nothing,
 ) -> tuple[Change, ...]:
@@ -292,6 +294,8 @@ def topic_changes(
         added_header: True if a header of the mirror makes records larger.
         guard: True if other links may bring back the link's records.
         aggregate: True if other links write into the copy, whose settings are then only extended.
+        keyed: True if records are placed by key: a copy need not have the partitions of its source.
+        target_partitions: Partition count of a copy that is created, if ``keyed``; None for that of the source.
         sync: False if settings of an existing copy are not changed.
         excluded: Returns True for settings that belong to the target: not set on a new copy either.
     """
@@ -307,9 +311,12 @@ def topic_changes(
         wanted = desired_configs(pair.source_configs, target_defaults, added_header=added_header)
         wanted = {name: value for name, value in wanted.items() if not excluded(name)}
         factor = default_replication_factor(brokers, replication_factor)
-        return (CreateTopic(pair.name, pair.source.partitions, factor, wanted),)
+        count = (target_partitions if keyed else None) or pair.source.partitions
+        return (CreateTopic(pair.name, count, factor, wanted),)
     changes: list[Change] = []
-    if pair.target.partitions < pair.source.partitions:
+    if keyed:
+        pass
+    elif pair.target.partitions < pair.source.partitions:
         changes.append(AddPartitions(pair.name, pair.source.partitions, pair.target.partitions))
     elif pair.target.partitions > pair.source.partitions:
         changes.append(Surplus(pair.name, pair.target.partitions, pair.source.partitions))

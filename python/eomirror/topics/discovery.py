@@ -78,7 +78,7 @@ class Discovery:
         self._clock = clock
         self._names = LinkNames(link.state_name)
         self._source, self._target = source.admin, target.admin
-        self._topics = TargetTopics(self._target, link=link.name, clock=clock)
+        self._topics = TargetTopics(self._target, link=link.name, keyed=link.keyed, clock=clock)
         self._source_topics = TargetTopics(self._source, link=link.name, clock=clock)
         self._ids = ("", "")
         self._brokers = 1
@@ -469,6 +469,8 @@ class Discovery:
             added_header=self._link.provenance_header or self._link.origin_header,
             guard=self._link.guard,
             aggregate=self._link.aggregate,
+            keyed=self._link.keyed,
+            target_partitions=self._link.target_partitions,
             sync=self._link.sync_topic_configs,
             excluded=self._link.leaves_config,
         )
@@ -478,7 +480,7 @@ class Discovery:
         fresh = self._topics.apply([change for each in changes.values() for change in each])
         # A copy that another process created since our look has settled as well.
         missing = {
-            pair.name: pair.source.partitions
+            pair.name: 1 if self._link.keyed else pair.source.partitions
             for pair in pairs.values()
             if pair.target is None and pair.name not in fresh
         }
@@ -513,7 +515,9 @@ class Discovery:
             for topic, name in sorted(targets.items())
             if topic in self._ready
             for source, copy in [self._ready[topic]]
-            for number in range(min(source.partitions, copy.partitions))
+            for number in range(
+                source.partitions if self._link.keyed else min(source.partitions, copy.partitions)
+            )
         )
 
     def _led(

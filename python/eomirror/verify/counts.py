@@ -28,6 +28,7 @@ class PartitionCounts:
         source: Counts of the source: records, bytes, aborted, control, left_out, position.
         target: The same of the target.
         found: The first differences.
+        places: Target partition of each of ``found``, where records are placed by key; else empty.
         at: Source and target offset from which another comparison can resume; None while there is none.
         whole: True if the whole requested range is compared.
         holes: Ranges of source offsets that no batch of the log has, unless a batch shows that it was compacted.
@@ -41,6 +42,7 @@ class PartitionCounts:
     at: tuple[int, int] | None = None
     whole: bool = True
     holes: tuple[tuple[int, int], ...] = ()
+    places: tuple[int | None, ...] = ()
 
     def plus(self, later: PartitionCounts, *, show: int) -> PartitionCounts:
         """Returns the sum of these counts and later ones; keeps at most ``show`` differences."""
@@ -50,6 +52,7 @@ class PartitionCounts:
             source=_sum(self.source, later.source) | {"position": later.source.get("position", 0)},
             target=_sum(self.target, later.target) | {"position": later.target.get("position", 0)},
             found=(*self.found, *later.found)[:show],
+            places=(*self.places, *later.places)[:show],
             # A side without any record read has not advanced.
             at=later.at if self.at is None or later.at is None else _furthest(self.at, later.at),
             whole=later.whole,

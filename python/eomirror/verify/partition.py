@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from eomirror._native import PartitionComparison, PlaneReader
@@ -19,6 +20,7 @@ from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
 from eomirror.verify.counts import Found, PartitionCounts
 from eomirror.verify.end_offsets import LogEnd
+from eomirror.verify.placed import PlacedComparer
 from eomirror.verify.verdict import PartitionVerdict, Range, Scope, Shown, altered_parts
 
 if TYPE_CHECKING:
@@ -106,8 +108,18 @@ class Comparer:
         self._show = show
         self._most_keys = most_keys
         role = LinkNames(link.state_name).client_id("verify")
-        self._clients = tuple(
-            CommittedPartition(cluster, client_id=role, clock=clock) for cluster in (source, target)
+        self._clients = (
+            CommittedPartition(source, client_id=role, clock=clock),
+            CommittedPartition(target, client_id=role, clock=clock),
+        )
+        self._placed = PlacedComparer(
+            link.source,
+            *self._clients,
+            from_start=link.start == "earliest",
+            show=show,
+            most=most_keys,
+            patience=_PATIENCE_SECONDS,
+            clock=clock,
         )
         self._kept: dict[tuple[str, int], _Kept] = {}
         self._sessions = link_sessions(link, source, target, "verify", clock=clock)
@@ -146,6 +158,8 @@ class Comparer:
         """
         if one.problem:
             return PartitionCounts()
+        if one.placed:
+            return self._placed.compare(one, progress, stopped)
         if one.by_key:
             return self._by_key(one, progress, stopped)
         kept = self._going_on(one, keep, ids) if keep else _Kept((), self._comparison(one), None)
@@ -187,7 +201,10 @@ class Comparer:
             differences=counts.differences,
             source=counts.source,
             target=counts.target,
-            shown=tuple(self._shown(one, *each) for each in counts.found[: self._show]),
+            shown=tuple(
+                self._shown(one, *each, place=place)
+                for each, place in zip_longest(counts.found[: self._show], counts.places)
+            ),
             whole=counts.whole,
             # If either side is compacted, holes are normal.
             holes=() if one.by_key else counts.holes,
@@ -315,11 +332,20 @@ class Comparer:
         # Both sides may be empty, and the comparison has not been asked yet.
         return done or comparison.feed("source", [], None)
 
-    def _shown(self, one: Scope, kind: str, source_offset: int | None, target_offset: int | None) -> Shown:
+    def _shown(
+        self,
+        one: Scope,
+        kind: str,
+        source_offset: int | None,
+        target_offset: int | None,
+        *,
+        place: int | None = None,
+    ) -> Shown:
+        copy = one.target if place is None else replace(one.target, partition=place)
         source, target = (
             None if offset is None else client.one(part.topic, part.partition, offset)
             for client, part, offset in zip(
-                self._clients, (one.source, one.target), (source_offset, target_offset), strict=True
+                self._clients, (one.source, copy), (source_offset, target_offset), strict=True
             )
         )
         return Shown(
@@ -329,6 +355,7 @@ class Comparer:
             parts=altered_parts(source, target) if source and target and kind == "altered" else (),
             source=_readable(source),
             target=_readable(target),
+            target_partition=place,
         )
 
 

@@ -80,6 +80,8 @@ class Verifier:
         self.looked_seconds = 0.0
         self._clock = clock
         self._reason = plane_refusal(link, source, target) if native else "librdkafka was requested"
+        if link.keyed:
+            self._reason = self._reason or "records are placed by key"
         self._sessions = link_sessions(link, source, target, "verify", clock=clock)
         self._survey = ScopeFinder(link, *self._sessions, clock=clock)
         self.ids = self._survey.cluster_ids()
@@ -193,7 +195,7 @@ class Verifier:
             return PartitionVerdict(scope=one, whole=False)
         source = SourcePartition(one.source.topic, one.source.partition)
         ids = found.topic_ids.get(source)
-        if self.resume is None or one.problem or one.by_key or ids is None:
+        if self.resume is None or one.problem or one.by_key or one.placed or ids is None:
             counts = self._comparer.compare(
                 one, progress=progress, stopped=stopped, keep=keep, ids=ids or ("", "")
             )
@@ -217,6 +219,8 @@ class Verifier:
     def _may_be_excused(self, verdict: PartitionVerdict) -> bool:
         """Returns True if the offset maps may explain differences."""
         differs = verdict.differences
+        if self._link.keyed:
+            return False
         return bool(differs.get("foreign") or (self._link.guard and any(differs.values())))
 
     def _look_again(

@@ -20,7 +20,7 @@ from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 from eomirror.verify.other_copies import OtherCopies
 from eomirror.verify.retention import RetentionBounds
-from eomirror.verify.verdict import PartitionFacts, Range, Scope, scope
+from eomirror.verify.verdict import CopyEnds, PartitionFacts, Range, Scope, scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -195,8 +195,12 @@ class ScopeFinder:
         self, scopes: list[Scope], targets: Mapping[str, TopicFacts | None], *, thorough: bool
     ) -> list[Scope]:
         """Returns the scopes with the records of other links; all that is below their ends has been decided."""
-        if self._link.provenance_header or not (thorough or self._link.aggregate or self._others.any):
-            # The header of each record names its source.
+        if (
+            self._link.keyed
+            or self._link.provenance_header
+            or not (thorough or self._link.aggregate or self._others.any)
+        ):
+            # A header of each record names its source.
             return scopes
         found = self._others.look(
             {
@@ -264,7 +268,7 @@ class ScopeFinder:
 
         Topics that the target's applications write to are left out.
         """
-        if self._link.guard:
+        if self._link.guard or self._link.keyed:
             return []
         claimed = {(each.target_topic, each.target_partition) for each in positions}
         starts = self._ends(self._target, {copy: targets[copy] for copy in copies.values()}, at="earliest")
@@ -305,7 +309,7 @@ class ScopeFinder:
         replaced: set[SourcePartition] = set()
         adopted: Mapping[SourcePartition, tuple[int, int]] = {}
         starts = [*source_starts.values(), *target_starts.values()]
-        if thorough or not from_start or not bound.whole or any(starts):
+        if not self._link.keyed and (thorough or not from_start or not bound.whole or any(starts)):
             mapped, replaced = self._mapped(
                 {
                     each.source: (
@@ -342,6 +346,17 @@ class ScopeFinder:
                     adopted=adopted.get(each.source),
                     compacted=compacted,
                     timestamps=timestamps,
+                    placed=()
+                    if not each.keyed or target_topic is None
+                    else tuple(
+                        CopyEnds(
+                            number,
+                            target_starts.get((each.target_topic, number), 0),
+                            stable.get((each.target_topic, number), 0),
+                            stable_now.get((each.target_topic, number), 0),
+                        )
+                        for number in range(target_topic.partitions)
+                    ),
                 )
             )
         return facts
@@ -499,7 +514,8 @@ def behind(positions: Sequence[Position], stable: Mapping[Partition, int]) -> li
     """Returns positions whose last record is at or behind the last stable offset: its marker is missing yet."""
     return [
         each
-        for each in positions
+        for position in positions
+        for each in position.by_copy()
         if each.target_offset is not None
         and each.target_offset >= stable.get((each.target_topic, each.target_partition), 0)
     ]

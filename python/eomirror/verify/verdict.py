@@ -9,6 +9,9 @@ offset map gives the source offset of the first comparable target offset.
 An aggregate holds the records of several links.  Those that the offset map of another link names are left out, so that
 a record which no link has written is still found.
 
+Where records are placed by key (`partitions: keyed`), a source partition has copies in all target partitions, and the
+header ``eomirror.origin`` of each names its original.
+
 Compacted topics are compared by the last record of every key; order and superseded records are ignored.  Timestamps
 are ignored if the target's broker sets them (``message.timestamp.type=LogAppendTime`` there); append times of
 the source are ordinary timestamps of the copy.
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
 
 __all__ = [
+    "CopyEnds",
     "LinkVerdict",
     "PartitionFacts",
     "PartitionVerdict",
@@ -34,6 +38,23 @@ __all__ = [
     "needed_ranges",
     "scope",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEnds:
+    """
+    Ends of one of several target partitions; as in `PartitionFacts`.
+
+    Attributes:
+        start: Log start.
+        stable: Last stable offset, read before the positions.
+        stable_now: Last stable offset, read after them.
+    """
+
+    partition: int
+    start: int
+    stable: int
+    stable_now: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +83,7 @@ class PartitionFacts:
         letters: Dead letters: offset of the source, digest of the record.
         adopted: Source and target offset from which the copy is the link's, if another replicator had mirrored
             before; None if all of it is the link's.
+        placed: All partitions of the target topic, if records are placed by key; else empty.
     """
 
     position: Position
@@ -81,6 +103,7 @@ class PartitionFacts:
     replaced: bool = False
     letters: Sequence[tuple[int, str]] = ()
     adopted: tuple[int, int] | None = None
+    placed: Sequence[CopyEnds] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +140,8 @@ class Scope:
         own: Chunks of the link's offset map, if copies of the link may lack its header.
         returned: Reverse links, which write into the source partition: name, and a chunk of their offset map.
         problem: Reason that no record can be compared; empty if some can.
+        placed: Compared ranges of all target partitions, if records are placed by key; then ``target`` has the
+            partition -1, and its offsets are sums.
     """
 
     source: Range
@@ -130,6 +155,7 @@ class Scope:
     own: tuple[bytes, ...] = ()
     returned: tuple[tuple[str, bytes], ...] = ()
     problem: str = ""
+    placed: tuple[Range, ...] = ()
 
 
 def needed_ranges(
@@ -157,6 +183,8 @@ def needed_ranges(
 def scope(facts: PartitionFacts) -> Scope:
     """Returns the comparable range."""
     position = facts.position
+    if position.keyed:
+        return _placed_scope(facts)
     source_end = position.offset
     target_end = max(
         facts.target_stable,
@@ -187,6 +215,44 @@ def scope(facts: PartitionFacts) -> Scope:
     )
 
 
+def _placed_scope(facts: PartitionFacts) -> Scope:
+    """Returns the comparable range of a partition whose records are placed by key."""
+    position = facts.position
+    last = {part.target_partition: part.target_offset for part in position.by_copy()}
+    problem = _mismatch(facts)
+    copied = {
+        part.partition: (-1 if (at := last.get(part.partition)) is None else at) + 1 for part in facts.placed
+    }
+    short = [part for part in facts.placed if part.stable_now < copied[part.partition]]
+    if short and not problem:
+        part = short[0]
+        problem = (
+            f"partition {part.partition} of the target ends at {part.stable_now}, before the end of the copies "
+            f"{copied[part.partition]}: it was truncated, restored from an older log, or a transaction hangs there"
+        )
+    if facts.compacted and not problem:
+        problem = "one of the topics is compacted, and its records are placed by key: no record can be missed for sure"
+    end = position.offset
+    start = end if problem else min(max(facts.source_start, facts.bound), end)
+    placed = tuple(
+        Range(position.target_topic, part.partition, part.start, ends, ends)
+        for part in facts.placed
+        for ends in (max(part.stable, part.start, copied[part.partition]),)
+    )
+    total = sum(part.end for part in placed)
+    return Scope(
+        source=Range(position.topic, position.partition, start, end, end),
+        target=Range(
+            position.target_topic, -1, total if problem else sum(part.start for part in placed), total, total
+        ),
+        lag=max(0, facts.source_stable - end),
+        not_comparable=(start, 0),
+        timestamps=facts.timestamps,
+        problem=problem,
+        placed=placed,
+    )
+
+
 def _mismatch(facts: PartitionFacts) -> str:
     """Returns the reason that the position does not match the present topics; empty if it does."""
     position = facts.position
@@ -202,7 +268,7 @@ def _mismatch(facts: PartitionFacts) -> str:
             f"the position names target topic {position.target_topic}, but the link's naming gives "
             f"{facts.expected_topic}"
         )
-    if position.target_partition != position.partition:
+    if position.target_partition != position.partition and not position.keyed:
         return f"the position names partition {position.target_partition} of the target, which is another one"
     if facts.source_stable < position.offset:
         return (
@@ -284,6 +350,7 @@ class Shown:
         parts: Differing parts of an altered record.
         source: The source's record: key, value, headers, timestamp; None if it was not fetched.
         target: The target's record; None if it was not fetched.
+        target_partition: Partition of the target's record, where records are placed by key; else None.
     """
 
     kind: str
@@ -292,6 +359,7 @@ class Shown:
     parts: tuple[str, ...] = ()
     source: dict[str, Any] | None = None
     target: dict[str, Any] | None = None
+    target_partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -451,6 +451,7 @@ fn told(account: Account) -> eomirror_core::PartitionAccount {
         target_partition: account.target.partition,
         first_target_offset: first,
         last_target_offset: last,
+        placed: Vec::new(),
         offset_map: account.offset_map,
         digest: String::new(),
         tail: None,

@@ -13,6 +13,7 @@ mod error;
 mod hanging;
 mod lane;
 mod offset_map;
+mod origin_comparison;
 mod partition_account;
 mod partition_map;
 mod pattern_set;
@@ -39,6 +40,7 @@ mod _core {
         hanging::HangingTransactionClient,
         lane::NativeLane,
         offset_map::{decode_offset_map, encode_offset_map},
+        origin_comparison::OriginComparison,
         partition_account::PartitionAccount,
         partition_map::PartitionMap,
         pattern_set::PatternSet,

@@ -25,6 +25,7 @@ pub(crate) struct PartitionAccount {
     target_partition: i32,
     first_target_offset: i64,
     last_target_offset: i64,
+    placed: Vec<(i32, i64, i64)>,
     offset_map: Py<PyBytes>,
     digest: String,
     tail: Option<(i64, String, String)>,
@@ -49,6 +50,7 @@ impl PartitionAccount {
             target_partition: account.target_partition,
             first_target_offset: account.first_target_offset,
             last_target_offset: account.last_target_offset,
+            placed: account.placed,
             offset_map: PyBytes::new(py, &account.offset_map).unbind(),
             digest: account.digest,
             tail: account

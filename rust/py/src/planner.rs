@@ -5,7 +5,7 @@ use eomirror_core::digest::Digest;
 use eomirror_core::{Ledger, header, origin, skip};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 
 use crate::acks::Acks;
 use crate::convert::{Batch, Row, sort};
@@ -147,7 +147,13 @@ fn produce_arguments<'py>(
     let mut place = Vec::new();
     let mut records = Vec::with_capacity(planned.kept);
     for (row, decision) in batch.rows.iter().zip(&planned.decisions) {
-        let Decision::Keep { route, header, .. } = decision else {
+        let Decision::Keep {
+            route,
+            partition,
+            header,
+            ..
+        } = decision
+        else {
             continue;
         };
         let origin = policy.origins.get(route.source).map(|origin| {
@@ -164,7 +170,10 @@ fn produce_arguments<'py>(
                 policy.targets[route.target].bind(py).as_any().clone(),
                 row.value.object(py),
                 row.key.object(py),
-                row.partition.clone(),
+                match partition {
+                    None => row.partition.clone(),
+                    Some(number) => PyInt::new(py, *number).into_any(),
+                },
                 none.clone(),
                 none.clone(),
                 row.timestamp.clone(),

@@ -23,7 +23,7 @@ pub(crate) struct Policy {
 #[pymethods]
 impl Policy {
     #[new]
-    #[pyo3(signature = (routes, *, source_cluster_id, target_cluster_id, header=false, guard=false, origins=None, origin=None, producer_id=None))]
+    #[pyo3(signature = (routes, *, source_cluster_id, target_cluster_id, header=false, guard=false, origins=None, origin=None, producer_id=None, keyed=None))]
     // the binding owns its arguments, and they are keywords in Python
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
     fn new(
@@ -36,6 +36,7 @@ impl Policy {
         origins: Option<Vec<String>>,
         origin: Option<&str>,
         producer_id: Option<i64>,
+        keyed: Option<BTreeMap<String, i32>>,
     ) -> PyResult<Self> {
         let mut pairs = BTreeMap::new();
         for item in routes.items()? {
@@ -44,7 +45,12 @@ impl Policy {
         }
         let sources = pairs.keys();
         let written = origin.map(|alias| sources.map(|topic| Origin::new(alias, topic)).collect());
-        let routes = Routes::new(pairs).map_err(|error| raise(py, &error))?;
+        let mut routes = Routes::new(pairs).map_err(|error| raise(py, &error))?;
+        for (target, count) in keyed.unwrap_or_default() {
+            routes = routes
+                .keyed(&target, count)
+                .map_err(|error| raise(py, &error))?;
+        }
         let origins = origins.map(HashSet::from_iter);
         let guard = LoopGuard::new(source_cluster_id, target_cluster_id, origins, guard)
             .map_err(|error| raise(py, &error))?;

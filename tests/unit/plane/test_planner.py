@@ -9,6 +9,7 @@ import pytest
 
 from eomirror._native import Acks, Planner, Policy
 from eomirror.errors import TopicError, TransactionFailedError, UnrepresentableRecordError
+from eomirror.records.connect_offsets import connect_partition
 
 
 @dataclass
@@ -181,3 +182,34 @@ def test_the_place_on_the_source_is_the_last_header_and_replaces_an_earlier_one(
         ["x", "eomirror.hops", "eomirror.origin"],
         ["eomirror.hops", "eomirror.origin"],
     ]
+
+
+def test_records_are_placed_by_key_like_javas_producers_do() -> None:
+    """Each account names all target partitions, in the order of their acknowledgements, and has no offset map."""
+    policy = Policy({"orders": "all"}, source_cluster_id="S", target_cluster_id="T", keyed={"all": 7})
+    planner = Planner(policy)
+    keys = [b"k%d" % number for number in range(200)] + [b"", None, bytes(range(256))]
+    messages = [FakeMessage(offset_=at, partition_=9, key_=key) for at, key in enumerate(keys)]
+
+    plan = planner.plan(messages)
+
+    partitions = [record[3] for record in plan.records]
+    assert partitions == [9 % 7 if key is None else connect_partition(key, 7) for key in keys]
+    assert set(partitions) == set(range(7))
+    counts = {number: partitions.count(number) for number in range(7)}
+    assert sorted(planner.planned()) == [("all", number, count) for number, count in counts.items()]
+    (account,) = planner.settle(
+        Acks([("all", number, [(100 * number, count)]) for number, count in counts.items()])
+    )
+    assert account.placed == [
+        (number, 100 * number, 100 * number + count - 1) for number, count in counts.items()
+    ]
+    assert account.target_partition == partitions[-1]
+    assert account.offset_map == b""
+    assert account.acked == len(keys)
+
+
+def test_a_topic_without_partitions_places_nothing() -> None:
+    """The number comes from the target's metadata."""
+    with pytest.raises(ValueError, match="has no partitions"):
+        Policy({"orders": "all"}, source_cluster_id="S", target_cluster_id="T", keyed={"all": 0})

@@ -15,6 +15,7 @@ from eomirror.records.names import LinkNames, ReadersTopics
 from eomirror.records.offset_map import offset_map_partition
 from eomirror.recovery.hanging import OpenRange, RecordState
 from eomirror.recovery.resolve_hanging import HangingResolver
+from eomirror.types import SourcePartition
 from support.lane_fakes import ORDERS, PAYMENTS, FakeState, position
 
 if TYPE_CHECKING:
@@ -599,4 +600,49 @@ def test_what_the_owner_set_is_not_compared_with_what_stands_behind_it() -> None
     look.torn(wrote(target_offset=59, epoch=0))
     look.torn(wrote(target_offset=None))
 
+    assert not look.stopped
+
+
+def placed(source: SourcePartition, producer_id: int, **ends: int) -> Position:
+    """A position of records placed by key, with the last record of it in each target partition."""
+    keyed = {name.removeprefix("p"): end for name, end in ends.items()}
+    number, last = max(keyed.items(), key=lambda each: each[1])
+    return replace(
+        wrote(), topic=source.topic, partition=source.partition, target_partition=int(number),
+        target_offset=last, producer_id=producer_id, keyed=keyed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("producer", "ends", "ended"),
+    [
+        (MINE, {"p0": 150, "p1": 60}, [(LANE, [COPY], False)]),
+        (MINE, {"p0": 200, "p1": 60}, [(LANE, [COPY], True)]),
+        (OLD, {"p0": 200, "p1": 60}, []),
+    ],
+)
+def test_in_a_shared_copy_only_the_lanes_own_transactions_are_ended(
+    producer: int, ends: dict[str, int], ended: list[Any]
+) -> None:
+    """Other lanes have transactions open in a partition of records placed by key, and go on."""
+    look = Look(left(COPY, 190, 201, producer_id=producer))
+    known = placed(SourcePartition("orders", 0), MINE, **ends)
+    other = placed(SourcePartition("orders", 1), OLD, p0=195, p1=2)
+
+    assert look.copies(known, other) == bool(ended)
+    assert look.end() == ended
+    assert not look.stopped
+
+
+def test_records_of_other_lanes_behind_a_placed_record_are_no_defect() -> None:
+    """The furthest record of a shared partition is the one that is looked at."""
+    look = Look(
+        behind=frozenset({COPY}),
+        became={(COPY, 200): RecordState.COMMITTED, (COPY, 150): RecordState.ABORTED},
+    )
+
+    look.torn(
+        placed(SourcePartition("orders", 0), MINE, p0=150, p1=-1),
+        placed(SourcePartition("orders", 1), MINE, p0=200, p1=-1),
+    )
     assert not look.stopped

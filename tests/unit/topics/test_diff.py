@@ -59,6 +59,7 @@ def changes(
     partitions: int = 3,
     target_partitions: int = 3,
     name: str = "east.orders",
+    wanted: int | None = None,
     **options: Any,
 ) -> tuple[Any, ...]:
     pair = TopicPair(
@@ -69,7 +70,7 @@ def changes(
         target_configs,
     )
     options.setdefault("brokers", 1)
-    return topic_changes(pair, **options)
+    return topic_changes(pair, target_partitions=wanted, **options)
 
 
 def test_a_missing_copy_is_created_like_its_source() -> None:
@@ -353,3 +354,16 @@ def test_excluded_settings_are_neither_set_nor_changed() -> None:
     assert left == Differs("east.orders", {"retention.ms": "1000"}, {"retention.ms": "2000"})
     assert "retention.ms" not in created.configs
     assert created.configs["cleanup.policy"] == "compact"
+
+
+def test_a_copy_with_keyed_records_has_its_own_number_of_partitions() -> None:
+    """A new one has the configured number, else that of its source; an existing one keeps its number."""
+    (created,) = changes(configs(), partitions=5, keyed=True, wanted=12)
+    assert isinstance(created, CreateTopic)
+    assert created.partitions == 12
+    (created,) = changes(configs(), partitions=5, keyed=True)
+    assert isinstance(created, CreateTopic)
+    assert created.partitions == 5
+    for target in (2, 9):
+        found = changes(configs(), configs(), partitions=5, target_partitions=target, keyed=True)
+        assert not any(isinstance(change, AddPartitions | Surplus) for change in found)

@@ -99,6 +99,8 @@ class ClientPlane:
         self._reason = reason
         self._names = LinkNames(spec.link.state_name)
         self._routes: dict[str, str] = {}
+        # target topic -> its number of partitions, if records are placed by key
+        self._counts: dict[str, int] = {}
         self._producer: TransactionalProducer | None = None
         self._planner = Planner(self._policy())
         self._consumer: Consumer | None = None
@@ -202,10 +204,14 @@ class ClientPlane:
         flushed = self._flushed(acks)
         self._advancing = flushed.advances
         for account in flushed.accounts:
-            if account.target_offset is not None:
-                where = (account.target_topic, account.target_partition)
+            if account.target_offset is None:
+                continue
+            for partition, _, last in account.placed or (
+                (account.target_partition, 0, account.target_offset),
+            ):
+                where = (account.target_topic, partition)
                 # two source partitions may share a target partition
-                self._written[where] = max(account.target_offset + 1 + _MARKER, self._written.get(where, 0))
+                self._written[where] = max(last + 1 + _MARKER, self._written.get(where, 0))
         return flushed
 
     def _flushed(self, acks: Acks, *, speculative: bool = False) -> Flushed:
@@ -295,6 +301,8 @@ class ClientPlane:
         for start in starts:
             self._routes[start.source.topic] = start.target_topic
             self._committed[start.source] = start.offset
+            if start.target_partitions is not None:
+                self._counts[start.target_topic] = start.target_partitions
             if start.history.holes is not Holes.COUNT and self._policies is not None:
                 self._last_records.begin(start.source, start.history.record, start.offset)
                 self._histories[start.source] = start.history
@@ -455,13 +463,19 @@ class ClientPlane:
             letter = error.target_topic == self._names.dead_letter_topic
             source = next(iter(self._range_sender.dead_letters), None) if letter else self._source_of(error)
             if source is None:
+                if error.target_topic in self._counts:
+                    sources = [
+                        source for source, target in self._routes.items() if target == error.target_topic
+                    ]
+                    error.topic = sources[0] if len(sources) == 1 else ""
                 raise
             begin = self._committed.get(source, 0)
             raise named(error, source, begin=begin, end=self._end_of(source), letter=letter) from error
 
     def _source_of(self, error: TargetRefusedError) -> SourcePartition | None:
         for source, target in self._routes.items():
-            if target == error.target_topic:
+            # placed by key: the target partition does not tell the source partition
+            if target == error.target_topic and target not in self._counts:
                 return SourcePartition(source, error.target_partition)
         return None
 
@@ -577,6 +591,7 @@ class ClientPlane:
             origin=spec.link.source if spec.link.origin_header else None,
             # librdkafka keeps it for the life of the producer: only an abort may bring another, and ends that life
             producer_id=None if writer is None else writer.identity().producer_id,
+            keyed=self._counts,
         )
 
     def _note_ends(self, ends: Sequence[tuple[str, int, int]]) -> None:

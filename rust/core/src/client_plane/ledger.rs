@@ -5,6 +5,9 @@
 //! were produced, so the n-th acknowledged offset belongs to the n-th planned record *of that target partition*. Two
 //! source partitions may share a target partition (aggregation). Therefore the order is kept per target partition, as
 //! runs of consecutive source offsets.
+//!
+//! Where the records of a target topic are placed by key, a source partition has several target partitions. Its account
+//! then names them all, and has no offset map: an offset of the source divides the target at several offsets.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,13 +44,16 @@ pub struct PartitionAccount {
     pub timestamp: i64,
     /// Target topic.
     pub target_topic: String,
-    /// Target partition.
+    /// Target partition; where records are placed by key, that of the last acknowledged record.
     pub target_partition: i32,
     /// Target offset of the first acknowledged record, -1 if there is none.
     pub first_target_offset: i64,
     /// Target offset of the last acknowledged record, -1 if there is none.
     pub last_target_offset: i64,
-    /// Chunk of the offset map, empty if no record was acknowledged.
+    /// Target partitions with acknowledged records, if these are placed by key: partition, and offsets of the first and
+    /// the last record there, in order of the partition. Empty if records keep their partition.
+    pub placed: Vec<(i32, i64, i64)>,
+    /// Chunk of the offset map, empty if no record was acknowledged, or where records are placed by key.
     pub offset_map: Vec<u8>,
     /// Chained digest of the kept records in hexadecimal, empty if there is none.
     pub digest: String,
@@ -119,6 +125,15 @@ struct PlannedRun {
 struct Settled {
     acked: u64,
     map: OffsetMap,
+    placed: BTreeMap<i32, Placed>,
+}
+
+/// Acknowledged records of one source partition in one of several target partitions.
+struct Placed {
+    first: i64,
+    last: i64,
+    /// Source offset of the last record.
+    source: i64,
 }
 
 impl Ledger {
@@ -180,7 +195,9 @@ impl Ledger {
     }
 
     /// Enters a record that goes to the target. Its offset must exceed the last one of its partition.
-    pub(crate) fn keep(&mut self, route: Route, record: &RecordRef<'_>) {
+    ///
+    /// `partition` is the target partition, if it is not that of the source.
+    pub(crate) fn keep(&mut self, route: Route, record: &RecordRef<'_>, partition: Option<i32>) {
         let index = self.enter(route, record);
         let book = &mut self.sources[index];
         book.kept += 1;
@@ -193,7 +210,11 @@ impl Ledger {
             before,
             after: book.digest,
         });
-        let runs = &mut self.targets[book.target_book].runs;
+        let target_book = match partition {
+            None => book.target_book,
+            Some(partition) => self.target_book(route, partition),
+        };
+        let runs = &mut self.targets[target_book].runs;
         match runs.last_mut() {
             Some(run) if run.source_book == index && run.first + run.count == record.offset => {
                 run.count += 1;
@@ -228,7 +249,8 @@ impl Ledger {
         settled.resize_with(self.sources.len(), Settled::default);
         for acked in &acks.partitions {
             if let Some(target) = routes.find_target(&acked.topic) {
-                self.attribute(target, acked, &mut settled)?;
+                let placed = routes.is_keyed(target);
+                self.attribute(target, acked, &mut settled, placed)?;
             }
         }
         let mut accounts = Vec::with_capacity(settled.len());
@@ -248,6 +270,7 @@ impl Ledger {
         target: usize,
         acked: &AckedPartition,
         settled: &mut [Settled],
+        placed: bool,
     ) -> Result<(), Error> {
         check_order(acked)?;
         let planned = self
@@ -267,11 +290,15 @@ impl Ledger {
                 let count = left.min(next.count);
                 let book = &mut settled[next.source_book];
                 book.acked += count.unsigned_abs();
-                book.map.push(Range {
-                    source: next.first,
-                    target: first,
-                    count,
-                })?;
+                if placed {
+                    book.place(acked.partition, first, count, next.first);
+                } else {
+                    book.map.push(Range {
+                        source: next.first,
+                        target: first,
+                        count,
+                    })?;
+                }
                 first += count;
                 left -= count;
                 next.first += count;
@@ -304,16 +331,20 @@ impl Ledger {
         index
     }
 
-    fn open(&mut self, route: Route, record: &RecordRef<'_>) -> usize {
-        let partition = record.partition;
+    fn target_book(&mut self, route: Route, partition: i32) -> usize {
         let targets = &mut self.targets;
-        let target_book = *self
+        *self
             .by_target
             .entry((route.target, partition))
             .or_insert_with(|| {
                 targets.push(TargetBook::default());
                 targets.len() - 1
-            });
+            })
+    }
+
+    fn open(&mut self, route: Route, record: &RecordRef<'_>) -> usize {
+        let partition = record.partition;
+        let target_book = self.target_book(route, partition);
         self.sources.push(SourceBook {
             route,
             partition,
@@ -334,6 +365,25 @@ impl Ledger {
         let index = self.sources.len() - 1;
         self.by_source.insert((route.source, partition), index);
         index
+    }
+}
+
+impl Settled {
+    /// Enters `count` acknowledged records of a target partition from offset `first` on, which have the source offsets
+    /// from `source` on.
+    fn place(&mut self, partition: i32, first: i64, count: i64, source: i64) {
+        let (last, source) = (first + count - 1, source + count - 1);
+        self.placed
+            .entry(partition)
+            .and_modify(|part| {
+                part.last = last;
+                part.source = source;
+            })
+            .or_insert(Placed {
+                first,
+                last,
+                source,
+            });
     }
 }
 
@@ -359,8 +409,14 @@ impl SourceBook {
                 dropped: dropped_in_all,
             });
         }
-        let (first_target_offset, last_target_offset) =
+        let (mut first_target_offset, mut last_target_offset) =
             settled.map.target_bounds().unwrap_or((-1, -1));
+        let mut target_partition = self.partition;
+        let newest = settled.placed.iter().max_by_key(|(_, part)| part.source);
+        if let Some((partition, part)) = newest {
+            target_partition = *partition;
+            (first_target_offset, last_target_offset) = (part.first, part.last);
+        }
         let target_topic = routes.target(self.route);
         let offset_map = if settled.map.is_empty() {
             Vec::new()
@@ -384,9 +440,14 @@ impl SourceBook {
             leader_epoch: self.leader_epoch,
             timestamp: self.timestamp,
             target_topic: target_topic.to_owned(),
-            target_partition: self.partition,
+            target_partition,
             first_target_offset,
             last_target_offset,
+            placed: settled
+                .placed
+                .iter()
+                .map(|(partition, part)| (*partition, part.first, part.last))
+                .collect(),
             offset_map,
             digest: if self.kept > 0 {
                 self.digest.hex()

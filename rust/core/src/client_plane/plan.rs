@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::client_plane::ledger::Ledger;
+use crate::client_plane::placement::place;
 use crate::client_plane::route::{Route, Routes};
 use crate::error::Error;
 use crate::header::Writer;
@@ -55,10 +56,12 @@ impl Policy {
 /// Decision about one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Write it to the same partition of the route's target topic.
+    /// Write it to the route's target topic.
     Keep {
         /// Source and target topic.
         route: Route,
+        /// Target partition; `None` for the source partition's number.
+        partition: Option<i32>,
         /// Value of the provenance header that replaces any earlier one; `None` keeps the headers unchanged.
         header: Option<Vec<u8>>,
         /// True if the record carries the provenance header of another record.
@@ -108,8 +111,10 @@ pub fn plan(
     }
     for ((record, route), decision) in records.iter().zip(routed).zip(&planned.decisions) {
         match decision {
-            Decision::Keep { copied, .. } => {
-                ledger.keep(route, record);
+            Decision::Keep {
+                partition, copied, ..
+            } => {
+                ledger.keep(route, record, *partition);
                 if *copied {
                     ledger.copied(route, record.partition);
                 }
@@ -121,9 +126,14 @@ pub fn plan(
 }
 
 fn decide(policy: &Policy, route: Route, record: &RecordRef<'_>) -> Result<Decision, Error> {
+    let partition = policy
+        .routes
+        .count(route)
+        .map(|count| place(record.key, record.partition, count));
     if !policy.reads_provenance() {
         return Ok(Decision::Keep {
             route,
+            partition,
             header: None,
             copied: false,
         });
@@ -136,12 +146,13 @@ fn decide(policy: &Policy, route: Route, record: &RecordRef<'_>) -> Result<Decis
     let header = policy.header.then(|| {
         let mark = policy
             .writer
-            .map(|writer| writer.mark(record.partition, record.timestamp));
+            .map(|writer| writer.mark(partition.unwrap_or(record.partition), record.timestamp));
         let topic = policy.routes.target(route);
         provenance.encode(topic, record.key, record.value, mark.as_ref())
     });
     Ok(Decision::Keep {
         route,
+        partition,
         header,
         copied,
     })

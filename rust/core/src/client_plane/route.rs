@@ -14,13 +14,17 @@ pub struct Route {
     pub target: usize,
 }
 
-/// A compiled map from source topics to target topics. The partition number does not change.
+/// A compiled map from source topics to target topics.
+///
+/// The partition number does not change, except in target topics whose records are placed by key ([`Routes::keyed`]).
 #[derive(Debug, Clone)]
 pub struct Routes {
     sources: Vec<String>,
     targets: Vec<String>,
     by_source: HashMap<String, Route>,
     by_target: HashMap<String, usize>,
+    /// By index of the target: its number of partitions, if its records are placed by key.
+    counts: Vec<Option<i32>>,
 }
 
 impl Routes {
@@ -34,6 +38,7 @@ impl Routes {
             targets: Vec::new(),
             by_source: HashMap::new(),
             by_target: HashMap::new(),
+            counts: Vec::new(),
         };
         for (source, target) in pairs {
             check_topic("source topic", &source)?;
@@ -52,13 +57,43 @@ impl Routes {
             routes.sources.push(source.clone());
             routes.by_source.insert(source, route);
         }
+        routes.counts = vec![None; routes.targets.len()];
         Ok(routes)
+    }
+
+    /// Places the records of a target topic with this many partitions by key.
+    ///
+    /// Topics without a route are ignored.
+    pub fn keyed(mut self, target: &str, count: i32) -> Result<Self, Error> {
+        if count < 1 {
+            return Err(Error::BadName {
+                what: "target topic",
+                value: target.to_owned(),
+                reason: "it has no partitions",
+            });
+        }
+        if let Some(index) = self.by_target.get(target) {
+            self.counts[*index] = Some(count);
+        }
+        Ok(self)
+    }
+
+    /// Returns the number of partitions of a target topic whose records are placed by key; `None` if they keep theirs.
+    #[must_use]
+    pub fn count(&self, route: Route) -> Option<i32> {
+        self.counts[route.target]
     }
 
     /// Returns the route of a source topic.
     #[must_use]
     pub fn find(&self, source: &str) -> Option<Route> {
         self.by_source.get(source).copied()
+    }
+
+    /// Returns true if the records of the target topic with this index are placed by key.
+    #[must_use]
+    pub fn is_keyed(&self, target: usize) -> bool {
+        self.counts[target].is_some()
     }
 
     /// Returns the name of a source topic.

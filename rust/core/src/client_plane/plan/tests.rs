@@ -371,3 +371,60 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn records_placed_by_key_are_accounted_in_every_target_partition() {
+    let routes = Routes::new([("t".to_owned(), "all".to_owned())])
+        .unwrap()
+        .keyed("all", 3)
+        .unwrap();
+    let guard = LoopGuard::new("S", "T", None, false).unwrap();
+    let policy = Policy::new(routes, guard, false);
+    let mut ledger = Ledger::default();
+    let of = |partition, offset, key| RecordRef {
+        key,
+        ..record("t", partition, offset)
+    };
+    // murmur2: of 3 partitions, "b" goes to 2 and "a" to 1
+    let batch = [
+        of(4, 10, Some(&b"b"[..])),
+        of(4, 11, Some(b"a")),
+        of(5, 70, Some(b"b")),
+        of(4, 13, Some(b"b")),
+        of(4, 14, Some(b"b")),
+        of(5, 71, None),
+    ];
+    let planned = plan(&policy, &batch, &mut ledger).unwrap();
+    let partitions: Vec<_> = planned
+        .decisions
+        .iter()
+        .map(|decision| match decision {
+            Decision::Keep { partition, .. } => *partition,
+            Decision::Drop(_) => None,
+        })
+        .collect();
+    assert_eq!(
+        partitions,
+        [Some(2), Some(1), Some(2), Some(2), Some(2), Some(2)]
+    );
+    let mut counts: Vec<_> = ledger.planned(policy.routes()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [("all", 1, 1), ("all", 2, 5)]);
+    let acked = [
+        ("all", 1, &[(500, 1)][..]),
+        ("all", 2, &[(900, 3), (905, 2)]),
+    ];
+    let accounts = ledger.settle(policy.routes(), &acks(&acked)).unwrap();
+    assert_eq!(accounts[0].placed, [(1, 500, 500), (2, 900, 905)]);
+    assert_eq!(accounts[1].placed, [(2, 901, 906)]);
+    assert_eq!(
+        (accounts[0].target_partition, accounts[0].last_target_offset),
+        (2, 905)
+    );
+    assert!(accounts[0].offset_map.is_empty());
+    let short = [("all", 1, &[(500, 1)][..]), ("all", 2, &[(900, 4)])];
+    assert!(matches!(
+        ledger.settle(policy.routes(), &acks(&short)),
+        Err(Error::Unaccounted { partition: 5, .. })
+    ));
+}
