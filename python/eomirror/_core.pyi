@@ -786,7 +786,7 @@ class OriginComparison:
         from_start: bool = True,
         timestamps: bool = True,
         most: int = 1_000_000,
-        share: tuple[int, int] = (0, 1),
+        share: tuple[int, int] = ...,
     ) -> OriginComparison:
         """
         Say what to compare.

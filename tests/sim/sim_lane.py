@@ -415,7 +415,7 @@ def spec_of(
     link = SimpleNamespace(
         state_name="l", name="east->west", commit_interval=interval, commit_interval_min=pause,
         transaction_timeout=15.0, on_gap=world.on_gap, on_refused=world.on_refused, raise_limit_to=None,
-        source="east", target="west", offset_syncs="off", groups=(),
+        source="east", target="west", offset_syncs="off", groups=(), keyed=False,
     )  # fmt: skip
     return LaneSpec(
         link=link, source=None, target=None, source_cluster_id="S", target_cluster_id="T",  # type: ignore[arg-type]

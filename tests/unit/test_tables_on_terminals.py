@@ -55,7 +55,7 @@ def create(name):
     return CreateTopic(name=name, partitions=3, replication_factor=1,
                        configs={{"cleanup.policy": "delete", "retention.ms": "604800000"}})
 names = ("orders", "{LONG}")
-link = N(name="east->west", source="east", topics=names)
+link = N(name="east->west", source="east", topics=names, remark="")
 _draw(link, N(targets={{name: f"east.{{name}}" for name in names}}, cluster_ids=("x" * 22, "y" * 22),
       state=(create("eomirror.east.west.control"),), readers=(), readers_on_source=(), drifts=(),
       changes={{name: (create(f"east.{{name}}"),) for name in names}}), settings=False)

@@ -173,11 +173,11 @@ class Position:
         body: dict[str, Any] = {"v": VERSION}
         for item in _POSITION_FIELDS:
             body[item] = getattr(self, item)
-        if not self.keyed:
-            del body["keyed"]
         # after our fields: a field of a newer release may contain an `"offset"`, and a tool or an older release that
         # searches the text for the first one must find the position's
         later = {name: value for name, value in self.extra.items() if name not in body}
+        if not self.keyed:
+            del body["keyed"]
         return orjson.dumps(body | later)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from eomirror.cli.app import main
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -18,6 +20,13 @@ LINES = [
     "a->b.enabled = true", "a->b.topics = orders",
     "config.providers = file", f"config.providers.file.class = {PROVIDER}",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[None]:
+    """The commands' log ends with them: it writes to a stream that the capture closes."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("words", [["check"], ["check", "-o", "json"], ["status"], ["plan"]], ids=" ".join)
