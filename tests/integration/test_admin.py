@@ -98,10 +98,10 @@ def test_changes_are_idempotent(admin: ClusterAdmin, topic_name: str) -> None:
         admin.create_partitions(topic_name, 4)
         admin.alter_configs(topic_name, {"retention.ms": "77777", "cleanup.policy": "compact"})
 
-    # the controller has grown it; a broker shows that a moment later
+    # the controller has grown and set it; a broker shows that a moment later
     wait_for(lambda: admin.describe_topics([topic_name])[topic_name].partitions == 4)
-    found = admin.topic_configs([topic_name])[topic_name]
-    assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("77777", "compact")
+    wait_for(lambda: admin.topic_configs([topic_name])[topic_name]["retention.ms"].value == "77777")
+    assert admin.topic_configs([topic_name])[topic_name]["cleanup.policy"].value == "compact"
 
 
 def test_validation_creates_nothing(admin: ClusterAdmin, topic_name: str) -> None:

@@ -43,6 +43,7 @@ class FakeLayout:
     target_cluster_id: str = "target-id"
     provenance_header: bool = False
     stopped: tuple[Any, ...] = ()
+    pause: Any = None
 
 
 @dataclass
