@@ -130,7 +130,7 @@ STAGES = (
         ("faults-kills",),
         test_files("faults"),
         beside=("faults-crashes", "faults-losses", "faults-rest", "faults-cuts", "audit"),
-        at_once=4,
+        at_once=3,
     ),
     # likewise
     Stage(
