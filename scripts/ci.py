@@ -141,7 +141,7 @@ STAGES = (
         beside=("interop-topologies", "interop-filled", "interop-native"),
         at_once=3,
     ),
-    Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
+    Stage("bench", 4, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
 
 
