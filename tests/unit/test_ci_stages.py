@@ -171,7 +171,7 @@ def test_the_budgets_are_the_agreed_ones(ci: ModuleType) -> None:
         ("integration", 14),
         ("faults", 18),
         ("interop", 10),
-        ("bench", 3),
+        ("bench", 4),
     ]
 
 
