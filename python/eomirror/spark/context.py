@@ -33,6 +33,11 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
+# of names and values in Spark's UI and event log: Spark's default, other names of secrets, and passwords in URLs
+_REDACTED = (
+    r"(?i)secret|passw|passphrase|token|access[._-]?key|api[._-]?key|private[._-]?key|credential"
+    r"|://[^/@\s]*:[^/@\s]*@"
+)
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
@@ -68,6 +73,7 @@ def engine_settings(
         "spark.python.worker.faulthandler.enabled": "true",
         # closures contain passwords: above this size Spark would write them to a broadcast file
         "spark.broadcast.UDFCompressionThreshold": str(64 << 20),
+        "spark.redaction.regex": _REDACTED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.eomirror.version": version,
