@@ -9,6 +9,7 @@ import click
 
 from eomirror.cli.failover import (
     acting,
+    comparison,
     draw_failback,
     patience_option,
     promoted,
@@ -133,20 +134,17 @@ def failback(
     Exit codes: 0 done, 1 failed, or --on-switch failed, 3 source and copies of the link back differ, 5 another mirror
     took a link, 6 not ready.
     """
-    from eomirror.failover import FenceMethod, PromotionOptions, verify_copies
+    from eomirror.failover import FenceMethod, PromotionOptions
     from eomirror.failover import failback as run
 
     action.confirm("failback")
     chosen = PromotionOptions(dry_run=action.dry_run, patience=patience, on_switch=_switch(action, on_switch))
-    compared = None if verify == "full" else tail
     with terminable():
         found = run(
             action.config,
             link=action.link,
             method=FenceMethod(name=method, command=fence_command),
-            verify=None
-            if verify == "skip"
-            else lambda back: verify_copies(action.config, back, tail=compared),
+            verify=comparison(action, verify, tail),
             options=chosen,
             on_event=print_message,
         )

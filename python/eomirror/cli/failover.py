@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from eomirror.config import Config
+    from eomirror.config import Config, Link
     from eomirror.failover import (
         FailbackReport,
         LinkHistory,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Action",
     "acting",
+    "comparison",
     "draw_failback",
     "failover",
     "history",
@@ -273,14 +274,19 @@ verification_option = click.option(
 )
 
 
-def verification(action: Action, verify: str, tail: int) -> Callable[[], None] | None:
-    """Returns the function that compares source and copies, as ``--verify`` asks; None to skip it."""
+def comparison(action: Action, verify: str, tail: int) -> Callable[[Link], None] | None:
+    """Returns the function that compares source and copies of a link, as ``--verify`` asks; None to skip it."""
     from eomirror.failover import verify_copies
 
     if verify == "skip":
         return None
-    link, offsets = action.config.link(action.link), None if verify == "full" else tail
-    return lambda: verify_copies(action.config, link, tail=offsets)
+    return lambda link: verify_copies(action.config, link, tail=None if verify == "full" else tail)
+
+
+def verification(action: Action, verify: str, tail: int) -> Callable[[], None] | None:
+    """Returns the same for the link of the command."""
+    compare = comparison(action, verify, tail)
+    return None if compare is None else lambda: compare(action.config.link(action.link))
 
 
 @click.command(epilog="Example: eomirror promote mirror.yaml --link 'east->west' --dry-run")

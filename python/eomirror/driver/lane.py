@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eomirror.driver.channel import AttemptId
     from eomirror.recovery.corrupt_batches import Damage
 
-__all__ = ["LaneHost", "LaneThread"]
+__all__ = ["LaneHost", "LaneThread", "holds_nothing"]
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +100,7 @@ class LaneThread:
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
-        self._held: Callable[[str], bool] = _nothing
+        self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
 
     def start(self, thread: Callable[[Callable[[], None], str], threading.Thread]) -> None:
@@ -332,7 +332,7 @@ class LaneThread:
                 self._changed.wait(left)
 
 
-def _nothing(_: str) -> bool:
+def holds_nothing(_: str) -> bool:
     """Holds no topic."""
     return False
 

@@ -23,7 +23,7 @@ from eomirror.driver.background import Background
 from eomirror.driver.claim_renewal import ClaimRenewal
 from eomirror.driver.cluster_retry import ClusterRetry
 from eomirror.driver.group_thread import GroupThread
-from eomirror.driver.lane import LaneThread
+from eomirror.driver.lane import LaneThread, holds_nothing
 from eomirror.driver.link_tools import refuse_left_out, without_lane
 from eomirror.driver.progress import Progress
 from eomirror.driver.restart_records import RestartRecords
@@ -525,9 +525,7 @@ class LinkThread:
             self._background.guard("pause_not_read", lambda: self._obey(watch))
 
     def _obey(self, watch: PauseWatch) -> None:
-        before = watch.pause
-        if (pause := watch.look()) != before or pause != self._pause:
-            self._hold(pause)
+        self._hold(watch.look())
 
     def _hold(self, pause: Pause | None) -> None:
         """Holds the topics of a pause, in all lanes; None resumes."""
@@ -543,7 +541,7 @@ class LinkThread:
             if self._progress.state in {"running", "paused"}:
                 self._progress.state = "paused" if pause is not None and not pause.topics else "running"
         for thread in list(self._lanes.values()):
-            thread.hold(_holds_nothing if pause is None else pause.holds)
+            thread.hold(holds_nothing if pause is None else pause.holds)
         self._tools.wake()
 
     def _await_rights(self, stopped: Mapping[str, StoppedTopic]) -> None:
@@ -589,7 +587,3 @@ class LinkThread:
             self._progress.state = state
             never = state == "done" and self._progress.waiting
         self._tools.on_event(f"{self.name}: {'not started' if never else state}")
-
-
-def _holds_nothing(_: str) -> bool:
-    return False
