@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from support.link import TestLink
-from support.records import read_committed
+from support.records import read_committed, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -30,8 +31,8 @@ def committed(link: TestLink) -> list[dict[str, Any]]:
     return [{**orjson.loads(key or b"{}"), **orjson.loads(value or b"{}")} for key, value, _, _ in records]
 
 
-def mirror_some_epochs(link: TestLink) -> None:
-    """Records in each of three epochs, while a mirror runs."""
+def mirror_some_epochs(link: TestLink, take_idle_workers: Callable[[], None]) -> None:
+    """Mirrors records in two epochs at least after ``take_idle_workers`` has left the lane its own worker."""
 
     def epochs() -> int:
         return max((item["epoch"] for item in committed(link)), default=0)
@@ -39,18 +40,21 @@ def mirror_some_epochs(link: TestLink) -> None:
     with link.running() as run:
         link.write("orders", 50)
         run.wait(lambda: link.whole("orders"))
-        for number in range(2, 4):
+        take_idle_workers()
+        # the running epoch may have begun before, on a worker that was idle
+        for number in range(epochs() + 1, epochs() + 3):
             run.wait(lambda number=number: epochs() >= number)
             link.write("orders", 50)
             run.wait(lambda: link.whole("orders"))
 
 
-def keep_busy(spark_context: Any, done: Path) -> None:
-    """Take the workers that are idle, until a file appears."""
+def keep_busy(spark_context: Any, folder: Path) -> None:
+    """Takes the workers that are idle, until the file ``done`` appears in the folder; each leaves a file ``busy-N``."""
 
-    def wait(_: Any) -> None:
+    def wait(number: int) -> None:
+        (folder / f"busy-{number}").touch()
         deadline = time.monotonic() + 240
-        while not done.exists() and time.monotonic() < deadline:
+        while not (folder / "done").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
 
     spark_context.parallelize(range(_WORKERS), _WORKERS).foreach(wait)
@@ -70,15 +74,19 @@ def test_a_native_lane_keeps_its_producer_through_epoch_changes(
         epoch="5s",
     )  # fmt: skip
     link.create("orders", partitions=2)
-    # Spark gives a task the worker that has been idle for longest: with some of other tests at hand it would go round
-    done = tmp_path / "done"
-    busy = threading.Thread(target=keep_busy, args=(spark_context, done))
-    busy.start()
+    # Spark gives a task the worker that has been idle for longest: a second idle one would take turns with the lane's
+    busy = threading.Thread(target=keep_busy, args=(spark_context, tmp_path))
+
+    def take_idle_workers() -> None:
+        busy.start()
+        wait_for(lambda: len(list(tmp_path.glob("busy-*"))) == _WORKERS, 120)
+
     try:
-        mirror_some_epochs(link)
+        mirror_some_epochs(link, take_idle_workers)
     finally:
-        done.touch()
-        busy.join(60)
+        (tmp_path / "done").touch()
+        if busy.ident:
+            busy.join(60)
     link.check("orders")
 
     history = committed(link)
