@@ -161,7 +161,7 @@ def run(
         from eomirror.cli.progress import ProgressDisplay
         from eomirror.cli.service_manager import ServiceManager
         from eomirror.config import load_config
-        from eomirror.kafka.client_factory import holds_secret
+        from eomirror.kafka.client_factory import secret_finder
         from eomirror.mirror import Mirror
         from eomirror.serve.running import RunningEndpoints
 
@@ -175,9 +175,7 @@ def run(
             readers=_readers(loaded, links) if address is not None else {},
             per_partition=metrics_per_partition,
             per_group=metrics_per_group,
-            holds_secret=lambda text: any(
-                holds_secret(cluster, text) for cluster in loaded.clusters.values()
-            ),
+            holds_secret=secret_finder(loaded.clusters.values()),
             queries=None if address is None else _queries(loaded),
         )
 

@@ -92,7 +92,7 @@ def _serve(
 
     from eomirror import __version__
     from eomirror.config import load_config
-    from eomirror.kafka.client_factory import holds_secret
+    from eomirror.kafka.client_factory import secret_finder
     from eomirror.link.hanging_scan import HangingTransactions
     from eomirror.link.status_reader import StatusReader
     from eomirror.metrics.view import LinkFacts
@@ -116,7 +116,7 @@ def _serve(
         version=__version__,
         per_partition=per_partition,
         per_group=per_group,
-        holds_secret=lambda text: any(holds_secret(cluster, text) for cluster in loaded.clusters.values()),
+        holds_secret=secret_finder(loaded.clusters.values()),
         queries=LinkQueries(loaded),
     )
     server = HttpServer(address, endpoints.answer)

@@ -18,11 +18,11 @@ from eomirror.kafka.error_text import said
 from eomirror.kafka.errors import Action, classify_creation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.config import Cluster
 
-__all__ = ["create_client", "holds_secret"]
+__all__ = ["create_client", "holds_secret", "secret_finder"]
 
 Client = TypeVar("Client")
 
@@ -63,8 +63,16 @@ def create_client(
 
 def holds_secret(cluster: Cluster, text: str) -> bool:
     """Returns whether a text shows the value of a secret property of the cluster."""
-    return any(
-        isinstance(value, Secret) and value.reveal() and value.reveal() in text
+    return secret_finder([cluster])(text)
+
+
+def secret_finder(clusters: Iterable[Cluster]) -> Callable[[str], bool]:
+    """Returns a function that tells if a text shows the value of a secret property of any of the clusters."""
+    secrets = {
+        value.reveal()
+        for cluster in clusters
         for properties in (cluster.properties, cluster.consumer, cluster.producer)
         for value in properties.values()
-    )
+        if isinstance(value, Secret) and value.reveal()
+    }
+    return lambda text: any(secret in text for secret in secrets)

@@ -11,6 +11,7 @@ from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
 from eomirror.lane.spec import Ending
 from eomirror.link.events import TAKE_OVER
+from eomirror.link.lag import total_lag
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import PREFIX, by_name
 from eomirror.metrics.verdict import VERDICTS
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
 
     from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.link.status import LinkStatus, PartitionStatus
-    from eomirror.metrics.families import Family
     from eomirror.metrics.verdict import Verdict
     from eomirror.metrics.view import LinkView
 
-__all__ = ["ProcessFacts", "exposition", "stop_reason"]
+__all__ = ["MOST_AGES", "ProcessFacts", "exposition", "stop_reason"]
 
 _EARLY_ENDINGS = tuple(
     str(ending) for ending in Ending if ending not in {Ending.EPOCH, Ending.STOPPED, Ending.SUPERSEDED}
@@ -34,6 +34,8 @@ _RECENT_MS = 15 * 60 * 1000
 _LOOP_REASONS = ("hop", "origin")
 _DEAD_LETTER = "dead-letter"
 _DIFFERENCES = ("missing", "duplicate", "reordered", "altered", "foreign")
+#: Topics whose age since their last `verify` is exported.
+MOST_AGES = 500
 _LEVELS = {Level.OK: 0, Level.WARN: 1, Level.NO: 2}
 _DATA_LOSS, _SUPERSEDED, _CONFIGURATION = 4, 5, 78
 
@@ -85,7 +87,7 @@ def exposition(
         openmetrics: Write OpenMetrics instead of format 0.0.4.
     """
     out = Exposition(openmetrics)
-    out.add(_family("build_info"), 1, process.version)
+    out.add(_FAMILIES["build_info"], 1, process.version)
     for view, verdict in views:
         _Link(out, view, verdict).collect(now_ms, per_partition=per_partition, per_group=per_group)
     out.add(by_name["process_cpu_seconds_total"], process.cpu_seconds)
@@ -96,8 +98,7 @@ def exposition(
     return out
 
 
-def _family(name: str) -> Family:
-    return by_name[PREFIX + name]
+_FAMILIES = {name.removeprefix(PREFIX): family for name, family in by_name.items()}
 
 
 class _Link:
@@ -160,24 +161,25 @@ class _Link:
             self._add("topic_paused", 1, topic)
 
     def _topic(self, topic: str, items: list[PartitionStatus]) -> None:
-        records = [item.lag_records for item in items]
-        seconds = [item.lag_seconds for item in items]
-        self._add("lag_records", None if None in records else sum(filter(None, records)), topic)
-        self._add("lag_seconds", None if None in seconds else max(filter(None, seconds), default=0), topic)
+        records, seconds = total_lag(items)
+        self._add("lag_records", records, topic)
+        self._add("lag_seconds", seconds, topic)
         if self._view.live is None:
             dropped: Counter[str] = Counter()
             for item in items:
                 dropped.update(item.dropped)
             self._add("records_total", sum(item.records for item in items), topic)
             self._dropped(topic, dropped)
-        if missing := sum(item.missing for item in items):
+        if missing := sum([item.missing for item in items]):
             self._add("missing_offsets_total", missing, topic)
-        if held := sum(bool(item.open_records) for item in items):
-            ages = [item.open_seconds for item in items if item.open_seconds is not None]
-            self._add("open_source_transactions", held, topic)
+        if held := [item for item in items if item.open_records]:
+            ages = [item.open_seconds for item in held if item.open_seconds is not None]
+            self._add("open_source_transactions", len(held), topic)
             self._add("oldest_open_source_transaction_seconds", max(ages, default=None), topic)
 
     def _dropped(self, topic: str, dropped: Mapping[str, int]) -> None:
+        if not dropped:
+            return
         if letters := dropped.get(_DEAD_LETTER, 0):
             self._add("dead_letters_total", letters, topic)
         if loops := sum(dropped.get(reason, 0) for reason in _LOOP_REASONS):
@@ -238,9 +240,11 @@ class _Link:
         self._add("verified_topics", len(mirrored) - len(compared), "never")
         self._add("unverified_records", sum(one["unverified"] for one in compared))
         differences: Counter[str] = Counter()
+        # the oldest decide whether a copy must be compared again
+        for one in sorted(compared, key=lambda one: (one["at"], one["topic"]))[:MOST_AGES]:
+            self._add("verified_age_seconds", max(0, round((now_ms - one["at"]) / 1000)), one["topic"])
         for one in compared:
             differences.update(one["differences"])
-            self._add("verified_age_seconds", max(0.0, (now_ms - one["at"]) / 1000), one["topic"])
             if one["outcome"] == "differs":
                 self._add("topic_differs", 1, one["topic"])
         for kind in _DIFFERENCES:
@@ -284,7 +288,7 @@ class _Link:
             self._add("group_offset_age_seconds", groups.age_seconds)
 
     def _add(self, name: str, value: float | None, *labels: str) -> None:
-        self._out.add(_family(name), value, self._name, *labels)
+        self._out.add(_FAMILIES[name], value, self._name, *labels)
 
     def _histogram(self, name: str, histogram: Histogram, bounds: tuple[float, ...], *labels: str) -> None:
-        self._out.add_histogram(_family(name), histogram, bounds, self._name, *labels)
+        self._out.add_histogram(_FAMILIES[name], histogram, bounds, self._name, *labels)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from eomirror.lane.measures import Histogram
     from eomirror.metrics.families import Family
@@ -46,7 +47,6 @@ class Exposition:
     openmetrics: bool = False
     _lines: dict[str, list[str]] = field(default_factory=dict)
     _families: dict[str, Family] = field(default_factory=dict)
-    _named: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = field(default_factory=dict)
 
     @property
     def content_type(self) -> str:
@@ -62,12 +62,7 @@ class Exposition:
             value: Its value; None for NaN.
             labels: Values of the family's labels, in their order.
         """
-        # a topic has the same labels in several families
-        key = family.labels, labels
-        named = self._named.get(key)
-        if named is None:
-            named = self._named[key] = _labels(*key)
-        self._of(family).append(f"{family.name}{named} {_number(value)}\n")
+        self._of(family).append(f"{family.name}{_labels(family.labels, labels)} {_number(value)}\n")
 
     def add_histogram(
         self, family: Family, histogram: Histogram, bounds: Sequence[float], *labels: str
@@ -112,7 +107,9 @@ class Exposition:
         return lines
 
 
-def _labels(names: Iterable[str], values: Iterable[str]) -> str:
+# a topic has the same labels in several families, and in each scrape
+@lru_cache(maxsize=16_384)
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     pairs = ",".join(f'{name}="{value.translate(_LABEL)}"' for name, value in zip(names, values, strict=True))
     return f"{{{pairs}}}" if pairs else ""
 
@@ -127,4 +124,5 @@ def _number(value: float | None) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    return repr(value)
+    # microseconds are enough; more digits are a tenth of a scrape
+    return repr(round(value, 6))

@@ -128,10 +128,18 @@ def _mean(histogram: Histogram) -> float | None:
 
 def masked(value: Any, holds_secret: Callable[[str], bool]) -> Any:
     """Returns a copy of a body in which each text that contains a secret is `HIDDEN`."""
+    return _masked(value, holds_secret, {"": ""})
+
+
+def _masked(value: Any, holds_secret: Callable[[str], bool], known: dict[str, str]) -> Any:
+    # states and reasons repeat in thousands of rows
     if isinstance(value, str):
-        return HIDDEN if holds_secret(value) else value
+        shown = known.get(value)
+        if shown is None:
+            shown = known[value] = HIDDEN if holds_secret(value) else value
+        return shown
     if isinstance(value, dict):
-        return {key: masked(item, holds_secret) for key, item in value.items()}
+        return {key: _masked(item, holds_secret, known) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [masked(item, holds_secret) for item in value]
+        return [_masked(item, holds_secret, known) for item in value]
     return value

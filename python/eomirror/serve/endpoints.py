@@ -130,6 +130,10 @@ class Endpoints:
             case _:
                 return Response(b"not found\n", _TEXT, HTTPStatus.NOT_FOUND)
 
+    def prepare(self, judged: Judged) -> None:
+        """Builds what a request about a link needs, so that the request only draws it."""
+        self._body(judged)
+
     def _overview(self) -> Response:
         judged = self._source.judged()
         links = [self._masked(summary_body(each)) for each in judged]
@@ -140,11 +144,15 @@ class Endpoints:
     def _find(self, name: str) -> dict[str, Any] | None:
         for each in self._source.judged():
             if each.view.facts.name == name:
-                known = self._bodies.get(name)
-                if known is None or known[0] is not each.view:
-                    known = self._bodies[name] = each.view, self._masked(link_body(each))
-                return {**known[1], "age_seconds": round(each.age_seconds, 1)}
+                return {**self._body(each), "age_seconds": round(each.age_seconds, 1)}
         return None
+
+    def _body(self, judged: Judged) -> dict[str, Any]:
+        name = judged.view.facts.name
+        known = self._bodies.get(name)
+        if known is None or known[0] is not judged.view:
+            known = self._bodies[name] = judged.view, self._masked(link_body(judged))
+        return known[1]
 
     def _masked(self, body: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = masked(body, self._holds_secret)

@@ -1,8 +1,9 @@
 """
 State of links read from their topics, for ``eomirror serve``: a thread for each link reads it again and again.
 
-A request never waits for a broker: it gets the last read, with its age.  A link that cannot be read is unknown, with
-the reason, until it can.
+A request never waits for a broker: it gets the last read, with its age, and the data that the thread built of it.
+
+A link that cannot be read is unknown, with the reason, until it can.
 """
 
 from __future__ import annotations
@@ -153,6 +154,7 @@ class PolledEndpoints:
                 now = self._clock.monotonic()
                 view = LinkView(facts=facts, status=status, read_seconds=now - began)
                 judged = Judged(view, window.judge(view, now), 0.0)
+                self._endpoints.prepare(judged)
                 with self._lock:
                     self._judged[facts.name], self._read_at[facts.name] = judged, now
                 self._over.wait(max(_POLL_SECONDS, (now - began) / _SHARE - (now - began)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from eomirror.driver.work import LaneWork, TopicWork
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
 from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
-from eomirror.metrics.collect import ProcessFacts, exposition
+from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
 from eomirror.metrics.families import FAMILIES
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, LinkView, running_view
@@ -361,3 +362,29 @@ def test_a_scrape_of_5000_partitions_stays_below_2_mb() -> None:
         < 2_000_000
     )
     assert len(exposition([(view, verdict)], PROCESS, now_ms=0).text()) < 500_000
+
+
+def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
+    """Every topic was verified, and each sample is written as briefly as it can be."""
+    topics = tuple(
+        replace(
+            snapshot().topics[0],
+            topic=f"topic-with-a-usual-name-{number:04}",
+            partitions=(replace(snapshot().topics[0].partitions[0], lag_seconds=number / 7),),
+            work=TopicWork(11 * number, 1_234_567 * number),
+        )
+        for number in range(5_000)
+    )
+    compared = tuple(
+        {"topic": each.topic, "outcome": "equal", "unverified": 0, "differences": {}, "at": 940_000 - at}
+        for at, each in enumerate(topics)
+    )
+    view = running_view(FACTS, snapshot(topics=topics), status(verifications=compared), 0.1)
+    verdict = Window().judge(view, 0.0)
+    text = exposition([(view, verdict)], PROCESS, now_ms=1_000_000).text()
+    assert 1_000_000 < len(text) < 2_000_000
+    assert len(gzip.compress(text, 1)) < 300_000
+    # of the ages, those that decide
+    ages = [line for line in text.decode().splitlines() if line.startswith("eomirror_verified_age_seconds{")]
+    assert len(ages) == MOST_AGES
+    assert max(float(line.rpartition(" ")[2]) for line in ages) == 65

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import socket
 import time
@@ -59,6 +60,41 @@ def test_head_has_the_headers_and_no_body(server: HttpServer) -> None:
     status, headers, body = ask(server, "HEAD", "/")
     assert (status, body) == (200, b"")
     assert int(headers["Content-Length"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("offer", "taken"),
+    [("gzip", True), ("deflate, GZIP;q=0.5, br", True), ("gzip;q=0", False), ("gzip; q=0.000", False),
+     ("br", False), ("", False), ("x-gzipped", False)],
+)  # fmt: skip
+def test_a_body_is_compressed_for_a_client_that_takes_it(offer: str, *, taken: bool) -> None:
+    """It is the same body, under the same tag; a short one is sent as it is."""
+    long = b"eomirror_lag_records 1\n" * 10_000
+    server = HttpServer(
+        Address("127.0.0.1", 0),
+        lambda request: Response(long if request.path == ("long",) else b"short", "text/plain"),
+    )
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        tags = []
+        for path, headers in (("/long", {"Accept-Encoding": offer}), ("/long", {"Accept-Encoding": ""})):
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read()
+            packed = answer.getheader("Content-Encoding") == "gzip"
+            assert packed == (taken and offer == headers["Accept-Encoding"])
+            assert len(body) == int(answer.getheader("Content-Length") or -1)
+            assert (gzip.decompress(body) if packed else body) == long
+            assert answer.getheader("Vary") == "Accept-Encoding"
+            if packed:
+                assert len(body) < len(long) / 20
+            tags.append(answer.getheader("ETag"))
+        assert tags[0] == tags[1]
+        connection.request("GET", "/", headers={"Accept-Encoding": "gzip"})
+        assert connection.getresponse().read() == b"short"
+    finally:
+        connection.close()
+        server.close()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X<script>"])
