@@ -185,6 +185,7 @@ def _partitions(
             open_records=None if there is None else there.open_records,
             open_seconds=None if there is None else there.open_seconds,
             missing=0 if there is None else there.missing,
+            dropped={} if there is None else there.dropped,
         )
         for item in topic.partitions
     ]

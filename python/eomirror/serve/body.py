@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ HIDDEN = "hidden, because it contains a secret"
 
 #: A transaction of the source that is open for longer than this is listed: shorter ones are work in progress.
 OPEN_SECONDS = 5.0
+
+_DEAD_LETTER = "dead-letter"
 
 # thousands of rows: `asdict` would take a tenth of a second
 _ROW = ("topic", "lag_records", "lag_seconds", "rate", "records", "state", "problem", "fix")
@@ -84,6 +87,7 @@ def link_body(judged: Judged) -> dict[str, Any]:
         ],
         "stopped": list(status.stopped),
         "gaps": list(status.gaps),
+        "dead_letters": _dead_letters(judged.view),
         "hanging": list(status.hanging),
         "open_transactions": [
             {
@@ -103,6 +107,17 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "groups": None if status.groups is None else asdict(status.groups),
         "events": [asdict(event) for event in reversed(status.events)],
     }
+
+
+def _dead_letters(view: LinkView) -> list[dict[str, Any]]:
+    """Returns the topics with records that the target refused, by number since the link first ran, as far as known."""
+    found: Counter[str] = Counter()
+    for item in view.status.partitions:
+        found[item.topic] += item.dropped.get(_DEAD_LETTER, 0)
+    for topic in () if view.live is None else view.live.topics:
+        # the driver knows those of its run before a read of the topics shows them
+        found[topic.topic] = max(found[topic.topic], topic.work.dropped.get(_DEAD_LETTER, 0))
+    return [{"topic": topic, "records": number} for topic, number in sorted(found.items()) if number]
 
 
 def _work(live: LinkSnapshot) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def link_page(
         _groups(link, wall_ms),
         _lanes(link, wall_ms),
         _gaps(link, wall_ms),
+        _dead_letters(link),
         _events(link, wall_ms),
     ]
     title = f"{link['verdict']}: {link['link']}"
@@ -393,7 +394,27 @@ def _gaps(link: Mapping[str, Any], wall_ms: int) -> str:
         )
         for gap in link["gaps"]
     ]
-    return section("Accepted gaps", ("time", "partition", "lost offsets"), rows, key="gaps") if rows else ""
+    if not rows:
+        return ""
+    advice = "keep records on the source for longer than the mirror may stand, or set on_gap: stop"
+    before = (
+        f"<p>The source lost these records before they were mirrored; the copy lacks them.{fix(advice)}</p>"
+    )
+    return section("Accepted gaps", ("time", "partition", "lost offsets"), rows, key="gaps", before=before)
+
+
+def _dead_letters(link: Mapping[str, Any]) -> str:
+    rows = [(text(each["topic"]), Number(count(each["records"]))) for each in link["dead_letters"]]
+    if not rows:
+        return ""
+    advice = (
+        "raise the limit that each letter names on the target, or have the application write smaller records"
+    )
+    before = (
+        "<p>The target refused these records for their content; the copies lack them, and the link's dead-letter "
+        f"topic has them.{fix(advice)}</p>"
+    )
+    return section("Dead letters", ("topic", "#records"), rows[:ROWS], key="letters", before=before)
 
 
 def _events(link: Mapping[str, Any], wall_ms: int) -> str:

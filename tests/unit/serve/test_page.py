@@ -177,6 +177,20 @@ def test_data_says_what_the_page_says() -> None:
     assert made.answer(Request(("readyz",))).status == made.answer(Request(("livez",))).status == 200
 
 
+def test_what_a_copy_lacks_is_told_with_what_to_do() -> None:
+    """Accepted gaps and dead letters leave the link running, so its verdict does not tell of them."""
+    letters = replace(PARTITION, topic="letters", dropped={"dead-letter": 2, "hop": 1})
+    made = served(replace(STATUS, partitions=(letters,), stopped=()))
+    text = Tags(page(made, "links", "east->west")).text
+    assert "the copy lacks them.What to do: keep records on the source for longer" in text
+    assert "dead-letter topic has them.What to do: raise the limit" in text
+    body = orjson.loads(made.answer(Request(("api", "v1", "links", "east->west"))).body)
+    assert body["dead_letters"] == [{"topic": "letters", "records": 2}]
+    quiet = Tags(page(served(replace(STATUS, gaps=())), "links", "east->west")).text
+    assert "Dead letters" not in quiet
+    assert "Accepted gaps" not in quiet
+
+
 def test_five_thousand_topics_stay_small() -> None:
     """A page of them has 200 rows and under 200 kB, a scrape under 2 MB; the search finds the last one."""
     many = tuple(replace(PARTITION, topic=f"team.service.events-{number:05}") for number in range(5_000))
