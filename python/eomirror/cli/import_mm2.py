@@ -27,7 +27,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = {
     "num.streams": "Not used: lanes read.",
     "num.producers": "Becomes `lanes`.",
-    "preserve.partitions": "Always so.",
+    "preserve.partitions": "Always so, unless false: placed by key.",
     "preserve.order": "Always so.",
     "prefix": "Go's prefix of topics on the target; becomes `naming`.",
     "queue.size": "Not used: memory bounds what is read.",

@@ -77,6 +77,22 @@ _NOTES = (
         "the mirror sets it itself",
     ),
 )
+# Kafka's program names no partition, so the producer's default partitioner chooses; Go's uses HashPartitioner
+_SPREAD = {
+    KAFKA: (
+        "MirrorMaker chooses it by the key (murmur2); the mirror keeps that of the source, which is the same if its "
+        "producers choose it so and both topics have as many partitions; otherwise set `partitions: keyed` and "
+        "`origin_header: true`"
+    ),
+    GO: (
+        "without it Go MirrorMaker chooses the partition by the key (FNV-1a); the mirror keeps that of the source; to "
+        "have equal keys of several sources in one partition, add --preserve.partitions=false"
+    ),
+}
+_KEYED = (
+    "records are placed by key with murmur2, as by Java's producers; Go MirrorMaker used FNV-1a, so equal keys stay "
+    "together, but in another partition than before"
+)
 _INTERCEPTORS = "it runs foreign code on every record, and records are mirrored unchanged"
 
 
@@ -151,7 +167,7 @@ _TUNING = {
 _REFUSED = {
     "num.producers": f"it becomes `lanes`, a number from 1 to {_MOST_LANES}",
     "prefix": "names of topics have letters, digits, '.', '_' and '-' only",
-    "preserve.partitions": "records keep their partition always; leave the option out to accept that",
+    "preserve.partitions": "it is true or false",
     "abort.on.send.failure": "the mirror never skips a record that was not written; see `on_refused`",
     "schema.registry.url": "records are copied byte by byte, so schema ids stay those of the source's registry",
 }
@@ -244,6 +260,9 @@ class _Import:
             # neither program follows groups or writes topics of its own
             link.update({"groups": [], "naming": self._naming(), "start": start})
             link.update({"heartbeats": "off", "offset_syncs": "off"})
+            if self._keyed():
+                # only the header tells where a record was
+                link.update({"partitions": "keyed", "origin_header": True})
             if (lanes := self._lanes()) is not None:
                 link["lanes"] = lanes
         return found
@@ -261,6 +280,9 @@ class _Import:
     def _lanes(self) -> int | None:
         given = self._options.others.get("num.producers", "")
         return int(given) if given.isascii() and given.isdigit() and 1 <= int(given) <= _MOST_LANES else None
+
+    def _keyed(self) -> bool:
+        return self._options.others.get("preserve.partitions", "true").lower() == "false"
 
     # -- options ---------------------------------------------------------------------------------
 
@@ -283,6 +305,8 @@ class _Import:
             flat.note(setting, _TUNING[name])
         elif place := self._place(name, value):
             flat.take(setting, place)
+            if name == "preserve.partitions" and self._keyed():
+                flat.note(setting, _KEYED)
         elif name == "preserve.order":
             flat.note(setting, "the order of each partition is always kept")
         else:
@@ -294,6 +318,8 @@ class _Import:
             return "links[].lanes"
         if name == "prefix" and re.fullmatch(r"[A-Za-z0-9._-]*", value):
             return "links[].naming"
+        if name == "preserve.partitions" and self._keyed():
+            return "links[].partitions"
         always = name in ("preserve.partitions", "preserve.order", "abort.on.send.failure")
         return "always" if always and value.lower() == "true" else ""
 
@@ -306,11 +332,9 @@ class _Import:
                 Setting("--consumer.config", ""),
                 f"topics of equal names on {names} are merged in one topic; for a topic each, use `naming: prefix`",
             )
-        if self._program == GO and "preserve.partitions" not in self._options.others:
-            self._flat.note(
-                Setting("--preserve.partitions", ""),
-                "Go MirrorMaker spreads records over the partitions without it; the mirror keeps their partition",
-            )
+        if "preserve.partitions" not in self._options.others:
+            name = "--preserve.partitions" if self._program == GO else "partition of a record"
+            self._flat.note(Setting(name, ""), _SPREAD[self._program])
 
     # -- clients ---------------------------------------------------------------------------------
 
