@@ -32,6 +32,8 @@ _GROWTH = 0.1
 _ENOUGH_SECONDS = 20.0
 # a lane that works commits at the latest when its transaction ends; an idle one commits within milliseconds
 _STALLED_SECONDS = 11.0
+# a longer time is told in minutes
+_MINUTES_FROM = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Window:
             return Verdict("stopped", text, first["fix"], failover)
         if status.problem or status.lag_records is None:
             return Verdict("unknown", *_unknown(status), failover)
+        if not any(not item.parked for item in status.partitions):
+            return Verdict("ok", "it mirrors no topic yet", "", failover)
         return Verdict(*self._trend(), failover)
 
     def _add(self, view: LinkView, now: float) -> None:
@@ -133,14 +137,14 @@ class Window:
         first, last = self._looks[0], self._looks[-1]
         seconds, lag = last.at - first.at, last.lag
         if lag and (stood := self._stood()) >= _STALLED_SECONDS:
-            text = f"no record was mirrored for {stood:.0f} s, and {lag} are waiting"
+            text = f"no record was mirrored for {stood:.0f} s, and {lag:,} are waiting"
             return "stalled", text, "see the lanes of the link, and the log of the mirror"
         if not lag or seconds < _ENOUGH_SECONDS or not all(look.lag for look in self._looks):
-            return "ok", f"{lag} records behind" if lag else "caught up", ""
+            return "ok", f"{lag:,} records behind" if lag else "caught up", ""
         if self._grows():
-            text = f"the lag grew from {first.lag} to {last.lag} records in {seconds:.0f} s"
+            text = f"the lag grew from {first.lag:,} to {last.lag:,} records in {seconds:.0f} s"
             return "behind", text, "add lanes, or see docs/troubleshoot.md: slow link"
-        return "ok", f"{lag} records behind, and catching up", ""
+        return "ok", f"{lag:,} records behind, and catching up", ""
 
     def _stood(self) -> float:
         """Returns the seconds for which records have waited at the same position."""
@@ -198,8 +202,29 @@ def _failover(view: LinkView) -> str:
     # the one judgement of what a failover loses, which `eomirror readiness` prints as well
     found = assess(Facts.of_status(status), Verb.FAILOVER, force=True)
     if found.lost is None:
-        return "unknown: the source does not answer, or a topic has a problem"
+        return _part_of_loss(status)
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
-    seconds = "" if found.lost_seconds is None else f", {found.lost_seconds:.1f} s"
-    return f"loses at most {found.lost} records{seconds}{more}"
+    seconds = "" if found.lost_seconds is None else f", {_duration(found.lost_seconds)}"
+    return f"loses at most {found.lost:,} records{seconds}{more}"
+
+
+def _part_of_loss(status: LinkStatus) -> str:
+    """Returns what a failover would lose if that is unknown for the source or for some topics."""
+    if status.problem:
+        return "unknown: the source does not answer"
+    mirrored = [item for item in status.partitions if not item.parked]
+    unknown = sorted({item.topic for item in mirrored if item.lag_records is None})
+    if not unknown:
+        return "unknown: topics are left out, or the source has not been asked yet"
+    named = f"topic {unknown[0]}" + (f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else "")
+    others = sum(item.lag_records or 0 for item in mirrored)
+    return f"unknown for {named}; of the others it loses at most {others:,} records"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTES_FROM:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

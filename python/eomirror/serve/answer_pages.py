@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from eomirror.serve.markup import Number, count, fix, link_path, page, seconds, section, text, word
+from eomirror.serve.markup import Number, count, fix, link_path, name, page, seconds, section, text, word
 from eomirror.serve.page import ROWS, tabs
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, versio
         version: Release of eomirror.
         wall_ms: Wall clock, in ms.
     """
-    head = f"<h1>Can {text(link['link'])} fail over?</h1>"
+    head = f"<h1>Can {name(link['link'])} fail over?</h1>"
     body = _unanswered(answer)
     if not body:
         body = _checks("Planned: cutover or promote, while the source lives", answer["planned"], "planned")
@@ -42,13 +43,13 @@ def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, versio
 
 def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
     """Returns the page of a link's groups; arguments are those of `readiness_page`."""
-    head = f"<h1>Consumer groups of {text(link['link'])}</h1>"
+    head = f"<h1>Consumer groups of {name(link['link'])}</h1>"
     body = _unanswered(answer)
     if not body:
         moves: Sequence[Mapping[str, Any]] = answer["planned"]["groups"]
         body = (
-            "<p>Each row is what a group does if it moves to the target now: it resumes at the offset there, and reads "
-            "at most so many records again.</p>" + _moves(moves)
+            "<p>If a group moves to the target now, it resumes there at the offset that its last commit translates to. "
+            "It reads at most so many records again, and misses none.</p>" + _groups(moves) + _moves(moves)
         )
         if problem := _check(answer["planned"], "groups"):
             body = f"<p>{word(problem['level'])} {text(problem['text'])}{fix(problem['fix'])}</p>" + body
@@ -86,9 +87,9 @@ def offset_page(
         f'<form role="search" action="{link_path(link, "offset")}"><label for="from">Cluster</label>'
         f'<select id="from" name="from">{choices}</select>'
         + "".join(
-            f'<label for="{name}">{name.capitalize()}</label>'
-            f'<input id="{name}" name="{name}"{kind} required value="{text(question.get(name, ""))}">'
-            for name, kind in (
+            f'<label for="{field}">{field.capitalize()}</label>'
+            f'<input id="{field}" name="{field}"{kind} required value="{text(question.get(field, ""))}">'
+            for field, kind in (
                 ("topic", ""),
                 ("partition", ' inputmode="numeric" pattern="[0-9]+" size="4"'),
                 ("offset", ' inputmode="numeric" pattern="[0-9]+" size="12"'),
@@ -96,7 +97,7 @@ def offset_page(
         )
         + "<button>Translate</button></form>"
     )
-    body = f"<h1>Find an offset of {text(link['link'])}</h1>{form}"
+    body = f"<h1>Find an offset of {name(link['link'])}</h1>{form}"
     if answer is not None:
         body += f'<section id="answer" role="status"><h2>Answer</h2>{_offsets(answer, here, there)}</section>'
     return page(
@@ -129,8 +130,8 @@ def _checks(title: str, readiness: Mapping[str, Any], key: str) -> str:
     loses = "an unknown number of" if lost is None else count(lost)
     more = "" if not lost or readiness["lost_seconds"] is None else f", {seconds(readiness['lost_seconds'])}"
     state = "ok" if readiness["ready"] else "no"
-    before = f"<p>{word(state)} {text(readiness['verdict'] if readiness['ready'] else 'it is not ready')}"
-    before += f": would lose {loses} offsets{more}</p>" if key == "failover" else "</p>"
+    before = f"<p>{word(state)} {'it is ready' if readiness['ready'] else 'it is not ready: see each check with NO'}"
+    before += f"; a failover would lose {loses} offsets{more}</p>" if key == "failover" else "</p>"
     return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)
 
 
@@ -142,8 +143,42 @@ def _check(readiness: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     return next((check for check in readiness["checks"] if check["name"] == name), None)
 
 
+def _groups(moves: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a row for each group: what it reads again in all of its partitions."""
+    parts: dict[str, list[Mapping[str, Any]]] = {}
+    for move in moves:
+        parts.setdefault(move["group"], []).append(move)
+    total = {
+        group: None if any(move["again"] is None for move in some) else sum(move["again"] for move in some)
+        for group, some in parts.items()
+    }
+    first = sorted(parts, key=lambda group: (-_most(total[group]), group))[:ROWS]
+    rows = [
+        (
+            text(group),
+            Number("unknown" if total[group] is None else count(total[group])),
+            Number(count(len(parts[group]))),
+            _kinds(parts[group]),
+        )
+        for group in first
+    ]
+    heads = ("group", "#reads again, at most", "#partitions", "translation")
+    return section("Groups, those that read most again first", heads, rows, key="groups")
+
+
+def _kinds(moves: Sequence[Mapping[str, Any]]) -> str:
+    kinds = Counter(str(move["kind"]) for move in moves)
+    return "<br>".join(
+        f'<span class="t">{word(kind)} {count(number)}</span>' for kind, number in kinds.most_common()
+    )
+
+
+def _most(again: int | None) -> float:
+    """Returns the order of a number of records; unknown comes before all."""
+    return float("inf") if again is None else again
+
+
 def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
-    # the groups that read most again come first; unknown before all
     rows = [
         (
             text(move["group"]),
@@ -157,15 +192,15 @@ def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
         )
         for move in sorted(
             moves,
-            key=lambda move: (-(float("inf") if move["again"] is None else move["again"]), move["group"]),
+            key=lambda move: (-_most(move["again"]), move["group"], move["topic"], move["partition"]),
         )[:ROWS]
     ]
     heads = (
         "group", "partition", "#offset on the source", "#resumes on the target at", "#reads again, at most",
         "#committed there", "translation",
     )  # fmt: skip
-    before = f"<p class=soft>{count(len(moves))} groups and partitions, {len(rows)} shown</p>"
-    return section("Groups, those that read most again first", heads, rows, key="moves", before=before)
+    before = f"<p class=soft>{count(len(moves))} partitions of groups, {len(rows)} shown</p>"
+    return section("Partitions", heads, rows, key="moves", before=before)
 
 
 def _every(answer: Mapping[str, Any]) -> int:

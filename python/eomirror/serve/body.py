@@ -59,6 +59,10 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "failover": judged.verdict.failover,
         "lag_records": status.lag_records,
         "lag_seconds": status.lag_seconds,
+        "known_lag_records": sum(item.lag_records or 0 for item in status.partitions if not item.parked),
+        "unknown_topics": len(
+            {item.topic for item in status.partitions if not item.parked and item.lag_records is None}
+        ),
         "records_per_second": status.rate,
         "topics": len(topics),
         "stopped_topics": len(status.stopped),

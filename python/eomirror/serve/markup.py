@@ -6,6 +6,7 @@ Names of topics, groups and hosts are foreign text; every value passes `text`, w
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ __all__ = [
     "facts",
     "fix",
     "link_path",
+    "name",
     "page",
     "seconds",
     "section",
@@ -38,6 +40,9 @@ _MARKS = {
     "problem": "!", "promoted": "▲", "paused": "‖", "warn": "!", "no": "✗", "equal": "✓", "differs": "✗",
     "exact": "✓", "fast": "✓", "slow": "!", "next": "✓", "earlier": "↘",
 }  # fmt: skip
+
+
+_CODE = re.compile("`([^`]+)`")
 
 
 class Number(str):
@@ -144,8 +149,14 @@ def word(name: str) -> str:
 
 
 def fix(what: str) -> str:
-    """Returns a recommended action; empty without one."""
-    return f'<span class="fix">What to do: {text(what)}</span>' if what else ""
+    """Returns a recommended action, with commands between backticks as code; empty without one."""
+    shown = _CODE.sub(r"<code>\1</code>", text(what))
+    return f'<span class="fix">What to do: {shown}</span>' if what else ""
+
+
+def name(value: object) -> str:
+    """Returns the name of a link, whose arrow no line end divides."""
+    return text(value).replace("-&gt;", '<span class="t">-&gt;</span>')
 
 
 def link_path(link: Mapping[str, Any], *parts: str) -> str:

@@ -7,6 +7,9 @@ focus and selection stay.  The page loads nothing from other servers.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -18,6 +21,7 @@ from eomirror.serve.markup import (
     facts,
     fix,
     link_path,
+    name,
     page,
     seconds,
     section,
@@ -35,11 +39,16 @@ __all__ = ["ROWS", "link_page", "message_page", "overview_page", "tabs"]
 ROWS = 200
 
 _HOUR_MS = 3_600_000
+_SECTION = re.compile('<section id="(?P<key>[a-z]+)"><h2>(?P<title>[^<]+)</h2>')
 # a read that is older is told, because the page shows it as the present
 _OLD_SECONDS = 20.0
 _MOST_PROBLEMS = 50
+# rows of tables above those that a reader searches
+_MOST_SHOWN = 20
+_MOST_EVENTS = 50
 # one request about topics; a broker that works answers in milliseconds
 _SLOW_SECONDS = 0.3
+_STEPS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: int) -> str:
@@ -51,7 +60,7 @@ def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: 
     troubled = [link for link in links if link["verdict"] not in {"ok", "promoted"}]
     text_ = "nothing: all links keep up" if links and not troubled else ""
     todo = "".join(
-        f'<li><a href="{link_path(link)}">{text(link["link"])}</a>: '
+        f'<li><a href="{link_path(link)}">{name(link["link"])}</a>: '
         f"{text(link['fix'] or link['reason'])}</li>"
         for link in troubled
     )
@@ -63,7 +72,7 @@ def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: 
 def tabs(link: Mapping[str, Any], here: str) -> list[tuple[str, str, bool]]:
     """Returns the pages about a link, for `page`; ``here`` is the one that is shown."""
     pages = [("", "Link"), ("readiness", "Readiness"), ("groups", "Groups"), ("offset", "Find an offset")]
-    return [(link_path(link, *filter(None, [part])), name, part == here) for part, name in pages]
+    return [(link_path(link, *filter(None, [part])), title, part == here) for part, title in pages]
 
 
 def link_page(
@@ -80,20 +89,21 @@ def link_page(
         number: Page of topics, from 1.
     """
     parts = [
-        f"<h1>{text(link['link'])}</h1>",
+        f"<h1>{name(link['link'])}</h1>",
         f'<section id="verdict">{_verdict(link)}{_old(link)}</section>',
         f'<section id="facts">{_facts(link, wall_ms)}</section>',
         _problems(link, wall_ms),
         _open(link, wall_ms),
+        _dead_letters(link),
+        _gaps(link, wall_ms),
         _speed(link),
-        _verifications(link, wall_ms),
         _topics(link, wanted, number),
+        _events(link, wall_ms),
+        _verifications(link, wall_ms),
         _groups(link, wall_ms),
         _lanes(link, wall_ms),
-        _gaps(link, wall_ms),
-        _dead_letters(link),
-        _events(link, wall_ms),
     ]
+    parts.insert(1, _contents(parts))
     title = f"{link['verdict']}: {link['link']}"
     return page(title, "".join(parts), version=version, wall_ms=wall_ms, tabs=tabs(link, ""))
 
@@ -109,12 +119,12 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> str:
     listed = [
         ("lag", _lag(link, wall_ms)),
         ("rate", f"{count(link['records_per_second'])} records/s"),
-        ("if the source died now", text(link["failover"])),
+        ("failover, if the source died now", text(link["failover"])),
         ("topics", f"{count(link['topics'])}, {count(link['stopped_topics'])} stopped"),
         ("from, to", f"{text(link['source'])} → {text(link['target'])}"),
     ]
     return (
-        f'<li class="card {kind}"><h2><a href="{link_path(link)}">{text(link["link"])}</a></h2>'
+        f'<li class="card {kind}"><h2><a href="{link_path(link)}">{name(link["link"])}</a></h2>'
         f"{_verdict(link)}{_old(link)}{facts(listed)}</li>"
     )
 
@@ -131,7 +141,11 @@ def _old(link: Mapping[str, Any]) -> str:
 
 def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
     if link["lag_records"] is None:
-        return "unknown"
+        unknown, topics = link["unknown_topics"], link["topics"]
+        if not topics or unknown == topics:
+            return "unknown"
+        rest = f"{count(link['known_lag_records'])} records in the others"
+        return f"unknown for {count(unknown)} of {count(topics)} topics; {rest}"
     if not link["lag_records"]:
         return "0 records: caught up"
     shown = f"{count(link['lag_records'])} records"
@@ -143,9 +157,10 @@ def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
 
 def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
     listed = [
-        ("if the source died now", text(link["failover"])),
-        ("lag", _lag(link, wall_ms)),
+        ("failover, if the source died now", text(link["failover"])),
+        ("lag", _lag(link, wall_ms) + _worst(link)),
         ("rate", f"{count(link['records_per_second'])} records/s"),
+        ("changed in the last hour", _changed(link, wall_ms)),
         ("last commit", age(link["last_commit"], wall_ms) if link["last_commit"] else "unknown"),
         ("verified", _verified(link, wall_ms)),
         ("owner", _owner(link, wall_ms)),
@@ -163,6 +178,29 @@ def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
     if link["clock_offset_seconds"]:
         listed.append(("clocks", f"the owner's differs by {seconds(abs(link['clock_offset_seconds']))}"))
     return facts(listed)
+
+
+def _worst(link: Mapping[str, Any]) -> str:
+    """Returns the topic that lags most, if there are several."""
+    rows = link["topic_rows"]
+    if len(rows) < 2 or not rows[0]["lag_records"]:  # noqa: PLR2004  one topic is the link
+        return ""
+    return f'<br><span class="soft">most in {text(rows[0]["topic"])}: {count(rows[0]["lag_records"])} records</span>'
+
+
+def _changed(link: Mapping[str, Any], wall_ms: int) -> str:
+    recent = [event for event in link["events"] if event["at"] >= wall_ms - _HOUR_MS]
+    if not recent:
+        return "nothing"
+    many = "event" if len(recent) == 1 else "events"
+    return f'<a href="#events">{count(len(recent))} {many}</a>, the newest: {text(recent[0]["text"])}'
+
+
+def _contents(parts: Sequence[str]) -> str:
+    """Returns links to the sections of the page that have a title."""
+    found = [match for part in parts if (match := _SECTION.match(part))]
+    links = " ".join(f'<a href="#{match["key"]}">{match["title"]}</a>' for match in found)
+    return f'<nav id="contents" aria-label="On this page">{links}</nav>'
 
 
 def _owner(link: Mapping[str, Any], wall_ms: int) -> str:
@@ -192,15 +230,19 @@ def _verified(link: Mapping[str, Any], wall_ms: int) -> str:
     if not found:
         return "no comparison is recorded; compare: <code>eomirror verify CONFIG</code>"
     worst = [each for each in found if each["outcome"] != "equal"]
-    state = word("equal" if not worst else str(worst[0]["outcome"]))
+    told = [
+        f"{word(str(outcome))} {count(number)} of {count(link['topics'])} topics"
+        + (f", {text(worst[0]['topic'])} first" if outcome == worst[0]["outcome"] else "")
+        for outcome, number in Counter(each["outcome"] for each in worst).items()
+    ]
+    if equal := len(found) - len(worst):
+        told.append(f"{word('equal')} {count(equal)} of {count(link['topics'])} topics")
+    if never := max(0, link["topics"] - len(found)):
+        told.append(f"{word('warn')} {count(never)} never compared")
     oldest = min(each["at"] for each in found)
     since = sum(each["unverified"] for each in found)
-    never = max(0, link["topics"] - len(found))
-    told = f"{word('warn')} {count(never)} topics were never compared; " if never else ""
-    return (
-        f"{told}{state} {count(len(found))} of {count(link['topics'])} topics, the oldest {age(oldest, wall_ms)}; "
-        f"{count(since)} offsets were mirrored since"
-    )
+    told.append(f"the oldest comparison: {age(oldest, wall_ms)}; {count(since)} offsets were mirrored since")
+    return "<br>".join(told)
 
 
 def _problems(link: Mapping[str, Any], wall_ms: int) -> str:
@@ -284,20 +326,24 @@ def _speed(link: Mapping[str, Any]) -> str:
                 else f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
             )
             listed.append((f"{end}, {link[end]}", said))
-        listed.append(("network", "these times include the way from this process to the cluster and back"))
+        listed.append(
+            ("network", "part of both times: if both are long, look at the network of this process first")
+        )
     return f'<section id="speed"><h2>Is a cluster slow?</h2>{facts(listed)}</section>'
 
 
 def _about(took: float) -> str:
     """Returns a duration in steps, so that the page changes only if it matters."""
-    for step in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
-        if took <= step:
-            return f"less than {seconds(step)}"
+    if took <= _STEPS[0]:
+        return f"less than {seconds(_STEPS[0])}"
+    for low, high in pairwise(_STEPS):
+        if took <= high:
+            return f"{seconds(low)} to {seconds(high)}"
     return seconds(took)
 
 
 def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
-    found = link.get("verifications") or []
+    found = sorted(link.get("verifications") or [], key=lambda each: (each["outcome"] == "equal", each["at"]))
     rows = [
         (
             text(each["topic"]),
@@ -308,12 +354,15 @@ def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
             Number(count(each["unverified"])),
             Time(age(each["at"], wall_ms)),
         )
-        for each in found[:ROWS]
+        for each in found[:_MOST_SHOWN]
     ]
     if not rows:
         return ""
+    before = (
+        f"<p class=soft>{count(len(found))} topics, {len(rows)} shown: differences first, then the oldest</p>"
+    )
     heads = ("topic", "result", "#offsets compared", "#mirrored since", "compared at")
-    return section("Verification", heads, rows, key="verification")
+    return section("Verification", heads, rows, key="verification", before=before)
 
 
 def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
@@ -420,11 +469,13 @@ def _dead_letters(link: Mapping[str, Any]) -> str:
 def _events(link: Mapping[str, Any], wall_ms: int) -> str:
     rows = [
         (Time(age(event["at"], wall_ms)), Time(text(event["kind"])), text(event["text"]))
-        for event in link["events"]
+        for event in link["events"][:_MOST_EVENTS]
     ]
     recent = sum(event["at"] >= wall_ms - _HOUR_MS for event in link["events"])
+    more = max(0, len(link["events"]) - len(rows))
     before = (
-        f"<p class=soft>{count(recent)} in the last hour</p>"
+        f"<p class=soft>{count(recent)} in the last hour"
+        + (f"; {count(more)} older ones: <code>eomirror events CONFIG</code></p>" if more else "</p>")
         if rows
         else "<p class=soft>none are known here</p>"
     )

@@ -128,3 +128,29 @@ def test_a_problem_of_a_topic_is_named() -> None:
     found = judged((0, view(5, 9, lag_records=None, partitions=(one, replace(one, partition=1)))))
     assert (found.word, found.fix) == ("unknown", "accept the gap")
     assert found.text == "t-0: offsets [5, 7) are gone; and 1 more partitions have a problem"
+
+
+def test_what_a_failover_loses_is_told_for_the_topics_that_are_known() -> None:
+    """One topic with a problem does not hide the loss of the others; without the source nothing is known."""
+    parts = tuple(
+        PartitionStatus(
+            topic=topic, partition=0, target_topic=topic, lane=0, position=5, source_lso=9, lag_records=lag,
+            lag_seconds=None, records=5, rate=3.0, last_commit=1, problem="" if lag is not None else "torn",
+        )
+        for topic, lag in (("a", 1_200), ("b", None), ("c", None), ("d", 34))
+    )  # fmt: skip
+    status = LinkStatus(link="l", state="running", partitions=parts)
+    found = Window().judge(LinkView(facts=FACTS, status=status), 0.0)
+    assert found.failover == "unknown for topic b and 1 more; of the others it loses at most 1,234 records"
+    away = replace(status, problem="the source does not answer")
+    assert (
+        Window().judge(LinkView(facts=FACTS, status=away), 0.0).failover
+        == "unknown: the source does not answer"
+    )
+
+
+def test_a_link_without_topics_says_so() -> None:
+    """It has caught up with nothing."""
+    status = LinkStatus(link="l", state="running", lag_records=0, lag_seconds=0.0)
+    found = Window().judge(LinkView(facts=FACTS, status=status), 0.0)
+    assert (found.word, found.text) == ("ok", "it mirrors no topic yet")

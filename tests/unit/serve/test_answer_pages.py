@@ -103,7 +103,7 @@ def test_readiness_is_a_check_list_for_both_kinds_of_failover() -> None:
     }
     page, _ = shown(answer, "readiness")
     assert page.count("stopped topics") == 2
-    assert "What to do: `eomirror status CONFIG` has the reasons" in page
+    assert "What to do: <code>eomirror status CONFIG</code> has the reasons" in page
     assert "it is not ready" in page
     page, _ = shown(answer, "groups")
     assert "billing" in page

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from test_page import EVIL, STATUS, served
+from test_answer_pages import MOVE, Answers
+from test_page import EVIL, FACTS, PARTITION, STATUS, Reader, served
 
+from eomirror.failover.machine import Verb
+from eomirror.failover.readiness import Facts, assess
 from eomirror.serve.address import Address
 from eomirror.serve.http import HttpServer, Request, Response
+from eomirror.serve.polled import PolledEndpoints
+from support.browser import CHROMIUM, Browser
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-CHROMIUM = shutil.which("chromium")
+    from eomirror.link.status import LinkStatus
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"), pytest.mark.timeout(120),
@@ -55,3 +61,121 @@ def test_a_page_updates_itself_and_runs_no_foreign_script(tmp_path: Path) -> Non
     # the heading of a foreign name is text, not an element
     assert "<script>alert" not in page
     assert EVIL.split("(", maxsplit=1)[0].replace("<", "&lt;").replace(">", "&gt;") in page
+
+
+_NAMED = {"link", "button", "textbox", "combobox", "region", "heading", "navigation", "columnheader"}
+LONG = "a-topic-with-a-name-of-249-characters." + "x" * 211
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """A browser with a fresh profile."""
+    with Browser(tmp_path) as made:
+        yield made
+
+
+def serving(status: LinkStatus) -> tuple[HttpServer, str]:
+    """Serves a link and the answers about it; returns the server, and the URL of the link's page."""
+    facts = Facts(status=status, groups=(MOVE, replace(MOVE, group=LONG, again=None, kind="unknown")))
+    answer = {
+        "planned": assess(facts, Verb.PROMOTE).as_dict(),
+        "failover": assess(facts, Verb.FAILOVER, force=True).as_dict(),
+    }
+    made = PolledEndpoints({FACTS: lambda: Reader(status)}, version="1", queries=Answers(answer))
+    made.start()
+    server = HttpServer(Address("127.0.0.1", 0), made.answer)
+    return server, f"{server.url}links/east-%3Ewest"
+
+
+def long_names() -> LinkStatus:
+    """A status with the longest name that a topic can have, and a foreign one."""
+    parts = (*STATUS.partitions, replace(PARTITION, topic=LONG, lag_records=123_456_789_012))
+    stopped = {"topic": LONG, "reason": f"{LONG} {EVIL}", "fix": f"`eomirror run` {EVIL}", "exit_code": 4}
+    return replace(STATUS, partitions=parts, stopped=(*STATUS.stopped, stopped))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_its_window(browser: Browser, width: int) -> None:
+    """Long names wrap, on a phone too; a table that is wider scrolls in its frame.  No script of a name runs."""
+    server, link = serving(long_names())
+    with closing(server):
+        for dark in (False, True):
+            browser.show_as(width, 900, dark=dark)
+            for url in (server.url, link, f"{link}/readiness", f"{link}/groups", f"{link}/offset"):
+                browser.visit(url)
+                assert browser.run("document.scrollingElement.scrollWidth") == width, url
+                assert browser.said == []
+                assert (
+                    browser.run("document.querySelectorAll('main script, main img, main style').length") == 0
+                )
+                colour = browser.run("getComputedStyle(document.body).backgroundColor")
+                assert (colour == "rgb(255, 255, 255)") is not dark
+
+
+def test_everything_is_reached_with_the_keyboard(browser: Browser) -> None:
+    """The first stop leads past the header; each one is visible and marked; the search is sent with Enter."""
+    server, link = serving(long_names())
+    with closing(server):
+        browser.show_as(1280, 900)
+        browser.visit(link)
+        browser.run("document.getElementById('pause').click()")
+        browser.run("document.activeElement.blur()")
+        wanted = browser.run(
+            "Array.from(document.querySelectorAll('a, button, input, select, [tabindex=\"0\"]'))"
+            ".filter((one) => !one.hidden).length"
+        )
+        shown = set()
+        for number in range(wanted):
+            browser.press("Tab")
+            at = browser.run(
+                "(() => { const one = document.activeElement, box = one.getBoundingClientRect(),"
+                " style = getComputedStyle(one);"
+                " return [one.outerHTML.slice(0, 300), one.textContent, box.left >= 0 && box.width > 0,"
+                " style.outlineStyle != 'none' && parseFloat(style.outlineWidth) >= 1]; })()"
+            )
+            assert at[2:] == [True, True], at
+            assert number or at[1] == "Skip to the content"
+            shown.add((number, at[0]))
+        assert len({html for _, html in shown}) >= wanted - 3
+        browser.run(
+            "document.getElementById('topic').focus(); document.getElementById('topic').value = 'halt'"
+        )
+        browser.press("Enter")
+        browser.wait_for("location.search == '?topic=halt' && document.readyState == 'complete'")
+        assert browser.run("document.querySelectorAll('#topics tbody tr').length") == 1
+
+
+def test_a_screen_reader_hears_a_name_for_each_thing(browser: Browser) -> None:
+    """Links, fields, buttons and regions have names; headings tell the parts of the page."""
+    server, link = serving(long_names())
+    with closing(server):
+        for url in (server.url, link, f"{link}/readiness", f"{link}/offset"):
+            browser.visit(url)
+            names = browser.names()
+            told = [(role, name) for role, name in names if role in _NAMED]
+            assert told
+            assert not [role for role, name in told if not name.strip()]
+            assert sum(role == "heading" for role, _ in names) >= 1
+            assert {"main", "navigation"} <= {role for role, _ in names}
+
+
+def test_five_thousand_partitions_are_shown_in_a_fifth_of_a_second(browser: Browser) -> None:
+    """From the request to the last byte; the body is compressed."""
+    many = tuple(replace(PARTITION, topic=f"team.service.events-{number:05}") for number in range(5_000))
+    server, link = serving(replace(STATUS, partitions=many, stopped=(), hanging=(), drifted=()))
+    with closing(server):
+        browser.show_as(1280, 900)
+        browser.visit(server.url)
+        times = []
+        for _ in range(3):
+            assert browser.visit(link) < 5
+            times.append(
+                browser.run(
+                    "(() => { const t = performance.getEntriesByType('navigation')[0];"
+                    " return t.responseEnd - t.requestStart; })()"
+                )
+            )
+        assert min(times) < 200, times
+        assert browser.run("document.querySelectorAll('#topics tbody tr').length") == 200
+        sent = browser.run("performance.getEntriesByType('navigation')[0].encodedBodySize")
+        assert sent < 20_000
