@@ -14,6 +14,7 @@ import structlog
 
 from eomirror.errors import (
     AuthorizationError,
+    ClusterError,
     DataLossError,
     LaneError,
     MirrorError,
@@ -65,6 +66,15 @@ class Background:
     link: BackgroundHost
     over: threading.Event
     _threads: list[threading.Thread] = field(default_factory=list)
+    # error of the last round of each kind of work that asks a cluster; only its own thread writes
+    _troubles: dict[str, ClusterError] = field(default_factory=dict)
+
+    @property
+    def trouble(self) -> ClusterError | None:
+        """The error of a cluster in the last round of some work; None if all were answered."""
+        troubles = dict(self._troubles)
+        # by name, so that the same one is told as long as it lasts
+        return next((troubles[event] for event in sorted(troubles)), None)
 
     def start(self, target: Callable[[], None], name: str) -> None:
         """Starts a thread that runs ``target``."""
@@ -116,16 +126,20 @@ class Background:
         link = self.link
         try:
             action()
+            self._troubles.pop(event, None)
         except (SupersededError, DataLossError, StateError, UsageError) as error:
             link.fail(error)
         except AuthorizationError as error:
             if not link.patient:
                 link.fail(error)
                 return
+            self._troubles[event] = error
             # an administrator must grant the ACL, which needs no restart; lanes keep running meanwhile
             log.error(event, link=link.name, reason=error.message, fix=error.fix)  # noqa: TRY400  no fault of the code
         except (LaneError, MirrorError) as error:
             # an unreachable cluster: lanes keep running, the next round retries
+            if isinstance(error, ClusterError):
+                self._troubles[event] = error
             log.warning(event, link=link.name, reason=str(error))
         except Exception as error:
             if self.over.is_set():

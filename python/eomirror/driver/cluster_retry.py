@@ -38,11 +38,12 @@ class ClusterRetry:
 
     Args:
         over: Set when the link is to end.
-        on_wait: Called with the error that the link waits for, and with an empty text once it has passed.
+        on_wait: Called with the error that the link waits for and the recommended action; with empty texts once it
+            has passed.
     """
 
     def __init__(
-        self, link: str, over: threading.Event, *, clock: Clock, on_wait: Callable[[str], None]
+        self, link: str, over: threading.Event, *, clock: Clock, on_wait: Callable[[str, str], None]
     ) -> None:
         self._link = link
         self._over = over
@@ -75,7 +76,7 @@ class ClusterRetry:
             else:
                 if logged:
                     log.info("link_reached_its_clusters", link=self._link)
-                    self._on_wait("")
+                    self._on_wait("", "")
                 return result
         raise StoppedError(f"link {self._link}: stopped before its clusters were reachable")
 
@@ -87,4 +88,4 @@ class ClusterRetry:
             fix=error.fix,
             seconds=round(seconds, 1),
         )
-        self._on_wait(error.message)
+        self._on_wait(error.message, error.fix)

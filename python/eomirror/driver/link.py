@@ -29,7 +29,7 @@ from eomirror.driver.progress import Progress
 from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
-from eomirror.errors import StoppedError, TopicError
+from eomirror.errors import MirrorError, StoppedError, TopicError
 from eomirror.groups.followed_groups import Mirrored
 from eomirror.lane.spec import StoppedTopic
 from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
@@ -196,8 +196,11 @@ class LinkThread:
         with self._lock:
             shown = self._progress.snapshot(now)
         contact, renewed = self._contact, self._claim_renewal.renewed
+        trouble = None if shown.error or shown.waiting else self._background.trouble
         return replace(
             shown,
+            away="" if trouble is None else trouble.message,
+            fix=shown.fix if trouble is None else trouble.fix,
             groups=self._group_thread.snapshot(),
             generation=self.generation,
             run=self._spec.run,
@@ -326,6 +329,7 @@ class LinkThread:
             if self.error is None:
                 self.error = error
                 self._progress.error = str(error)
+                self._progress.fix = error.fix if isinstance(error, MirrorError) else ""
                 self._progress.state = "failed"
         self.request_stop()
         log.error("link_failed", link=self.name, reason=str(error))
@@ -573,10 +577,10 @@ class LinkThread:
         for item in items:
             self._progress.assign(lane, item.source, item.target_topic)
 
-    def _wait_for(self, reason: str) -> None:
-        """Records the error that the link waits for; empty once it has passed."""
+    def _wait_for(self, reason: str, fix: str) -> None:
+        """Records the error that the link waits for, and the recommended action; empty once it has passed."""
         with self._lock:
-            self._progress.wait(reason)
+            self._progress.wait(reason, fix)
             state = self._progress.state
         self._tools.on_event(f"{self.name}: {state}" + (f": {reason}" if reason else ""))
 

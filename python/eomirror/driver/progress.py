@@ -58,6 +58,7 @@ class Progress:
         self.state = "preparing"
         self.error = ""
         self.waiting = ""
+        self.fix = ""
         self._state_before = ""
         self.stopped: dict[str, StoppedTopic] = {}
         self.pause: Pause | None = None
@@ -87,17 +88,20 @@ class Progress:
         """Records the start of an attempt; its counters begin at 0."""
         self._lane(lane).begin(epoch, attempt)
 
-    def wait(self, reason: str) -> None:
+    def wait(self, reason: str, fix: str = "") -> None:
         """
         Records that the link waits for a cluster, or has resumed.
 
         Args:
             reason: Error that the link waits for; empty when it resumes.
+            fix: Recommended action.
         """
         if self.state != "failed":
             self._state_before = self._state_before if self.waiting else self.state
             self.state = "waiting" if reason else self._state_before
         self.waiting = reason
+        if self.state != "failed":
+            self.fix = fix
 
     def set_lane_state(self, lane: int, state: str) -> None:
         """Sets the state of a lane that no worker runs."""
@@ -239,6 +243,7 @@ class Progress:
             state=self.state,
             error=self.error,
             waiting=self.waiting,
+            fix=self.fix,
             counters=counters,
             records_per_second=(counters.records - records) / seconds if measured else 0.0,
             bytes_per_second=(counters.bytes - size) / seconds if measured else 0.0,
@@ -246,7 +251,7 @@ class Progress:
             lag_records=sum_known([topic.lag_records for topic in live]) if discovered else None,
             lag_seconds=max_known([topic.lag_seconds for topic in live]) if discovered else None,
             lanes=tuple(
-                lane.snapshot(number, self._work.lanes.get(number, LaneWork()))
+                lane.snapshot(number, self._work.lanes.get(number, LaneWork()), now)
                 for number, lane in sorted(self._lanes.items())
             ),
             topics=topics,
@@ -404,10 +409,16 @@ class _Lane:
     def total(self) -> Counters:
         return Counters.sum((self.before, *self.recent.values(), self.current))
 
-    def snapshot(self, number: int, work: LaneWork) -> LaneSnapshot:
+    def silent(self, now: float) -> float:
+        """Returns the seconds since the last report of an attempt that should report; 0 while it does."""
+        expected = self.reported and not self.failed and not self.resting
+        return now - self.heard if expected and not self.reports(now) else 0.0
+
+    def snapshot(self, number: int, work: LaneWork, now: float) -> LaneSnapshot:
         return LaneSnapshot(
             lane=number,
             state=self.state,
+            silent_seconds=self.silent(now),
             epoch=self.attempt_id[0],
             attempt=self.attempt_id[1],
             retries=self.retries,

@@ -150,6 +150,8 @@ class LaneSnapshot:
         endings: Attempts that ended early, by kind of ending.
         work: Its transactions in this run, with histograms.
         memory_bytes: Resident memory of its worker, as last reported; None if unknown or without a worker.
+        silent_seconds: Time since the last report of an attempt that has stopped reporting, such as one whose process
+            stands still; 0 while it reports, and before its first report.
     """
 
     lane: int
@@ -167,6 +169,7 @@ class LaneSnapshot:
     endings: Mapping[str, int] = field(default_factory=dict)
     work: LaneWork = field(default_factory=LaneWork)
     memory_bytes: int | None = None
+    silent_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,9 @@ class LinkSnapshot:
             ``failed``.
         error: Reason of its failure.
         waiting: Error that it waits for before it can run, with alias and address of the cluster; it is retried.
+        away: Error of the driver's last question to a cluster while the link runs; empty if the last one of each kind
+            was answered.
+        fix: Recommended action for ``error``, ``waiting`` or ``away``; may be empty.
         counters: Its work in this run.
         records_per_second: Mean over the last `RATE_WINDOW_SECONDS`.
         bytes_per_second: Mean over the last `RATE_WINDOW_SECONDS`.
@@ -201,6 +207,8 @@ class LinkSnapshot:
     state: str
     error: str = ""
     waiting: str = ""
+    away: str = ""
+    fix: str = ""
     counters: Counters = field(default_factory=Counters)
     records_per_second: float = 0.0
     bytes_per_second: float = 0.0

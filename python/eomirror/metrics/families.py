@@ -47,7 +47,8 @@ FAMILIES = (
     _link("link_state", "gauge", "1 for the state of the link, 0 for all others.", "state"),
     _link("link_verdict", "gauge",
           "1 for the verdict on the link, 0 for all others: `ok`, `behind` (the lag grows), `stalled` (records wait, "
-          "none is mirrored), `stopped` (a topic is), `down`, `rewound` (the source went back), `promoted`, `unknown`.",
+          "none is mirrored, or a lane is silent), `stopped` (a topic is), `down`, `rewound` (the source went back), "
+          "`promoted`, `paused`, `unknown`.",
           "verdict"),
     _link("link_read_seconds", "gauge", "Time that the last read of the link's topics took."),
     _link("records_total", "counter",

@@ -30,8 +30,8 @@ WINDOW_SECONDS = 60.0
 _GROWTH = 0.1
 # a shorter series of looks says nothing about a trend
 _ENOUGH_SECONDS = 20.0
-# a lane that works commits at the latest when its transaction ends; an idle one commits within milliseconds
-_STALLED_SECONDS = 11.0
+# A lane that works commits several times a second.  With a look every 3 s, a stall is told within 15 s.
+_STALLED_SECONDS = 8.0
 # a longer time is told in minutes
 _MINUTES_FROM = 60.0
 
@@ -99,6 +99,8 @@ class Window:
             more = f" and {len(status.stopped) - 1} more" if len(status.stopped) > 1 else ""
             text = f"topic {first['topic']}{more} is stopped: {first['reason']}"
             return Verdict("stopped", text, first["fix"], failover)
+        if not status.problem and (silent := _silent(view)):
+            return Verdict("stalled", *silent, failover)
         if status.problem or status.lag_records is None:
             return Verdict("unknown", *_unknown(status), failover)
         if not any(not item.parked for item in status.partitions):
@@ -164,13 +166,30 @@ class Window:
         )
 
 
+def _silent(view: LinkView) -> tuple[str, str] | None:
+    """Returns reason and fix if a lane of this process's mirror has stopped reporting; None if all report."""
+    lanes = () if view.live is None else view.live.lanes
+    silent = [lane for lane in lanes if lane.silent_seconds >= _STALLED_SECONDS]
+    if not silent:
+        return None
+    more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+    text = f"lane {silent[0].lane}{more} has not reported for {silent[0].silent_seconds:.0f} s"
+    return text, "its process stands still or is cut off: eomirror events names its host and process id"
+
+
 def _unknown(status: LinkStatus) -> tuple[str, str]:
     """Returns reason and fix of a lag that is unknown."""
     if status.problem:
         return status.problem, status.fix
     troubled = [item for item in status.partitions if item.problem]
     if not troubled:
-        return "the lag of a topic is unknown", status.fix
+        unknown = sorted({item.topic for item in status.partitions if item.lag_records is None})
+        where = f"topic {unknown[0]}" if unknown else "a topic"
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        return (
+            f"the lag of {where}{more} is unknown",
+            status.fix or "see the lanes, and the log of the mirror",
+        )
     more = f"; and {len(troubled) - 1} more partitions have a problem" if len(troubled) > 1 else ""
     return troubled[0].problem + more, troubled[0].fix
 

@@ -97,8 +97,18 @@ def running_view(
     if topics is None or topics.state == "unknown":
         return LinkView(facts=facts, status=running_status(snapshot), live=snapshot)
     status = running_status(snapshot, topics)
+    mirrored = {(item.topic, item.partition) for item in status.partitions}
+    left_out = tuple(
+        item
+        for item in topics.partitions
+        if item.parked and item.problem and (item.topic, item.partition) not in mirrored
+    )
     status = replace(
         status,
+        partitions=status.partitions + left_out,
+        # it falls behind by an unknown amount
+        lag_records=None if left_out else status.lag_records,
+        lag_seconds=None if left_out else status.lag_seconds,
         owner={**(topics.owner or {}), **(status.owner or {})},
         gaps=topics.gaps,
         groups=topics.groups or status.groups,
@@ -157,7 +167,8 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         if groups is None
         else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
         paused={"topics": snapshot.paused} if snapshot.paused else None,
-        problem=snapshot.error or snapshot.waiting,
+        problem=snapshot.error or snapshot.waiting or snapshot.away,
+        fix=snapshot.fix,
     )
 
 

@@ -54,6 +54,19 @@ def test_what_passes_fails_no_link(error: Exception, *, patient: bool, fails: bo
     assert link.errors == ([error] if fails else [])
 
 
+def test_a_cluster_that_does_not_answer_is_told_until_it_does() -> None:
+    """By the error of the last round of each kind of work."""
+    background = Background(Link(), threading.Event())
+    away, refused = UnreachableError("away", fix="look"), AuthorizationError("no right")
+    background.guard("claim_not_renewed", raising(away))
+    background.guard("refresh_failed", raising(refused))
+    assert background.trouble is away
+    background.guard("claim_not_renewed", lambda: None)
+    assert background.trouble is refused
+    background.guard("refresh_failed", lambda: None)
+    assert background.trouble is None
+
+
 def test_a_stop_that_closes_clients_is_no_failure() -> None:
     """Whoever uses one then meets whatever it says."""
     over, link = threading.Event(), Link()

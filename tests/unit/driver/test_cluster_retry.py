@@ -42,7 +42,13 @@ class Rig:
         self.clock = PlayedClock()
         self.over = PlayedEvent(self.clock)
         self.said: list[str] = []
-        self.reaching = ClusterRetry("a->b", self.over, clock=self.clock, on_wait=self.said.append)
+        self.fixes: list[str] = []
+        self.reaching = ClusterRetry("a->b", self.over, clock=self.clock, on_wait=self.wait)
+
+    def wait(self, reason: str, fix: str) -> None:
+        """Takes what the link tells of its wait."""
+        self.said.append(reason)
+        self.fixes.append(fix)
 
     def do(self, *errors: MirrorError) -> Any:
         """The answer after these failures."""
@@ -77,7 +83,7 @@ def test_it_is_named_at_first_and_once_a_minute_and_when_the_reason_changes() ->
     waits = [each for each in logs if each["event"] == "link_waits"]
     assert 4 <= len(waits) <= 8
     assert (waits[0]["reason"], waits[0]["fix"]) == (AWAY.message, AWAY.fix)
-    assert rig.said[0] == AWAY.message
+    assert (rig.said[0], rig.fixes[0]) == (AWAY.message, AWAY.fix)
     assert rig.said[-2:] == [other.message, ""]
     assert logs[-1]["event"] == "link_reached_its_clusters"
 

@@ -306,6 +306,29 @@ def test_a_running_mirror_shows_what_its_topics_hold() -> None:
     assert not unread.has_topics
 
 
+def test_a_running_mirror_shows_what_it_leaves_out() -> None:
+    """Only the topics hold it: its lag is unknown, so the link must not look like one without lag."""
+    parked = replace(
+        status().partitions[0], topic="left", parked=True, problem="it lacks READ", fix="grant it", lag_records=None
+    )  # fmt: skip
+    view = running_view(FACTS, snapshot(), status(partitions=(*status().partitions, parked)), 0.3)
+    assert view.status.lag_records is None
+    verdict = Window().judge(view, 0.0)
+    assert (verdict.word, verdict.fix) == ("unknown", "grant it")
+    assert math.isnan(value(read([view]), "lag_records", topic="left"))
+    quiet = replace(parked, problem="", fix="")
+    assert running_view(FACTS, snapshot(), status(partitions=(quiet,)), 0.3).status.lag_records is not None
+
+
+def test_a_cluster_that_does_not_answer_is_told_by_the_running_mirror() -> None:
+    """By the driver's last error, with what to do; no topic has to be read for it."""
+    view = running_view(FACTS, snapshot(away="cluster east: no answer", fix="check bootstrap.servers"))
+    verdict = Window().judge(view, 0.0)
+    assert (verdict.word, verdict.text, verdict.fix) == (
+        "unknown", "cluster east: no answer", "check bootstrap.servers",
+    )  # fmt: skip
+
+
 def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
     """An unreachable target: the state says so, and nothing else is claimed."""
     unknown = LinkStatus(link="east->west", state="unknown", problem="the target does not answer")

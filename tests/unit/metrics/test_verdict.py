@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eomirror.driver.snapshot import LaneSnapshot, LinkSnapshot
 from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
 from eomirror.metrics.view import LinkFacts, LinkView
@@ -56,13 +57,26 @@ def test_a_lag_that_ages_is_behind() -> None:
 def test_a_position_that_stands_before_records_is_stalled() -> None:
     """Also if the source writes nothing more."""
     assert judged(*((10.0 * n, view(7, 9, 10.0 * n)) for n in range(4))).word == "stalled"
-    assert judged(*((5.0 * n, view(7, 9)) for n in range(3))).word == "ok", "too early to say"
+    assert judged(*((3.0 * n, view(7, 9)) for n in range(3))).word == "ok", "too early to say"
     caught_up = [(5.0 * n, view(7, 7)) for n in range(4)]
     found = judged(*caught_up, *((20.0 + 4.0 * n, view(7, 9)) for n in range(4)))
     assert (found.word, found.text) == ("stalled", "no record was mirrored for 12 s, and 2 are waiting")
-    moves = [(4.0 * n, view(7 + n // 3, 90)) for n in range(6)]
+    moves = [(3.5 * n, view(7 + n // 3, 90)) for n in range(6)]
     assert judged(*moves).word == "ok", "a slow lane is not one that stands"
     assert judged(*((10.0 * n, view(7, 7)) for n in range(4))).word == "ok", "there is nothing to mirror"
+
+
+def test_a_lane_that_is_silent_is_stalled() -> None:
+    """Its last report says that it had caught up; a cluster that is away is told before it."""
+    live = LinkSnapshot(link="a->b", state="running", lanes=(LaneSnapshot(lane=3, silent_seconds=9.0),))
+    unknown = replace(view(7, 7, lag_records=None), live=live)
+    found = judged((0, unknown))
+    assert (found.word, found.text) == ("stalled", "lane 3 has not reported for 9 s")
+    assert "eomirror events" in found.fix
+    brief = replace(live, lanes=(LaneSnapshot(lane=3, silent_seconds=6.0),))
+    assert judged((0, replace(unknown, live=brief))).word == "unknown"
+    away = replace(unknown, status=replace(unknown.status, problem="no way to a", fix="look"))
+    assert (judged((0, away)).text, judged((0, away)).fix) == ("no way to a", "look")
 
 
 def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
