@@ -1,7 +1,7 @@
 """
 Writes requirements.txt: every package that pyproject.toml asks for, with pins and hashes.
 
-From the same pins it writes deploy/container/requirements.txt: what the package needs to run.
+From the same pins it writes deploy/container/requirements.txt: what the package and its extra otel need to run.
 
     python scripts/lock.py [--upgrade]   write the file (needs uv)
     python scripts/lock.py --check       exit 1 when it was made from other requirements; needs nothing
@@ -35,6 +35,7 @@ def requirements_digest() -> str:
     deciding = [
         project["project"]["requires-python"],
         sorted(project["project"]["dependencies"]),
+        sorted(project["project"]["optional-dependencies"]["otel"]),
         sorted(project["dependency-groups"]["dev"]),
         sorted(project["build-system"]["requires"]),
     ]
@@ -53,7 +54,9 @@ def write(arguments: list[str]) -> int:
     if uv is None:
         print("lock: uv is not installed\n  fix: pip install uv", file=sys.stderr)
         return 1
-    return compiled(uv, LOCK, ["--group", "dev", *arguments]) or compiled(uv, RUN_LOCK, ["-c", LOCK.name])
+    return compiled(uv, LOCK, ["--group", "dev", *arguments]) or compiled(
+        uv, RUN_LOCK, ["--extra", "otel", "-c", LOCK.name]
+    )
 
 
 def compiled(uv: str, file: Path, arguments: list[str]) -> int:

@@ -28,6 +28,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     ),
     "pyspark": ("spark/",),
     "py4j": ("spark/",),
+    "opentelemetry": ("metrics/otlp.py",),
     "eomirror._core": ("_native.py",),
     "time.time": ("clock.py",),
     "time.time_ns": ("clock.py",),

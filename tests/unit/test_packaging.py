@@ -80,7 +80,7 @@ def test_every_requirement_has_a_hash() -> None:
 def test_requirements_name_no_host_and_no_folder() -> None:
     """The same lock serves every index and every machine."""
     assert [
-        line for line in LOCK.splitlines() if re.search(r"http|//|index-url|find-links| @ |file:", line)
+        line for line in LOCK.splitlines() if re.search(r"https?:|//|index-url|find-links| @ |file:", line)
     ] == []
 
 

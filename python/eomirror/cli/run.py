@@ -119,6 +119,11 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     metavar="HOST:PORT",
     help="Serve a page, /metrics (Prometheus), /livez and /readyz on this address, without authentication.",
 )
+@click.option(
+    "--otlp",
+    is_flag=True,
+    help="Send metrics by OTLP/HTTP, as OTEL_EXPORTER_OTLP_ENDPOINT and other variables say (extra otel).",
+)
 @options.per_partition
 @options.per_group
 @options.output()
@@ -133,6 +138,7 @@ def run(
     adopt: tuple[str, ...],
     into_filled: bool,
     listen: str | None,
+    otlp: bool,
     metrics_per_partition: bool,
     metrics_per_group: bool,
     output: str | None,
@@ -143,6 +149,8 @@ def run(
     SIGTERM or Ctrl-C commits the open transactions and exits 0.  An unreachable cluster is retried until it answers,
     also with --until caught-up; other links keep running.  Refused credentials and missing ACLs fail a link at its
     start.
+
+    --otlp sends the same metrics every minute (OTEL_METRIC_EXPORT_INTERVAL), and once more at the end.
 
     --listen serves a page, metrics and health, read-only; a port that is in use ends the command with code 1 before
     anything starts.
@@ -156,6 +164,7 @@ def run(
         adopted = parse_offsets("--adopt", adopt)
         confs = parse_conf(spark_conf)
         address = None if listen is None else parse_listen(listen)
+        every_seconds = _export_interval() if otlp else None
 
         from eomirror import __version__
         from eomirror.cli.progress import ProgressDisplay
@@ -172,7 +181,7 @@ def run(
         endpoints = RunningEndpoints(
             [loaded.link(name) for name in links] or loaded.links,
             version=__version__,
-            readers=_readers(loaded, links) if address is not None else {},
+            readers=_readers(loaded, links) if address is not None or every_seconds is not None else {},
             per_partition=metrics_per_partition,
             per_group=metrics_per_group,
             holds_secret=secret_finder(loaded.clusters.values()),
@@ -188,6 +197,7 @@ def run(
 
         with (
             _listening(address, endpoints),
+            _exporting(every_seconds, endpoints, read=address is None),
             Mirror(
                 loaded,
                 links=links,
@@ -234,6 +244,47 @@ def _listening(address: Address | None, endpoints: RunningEndpoints) -> Iterator
     finally:
         endpoints.close()
         server.close()
+
+
+def _export_interval() -> float | None:
+    """
+    Returns the seconds between two exports; None if the variables OTEL_* switch the export off.
+
+    Raises:
+        UsageError: The extra is not installed, or a variable asks for what is not offered.
+    """
+    import os
+
+    try:
+        from eomirror.metrics.otlp import interval_seconds
+    except ImportError as error:
+        raise UsageError(
+            f"--otlp: the module {error.name} is not installed", fix="pip install 'eomirror[otel]'"
+        ) from None
+    return interval_seconds(os.environ)
+
+
+@contextmanager
+def _exporting(every_seconds: float | None, endpoints: RunningEndpoints, *, read: bool) -> Iterator[None]:
+    """Exports metrics by OTLP; does nothing without an interval.  ``read``: the endpoints do not read topics yet."""
+    if every_seconds is None:
+        yield
+        return
+    from eomirror import __version__
+    from eomirror.metrics.otlp import OtlpExport
+    from eomirror.serve.process import process_facts
+
+    started = process_facts(__version__).started
+    export = OtlpExport(endpoints.collect, version=__version__, started=started, every_seconds=every_seconds)
+    if read:
+        endpoints.start()
+    export.start()
+    try:
+        yield
+    finally:
+        export.close()
+        if read:
+            endpoints.close()
 
 
 def _readers(config: Config, links: tuple[str, ...]) -> dict[str, Callable[[], StatusReader]]:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.link.status import LinkStatus, PartitionStatus
+    from eomirror.metrics.sink import Sink
     from eomirror.metrics.verdict import Verdict
     from eomirror.metrics.view import LinkView
 
-__all__ = ["MOST_AGES", "ProcessFacts", "exposition", "stop_reason"]
+__all__ = ["MOST_AGES", "ProcessFacts", "collect", "exposition", "stop_reason"]
 
 _EARLY_ENDINGS = tuple(
     str(ending) for ending in Ending if ending not in {Ending.EPOCH, Ending.STOPPED, Ending.SUPERSEDED}
@@ -87,6 +88,20 @@ def exposition(
         openmetrics: Write OpenMetrics instead of format 0.0.4.
     """
     out = Exposition(openmetrics)
+    collect(out, views, process, now_ms=now_ms, per_partition=per_partition, per_group=per_group)
+    return out
+
+
+def collect(
+    out: Sink,
+    views: Iterable[tuple[LinkView, Verdict]],
+    process: ProcessFacts,
+    *,
+    now_ms: int,
+    per_partition: bool = False,
+    per_group: bool = False,
+) -> None:
+    """Adds the metrics of links and of this process to a sink; arguments are those of `exposition`."""
     out.add(_FAMILIES["build_info"], 1, process.version)
     for view, verdict in views:
         _Link(out, view, verdict).collect(now_ms, per_partition=per_partition, per_group=per_group)
@@ -95,7 +110,6 @@ def exposition(
     out.add(by_name["process_start_time_seconds"], process.started)
     if process.open_files is not None:
         out.add(by_name["process_open_fds"], process.open_files)
-    return out
 
 
 _FAMILIES = {name.removeprefix(PREFIX): family for name, family in by_name.items()}
@@ -104,7 +118,7 @@ _FAMILIES = {name.removeprefix(PREFIX): family for name, family in by_name.items
 class _Link:
     """Adds the samples of one link."""
 
-    def __init__(self, out: Exposition, view: LinkView, verdict: Verdict) -> None:
+    def __init__(self, out: Sink, view: LinkView, verdict: Verdict) -> None:
         self._out = out
         self._verdict = verdict
         self._view = view

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import orjson
 
-from eomirror.metrics.collect import exposition
+from eomirror.metrics.collect import collect, exposition
 from eomirror.metrics.exposition import wants_openmetrics
 from eomirror.serve.answer_pages import groups_page, offset_page, readiness_page
 from eomirror.serve.body import link_body, masked, summary_body
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eomirror.clock import Clock
+    from eomirror.metrics.sink import Sink
     from eomirror.metrics.view import LinkView
     from eomirror.serve.body import Judged
     from eomirror.serve.http import Request
@@ -133,6 +134,17 @@ class Endpoints:
     def prepare(self, judged: Judged) -> None:
         """Builds what a request about a link needs, so that the request only draws it."""
         self._body(judged)
+
+    def collect(self, out: Sink) -> None:
+        """Adds to a sink what ``/metrics`` says."""
+        collect(
+            out,
+            [(each.view, each.verdict) for each in self._source.judged()],
+            process_facts(self._version),
+            now_ms=self._clock.wall_ms(),
+            per_partition=self._per_partition,
+            per_group=self._per_group,
+        )
 
     def _overview(self) -> Response:
         judged = self._source.judged()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eomirror.driver.snapshot import LinkSnapshot, Snapshot
     from eomirror.link.status import LinkStatus
     from eomirror.link.status_reader import StatusReader
+    from eomirror.metrics.sink import Sink
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
 
@@ -112,6 +113,10 @@ class RunningEndpoints:
     def answer(self, request: Request) -> Response:
         """Answers a request."""
         return self._endpoints.answer(request)
+
+    def collect(self, out: Sink) -> None:
+        """Adds to a sink what ``/metrics`` says."""
+        self._endpoints.collect(out)
 
     def judged(self) -> list[Judged]:
         """Returns the newest view of each link."""
