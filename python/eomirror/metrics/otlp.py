@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -53,6 +53,8 @@ _LAST_SECONDS = 2.0
 _PROTOCOL = "http/protobuf"
 _UNITS = (("_seconds", "s"), ("_bytes", "By"))
 _STATUS = range(100, 600)
+# optional in the protocol, though not in the types
+_NO_EXTREMES: dict[str, Any] = {"min": None, "max": None}
 
 
 def interval_seconds(environment: Mapping[str, str]) -> float | None:
@@ -117,9 +119,7 @@ class Samples:
             sum=histogram.total,
             bucket_counts=counts,
             explicit_bounds=bounds,
-            # optional in the protocol, and unknown
-            min=None,  # type: ignore[arg-type]
-            max=None,  # type: ignore[arg-type]
+            **_NO_EXTREMES,
         )
         self._histograms.setdefault(family, []).append(point)
 
