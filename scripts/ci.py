@@ -98,7 +98,7 @@ PLANES = ("client", "native")
 STAGES = (
     # fuzzing is compiled with the tests, and takes a time of its own choosing on all cores: nothing beside it
     Stage("build", 10, ("build", "build-tests", "fuzz"), tests=False),
-    # each pytest is one process: the model and the checks have the other core
+    # each pytest is one process; the checks also wait, for package archives and for one core at a time
     Stage(
         "unit",
         10,
@@ -113,6 +113,7 @@ STAGES = (
             "docs-site",
             "wheel",
         ),
+        at_once=2,
     ),
     # parts of one suite, and together all of it; tests on brokers wait more than they work, so three share two cores
     Stage(
