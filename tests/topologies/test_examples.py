@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import json
 import re
@@ -30,6 +32,14 @@ _KILLS = 2
 _COMMITS = 60
 # two starts of Spark and three clusters on a busy machine
 _COPY_SECONDS = 180.0
+_KEYED = pytest.mark.client_plane(
+    "records that are placed by key are divided, and the native plane copies whole batches"
+)
+
+
+def _named(name: str, *marks: pytest.MarkDecorator) -> Any:
+    """The name as a parameter, with the reason if only one plane serves the example."""
+    return pytest.param(name, marks=[*marks, *([_KEYED] if SCENARIOS[name].keyed else [])])
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +59,7 @@ def clusters(started: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if scenario.quick else [pytest.mark.slow])
-        for name, scenario in SCENARIOS.items()
-    ],
+    [_named(name, *([] if each.quick else [pytest.mark.slow])) for name, each in SCENARIOS.items()],
 )
 def test_an_example_does_what_its_page_says(
     name: str, clusters: list[dict[str, Any]], tmp_path: Path, spark_context: Any
@@ -79,7 +86,7 @@ def test_an_example_does_what_its_page_says(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [_named(name) for name in SCENARIOS])
 def test_an_example_keeps_what_its_page_says_though_its_mirror_is_killed(
     name: str, clusters: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -109,6 +116,30 @@ def test_an_example_keeps_what_its_page_says_though_its_mirror_is_killed(
         mirror.close()
     site.assert_copies()
     site.assert_reads()
+    verdicts = [link["verdict"] for link in site.command("verify")["links"]]
+    assert set(verdicts) == {"equal"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["active-active", "active-active-three", "hub-and-spoke"])
+def test_a_topic_of_one_cluster_is_brought_to_the_others(
+    name: str, clusters: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The links whose sources lack the topic wait until another link has created it there; none fails."""
+    site = ExampleSite(name, clusters, tmp_path, plane=plane_under_test())
+    where, partitions = list(site.scenario.writes.items())[-1]
+    site.scenario = dataclasses.replace(
+        site.scenario, writes={where: partitions}, holds={copy: [where] for copy in site.scenario.holds}
+    )
+    site.write(1)
+    with contextlib.closing(site.mirror(tmp_path / "mirror")) as mirror:
+        mirror.start()
+        wait_for(lambda: mirror.check() or site.whole(), _COPY_SECONDS)
+        site.write(2)
+        wait_for(lambda: mirror.check() or site.whole(), _COPY_SECONDS)
+        mirror.stop(aborted=True)
+    site.assert_copies()
     verdicts = [link["verdict"] for link in site.command("verify")["links"]]
     assert set(verdicts) == {"equal"}
 

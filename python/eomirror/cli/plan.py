@@ -78,7 +78,7 @@ def _plan_of(config: Config, link: Link) -> Plan:
 
     source, target = config.clusters[link.source], config.clusters[link.target]
     with closing(link_sessions(link, source, target, "plan")) as sessions:
-        return Discovery(link, *sessions).plan()
+        return Discovery(link, *sessions, clusters=config.clusters).plan()
 
 
 def _problem(link: Link, error: MirrorError) -> dict[str, Any]:

@@ -89,7 +89,9 @@ class Link:
     topics: tuple[str, ...] = field(
         metadata=described(
             patterns(),
-            "Full-match regular expressions of source topics (syntax of the Rust regex crate, no look-around).",
+            "Full-match regular expressions of source topics (syntax of the Rust regex crate, no look-around). A topic "
+            "that is listed by its name has to exist on the source when the link starts, or on a cluster from which "
+            "other links of the file bring it there.",
         )
     )
     exclude: tuple[str, ...] = setting(

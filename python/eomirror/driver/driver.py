@@ -59,10 +59,16 @@ _STOP_SECONDS_PER_LANE = 0.1
 _MOST_STOP_SECONDS = 3.4
 
 
-def _discovery(link: Link, source: ClusterSession, target: ClusterSession, clock: Clock) -> Discovery:
+def _discovery(
+    link: Link,
+    source: ClusterSession,
+    target: ClusterSession,
+    clock: Clock,
+    clusters: Mapping[str, Cluster],
+) -> Discovery:
     from eomirror.topics.discovery import Discovery
 
-    return Discovery(link, source, target, clock=clock)
+    return Discovery(link, source, target, clock=clock, clusters=clusters)
 
 
 def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
@@ -132,7 +138,7 @@ class DriverOptions:
     on_report: Callable[[LaneSpec, LaneReport], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     lane: LaneFunction = run_lane
-    discovery: Callable[[Link, ClusterSession, ClusterSession, Clock], Discovery] = _discovery
+    discovery: Callable[..., Discovery] = _discovery
     owner: Callable[..., LinkOwner] = _owner
     heart: Callable[[Link, Cluster, Cluster, Clock], Heartbeats | None] = _heart
     follower: Callable[..., GroupFollower | None] = _follower
@@ -286,7 +292,7 @@ class MirrorDriver:
         return LinkThread(
             spec,
             sessions=sessions,
-            discovery=lambda: options.discovery(link, *sessions, self._clock),
+            discovery=lambda: options.discovery(link, *sessions, self._clock, options.clusters),
             owner=lambda take_over: options.owner(
                 link,
                 *sessions,

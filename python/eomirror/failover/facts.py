@@ -285,7 +285,7 @@ def _drifts(config: Config, link: Link, clock: Clock) -> tuple[str, ...] | str:
     clusters = config.clusters[link.source], config.clusters[link.target]
     try:
         with closing(link_sessions(link, *clusters, "readiness", clock=clock)) as sessions:
-            plan = Discovery(link, *sessions, clock=clock).plan()
+            plan = Discovery(link, *sessions, clock=clock, clusters=config.clusters).plan()
     except MirrorError as error:
         return error.message
     return drifts_of(plan)

@@ -49,7 +49,15 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster
     from eomirror.kafka.cluster_metadata import CreateTopic
 
-__all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts", "identify"]
+__all__ = [
+    "ClusterAdmin",
+    "ClusterFacts",
+    "ConfigValue",
+    "PendingTopics",
+    "TopicFacts",
+    "has_topic",
+    "identify",
+]
 
 _LEADERLESS = MISSING | {KafkaError.LEADER_NOT_AVAILABLE}
 # short, because the setting has a default
@@ -72,6 +80,21 @@ def identify(cluster: Cluster, *, client_id: str) -> str:
     admin = ClusterAdmin(cluster, client_id=client_id)
     try:
         return admin.describe_cluster().cluster_id
+    finally:
+        admin.close()
+
+
+def has_topic(cluster: Cluster, topic: str, *, client_id: str) -> bool:
+    """
+    Returns True if a cluster has a topic, through a client of its own.
+
+    Raises:
+        ClusterError: It cannot be reached.
+        AuthorizationError: The topic may not be described.
+    """
+    admin = ClusterAdmin(cluster, client_id=client_id)
+    try:
+        return admin.describe_topics([topic])[topic] is not None
     finally:
         admin.close()
 

@@ -23,6 +23,7 @@ from eomirror.errors import (
     TopicError,
     UnreachableError,
 )
+from eomirror.kafka.admin import has_topic
 from eomirror.kafka.errors import Right
 from eomirror.kafka.transactional_id_acl import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
@@ -44,7 +45,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from eomirror.config import Link
+    from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
     from eomirror.kafka.session import ClusterSession
@@ -62,6 +63,9 @@ class Discovery:
     """
     Finds and prepares the topics of one link.  Not thread-safe.
 
+    Args:
+        clusters: Clusters of the configuration, which are asked for a topic that another link can create on the source.
+
     Attributes:
         contact: Time of the source's last answer; other threads may read it.
 
@@ -70,12 +74,20 @@ class Discovery:
     """
 
     def __init__(
-        self, link: Link, source: ClusterSession, target: ClusterSession, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        link: Link,
+        source: ClusterSession,
+        target: ClusterSession,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        clusters: Mapping[str, Cluster] | None = None,
     ) -> None:
         self.contact = SourceContact()
         self._link = link
         self._target_cluster = target.cluster
         self._clock = clock
+        self._clusters = clusters or {}
+        self._awaited: set[str] = set()
         self._names = LinkNames(link.state_name)
         self._source, self._target = source.admin, target.admin
         self._topics = TargetTopics(self._target, link=link.name, keyed=link.keyed, clock=clock)
@@ -156,7 +168,7 @@ class Discovery:
                 pattern=pattern,
                 fix="none until a topic of that name appears; patterns are regular expressions: pay.*, not pay*",
             )
-        if not plan.targets:
+        if not plan.targets and not self._awaited:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
         # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
         self._own.created(self._topics.apply([*plan.state, *plan.readers]))
@@ -334,13 +346,42 @@ class Discovery:
                 )
                 continue
             # Brokers hide topics from a principal without rights; asked by name, they report the missing right.
-            if self._source.describe_topics([topic])[topic] is None:
+            if self._source.describe_topics([topic])[topic] is None and not self._awaits(topic):
                 raise TopicError(
                     f"link {self._link.name}: topic {topic} does not exist on cluster {self._source.name}",
                     fix=f"create it, or take it out of the link's topics; a pattern such as {topic}.* may match "
                     "nothing yet",
                     topic=topic,
                 )
+
+    def _awaits(self, topic: str) -> bool:
+        """Returns True if another link will create a topic on the source, because a cluster before it has it."""
+        known = next((each for each in self._link.loops.upstream if each.topic == topic), None)
+        place = next(filter(self._may_have, known.places), None) if known is not None else None
+        if known is None or place is None:
+            return False
+        self._awaited.add(topic)
+        log.warning(
+            "topic_awaited",
+            link=self._link.name,
+            topic=topic,
+            reason=f"it does not exist on cluster {self._source.name}",
+            fix=f"none while link {known.link} runs: it brings the topic from {place[0]}, and this link mirrors it "
+            "from its beginning",
+        )
+        return True
+
+    def _may_have(self, place: tuple[str, str]) -> bool:
+        """Returns False if a cluster of the configuration has answered that it lacks a topic."""
+        alias, topic = place
+        if alias not in self._clusters:
+            return False
+        try:
+            return has_topic(self._clusters[alias], topic, client_id=self._names.client_id("finder"))
+        except MirrorError as error:
+            # The link that brings the topic waits for this cluster, and reports it.
+            log.debug("topic_not_looked_for", link=self._link.name, topic=topic, reason=error.message)
+            return True
 
     def _strict_names(self, matched: Sequence[str]) -> dict[str, str]:
         targets = {topic: self._link.target_topic(topic) for topic in matched}

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from eomirror.topology.naming import Naming, TargetNaming
 
-__all__ = ["Flow", "GraphFault", "LinkShape", "LoopRules", "covers", "flow", "literal_targets", "overlap"]
+__all__ = [
+    "Flow",
+    "GraphFault",
+    "LinkShape",
+    "LoopRules",
+    "UpstreamTopic",
+    "covers",
+    "flow",
+    "literal_targets",
+    "overlap",
+]
 
 
 class LinkShape(Protocol):
@@ -67,6 +77,22 @@ class LinkShape(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamTopic:
+    """
+    A topic that a link lists by its name and that another link can create on its source.
+
+    Attributes:
+        topic: Its name on the link's source.
+        link: The first link that can create it there.
+        places: Cluster alias and name of each topic that it may be a copy of, through one link or several.
+    """
+
+    topic: str
+    link: str
+    places: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoopRules:
     """
     Rules that the topology sets for one link.
@@ -77,6 +103,7 @@ class LoopRules:
         origins: Aliases of the clusters whose records are forwarded, sorted; None for all.
         why: Reason in one line, for users.
         onward: Filters of the links that mirror its target topics onward, on a path that leads back to it.
+        upstream: Topics of the link that other links can create on its source.
     """
 
     provenance_header: bool = False
@@ -84,6 +111,7 @@ class LoopRules:
     origins: tuple[str, ...] | None = None
     why: str = "no links make equal names meet"
     onward: tuple[TopicFilter, ...] = ()
+    upstream: tuple[UpstreamTopic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

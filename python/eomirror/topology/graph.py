@@ -24,6 +24,7 @@ from eomirror.topology.endless_names import growing_names
 from eomirror.topology.flow import Flow, GraphFault, LinkShape, LoopRules, flow, overlap
 from eomirror.topology.forwarding import forwarding
 from eomirror.topology.naming import shortens
+from eomirror.topology.upstream import upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -103,7 +104,9 @@ def topology(links: Sequence[LinkShape]) -> Topology:
         back = [then for then in following[index] if index in _reachable(following, [then])]
         onward = tuple(links[then].filter for then in back) if index in possible else ()
         why = _why(link, index, possible, meet)
-        rules.append(LoopRules(on, on or index in guarded, origins.get(index), why, onward))
+        rules.append(
+            LoopRules(on, on or index in guarded, origins.get(index), why, onward, upstream(links, link))
+        )
     return Topology(tuple(rules), tuple(faults), tuple(warnings))
 
 
