@@ -118,6 +118,8 @@ def running_view(
         verifications=topics.verifications,
         drill=topics.drill,
         events=topics.events,
+        source_seconds=topics.source_seconds,
+        target_seconds=topics.target_seconds,
     )
     return LinkView(facts=facts, status=status, live=snapshot, read_seconds=read_seconds or 0.0)
 

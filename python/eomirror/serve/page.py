@@ -296,40 +296,31 @@ def _open(link: Mapping[str, Any], wall_ms: int) -> str:
 
 def _speed(link: Mapping[str, Any]) -> str:
     """Returns the times of source, target and transactions: which of them is slow."""
-    listed: list[tuple[str, str]] = []
-    work = link.get("work")
-    if work is not None:
+    listed = [(f"{end}, {link[end]}", _answers(link, end)) for end in ("source", "target")]
+    listed.append(
+        ("network", "part of both times: if both are long, look at the network of this process first")
+    )
+    if (work := link.get("work")) is not None:
         since = work["source_age_seconds"]
+        each = f"{seconds(work['transaction_seconds'])} each on average"
         listed += [
-            (
-                "source",
-                "has not answered yet" if since is None else f"answered {seconds(since // 5 * 5)} ago",
-            ),
-            ("target", f"the last commit took {seconds(work['commit_seconds'])}"),
-            (
-                "transactions",
-                f"{count(work['transactions'])} committed, {seconds(work['transaction_seconds'])} each on average",
-            ),
+            ("lanes heard the source", "not yet" if since is None else f"{seconds(since // 5 * 5)} ago"),
+            ("last commit on the target", f"took {seconds(work['commit_seconds'])}"),
+            ("transactions", f"{count(work['transactions'])} committed, {each}"),
             (
                 "source to target",
                 f"{seconds(work['latency_seconds'])} on average, by the records' timestamps",
             ),
             ("quotas of brokers", f"throttled for {seconds(work['throttled_seconds'])}"),
         ]
-    else:
-        for end in ("source", "target"):
-            took = link.get(f"{end}_seconds")
-            silent = "does not answer" if link["problem"] else "unknown"
-            said = (
-                silent
-                if took is None
-                else f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
-            )
-            listed.append((f"{end}, {link[end]}", said))
-        listed.append(
-            ("network", "part of both times: if both are long, look at the network of this process first")
-        )
     return f'<section id="speed"><h2>Is a cluster slow?</h2>{facts(listed)}</section>'
+
+
+def _answers(link: Mapping[str, Any], end: str) -> str:
+    took = link.get(f"{end}_seconds")
+    if took is None:
+        return "does not answer" if link["problem"] else "not asked yet"
+    return f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
 
 
 def _about(took: float) -> str:

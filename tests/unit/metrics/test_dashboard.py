@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from eomirror.metrics.families import FAMILIES
+from eomirror.metrics.verdict import VERDICTS
 
 ROOT = Path(__file__).resolve().parents[3]
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana" / "eomirror.json").read_text())
@@ -80,3 +81,59 @@ def test_panels_fit_into_the_grid_and_none_covers_another() -> None:
             assert panel["targets"]
     rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
     assert rows == ["Can I fail over?", "Is it flowing?", "Which topic is worst?", "The engine"]
+
+
+def test_each_verdict_has_a_colour_and_its_name() -> None:
+    """The value is always 1: the name tells, and a link that is down is not green."""
+    (panel,) = (each for each in PANELS if each["title"] == "Verdict")
+    assert panel["options"]["textMode"] == "name"
+    assert panel["targets"][0]["legendFormat"].endswith(": {{verdict}}")
+    colours = {}
+    for override in panel["fieldConfig"]["overrides"]:
+        assert override["matcher"]["id"] == "byRegexp"
+        pattern = override["matcher"]["options"].strip("/")
+        for word in VERDICTS:
+            if re.search(pattern, f"east->west: {word}"):
+                assert word not in colours
+                colours[word] = override["properties"][0]["value"]["fixedColor"]
+    assert colours.keys() == set(VERDICTS)
+    assert {word for word, colour in colours.items() if colour == "red"} == {
+        "down", "stalled", "stopped", "rewound"
+    }  # fmt: skip
+
+
+def test_it_is_of_a_schema_that_grafana_imports() -> None:
+    """Schema 39: types of panels and units that it has, and no id of a database."""
+    assert DASHBOARD["schemaVersion"] == 39
+    assert isinstance(DASHBOARD["version"], int)
+    assert not {"id", "__inputs", "__requires"} & DASHBOARD.keys()
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", DASHBOARD["uid"])
+    for panel in PANELS:
+        assert panel["type"] in {"row", "stat", "table", "timeseries"}
+        if panel["type"] == "row":
+            assert (panel["collapsed"], panel["panels"]) == (False, [])
+            continue
+        settings = panel["fieldConfig"]["defaults"]
+        assert settings["unit"] in {"short", "s", "bytes", "cps", "Bps", "percentunit"}
+        assert settings["color"]["mode"] in {"palette-classic", "thresholds"}
+        steps = settings["thresholds"]["steps"]
+        assert steps[0]["value"] is None
+        assert [step["value"] for step in steps[1:]] == sorted(step["value"] for step in steps[1:])
+        names = [target["refId"] for target in panel["targets"]]
+        assert names == ["A", "B", "C"][: len(names)]
+        for target in panel["targets"]:
+            assert target["instant"] is not target["range"]
+            assert target["format"] == ("table" if panel["type"] == "table" else "time_series")
+    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+    assert variables.keys() == {"datasource", "link"}
+    assert variables["link"]["query"]["query"] == variables["link"]["definition"]
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps([PANELS, DASHBOARD["annotations"]])))
+    assert used <= {*variables, "__rate_interval"}
+
+
+def test_every_metric_stands_in_the_reference() -> None:
+    """A reader looks up there what a panel shows."""
+    reference = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    for query in queries():
+        for name in re.findall(r"\b(?:eomirror|process)_\w+", query):
+            assert f"| `{family_of(name)}` |" in reference

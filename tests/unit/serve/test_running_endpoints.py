@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import orjson
 import pytest
 
 from eomirror.config import Link
 from eomirror.driver.snapshot import LinkSnapshot, Snapshot
+from eomirror.link.status import LinkStatus
 from eomirror.serve.http import Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
 
@@ -79,3 +82,18 @@ def test_another_path_is_not_found(endpoints: RunningEndpoints) -> None:
     """The answer repeats nothing of the request."""
     answer = endpoints.answer(Request(("<script>",)))
     assert (answer.status, answer.body) == (404, b"not found\n")
+
+
+def test_the_page_tells_which_cluster_is_slow(endpoints: RunningEndpoints, clock: _Clock) -> None:
+    """By the answers to the thread that reads the topics, beside what the lanes measured."""
+    endpoints.update(states(b="running", c="running"))
+    page = endpoints.answer(Request(("links", "b"))).body.decode()
+    assert page.count("not asked yet") == 2
+    read = LinkStatus(link="c", state="running", source_seconds=0.004, target_seconds=0.45)
+    endpoints._topics["c"] = read, 0.1
+    clock.now += 2
+    page = endpoints.answer(Request(("links", "c"))).body.decode()
+    speed = page.partition('id="speed"')[2].partition("</section>")[0]
+    assert re.search(r"source, a</dt><dd><span[^>]*>.*?fast</span> answers in less than 10 ms", speed)
+    assert re.search(r"target, c</dt><dd><span[^>]*>.*?slow</span> answers in 300 ms to 1\.0 s", speed)
+    assert "last commit on the target" in speed
