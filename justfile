@@ -7,11 +7,12 @@ venv := justfile_directory() / ".venv"
 export VIRTUAL_ENV := venv
 export PATH := venv / "bin:" + env("PATH")
 
-# fault tests in five parts that CI runs at the same time
+# fault tests in six parts that CI runs at the same time
 kills := "test_kill.py"
 crashes := "test_crash_points.py"
 cuts := "test_network.py or test_broker_phases.py or test_neighbours.py"
-losses := "test_left_open.py or test_lost_logs.py or test_copies_cut.py or test_positions_older.py or test_gaps.py or test_hanging.py"
+losses := "test_left_open.py or test_lost_logs.py or test_gaps.py or test_hanging.py"
+copies := "test_copies_cut.py or test_positions_older.py"
 
 # show the recipes
 _default:
@@ -111,11 +112,14 @@ faults-crashes: (faults "-k" crashes)
 # those that cut the network, kill brokers, and freeze a link
 faults-cuts: (faults "-k" cuts)
 
-# those in which logs lose records, or transactions stay open
+# those in which source logs lose records, or transactions stay open
 faults-losses: (faults "-k" losses)
 
+# those in which a copy loses records, or its positions are older
+faults-copies: (faults "-k" copies)
+
 # the others
-faults-rest: (faults "-k" "not (" + kills + " or " + crashes + " or " + cuts + " or " + losses + ")")
+faults-rest: (faults "-k" "not (" + kills + " or " + crashes + " or " + cuts + " or " + losses + " or " + copies + ")")
 
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:
@@ -154,7 +158,7 @@ lost-markers *ARGS:
 interop *ARGS:
     python scripts/ci.py --suite interop -m "not slow" "$@"
 
-# those that are about the native plane; CI runs the four parts at the same time
+# those that are about the native plane; CI runs four of the five parts at the same time
 interop-native: (interop "-k" "native and not topologies")
 
 # topologies of several clusters
@@ -163,8 +167,11 @@ interop-topologies: (interop "-k" "topologies and not test_filled_copies and not
 # links that meet copies which hold records already
 interop-filled: (interop "-k" "test_filled_copies or test_where_mm2_was")
 
+# those beside a real MirrorMaker 2
+interop-mm2: (interop "-k" "test_mm2 and not native and not topologies")
+
 # the others
-interop-rest: (interop "-k" "not native and not topologies")
+interop-rest: (interop "-k" "not native and not topologies and not test_mm2")
 
 # verify and the log audit: planted defects are found, and nothing else
 audit *ARGS:

@@ -130,7 +130,7 @@ STAGES = (
         18,
         ("faults-kills",),
         test_files("faults"),
-        beside=("faults-crashes", "faults-losses", "faults-rest", "faults-cuts", "audit"),
+        beside=("faults-losses", "faults-rest", "faults-copies", "faults-crashes", "faults-cuts", "audit"),
         at_once=3,
     ),
     # likewise
@@ -139,7 +139,7 @@ STAGES = (
         10,
         ("interop-rest",),
         test_files("interop"),
-        beside=("interop-topologies", "interop-filled", "interop-native"),
+        beside=("interop-native", "interop-mm2", "interop-topologies", "interop-filled"),
         at_once=3,
     ),
     Stage("bench", 4, ("bench-small",), ("bench/__main__.py",), tests=False),
@@ -156,12 +156,14 @@ class Result:
     faults: list[str] = field(default_factory=list)
     skipped: bool = False
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    recipes: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, other: Result) -> None:
         """Add up what ran beside."""
         for word, number in other.counts.items():
             self.counts[word] += number
         self.faults += other.faults
+        self.recipes += other.recipes
 
     def read(self, line: str) -> None:
         """Add up the closing line of a test runner; other lines mean nothing here."""
@@ -222,6 +224,7 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
     said.add(f"--- just {recipe}\n".encode())
     # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
     folder = tempfile.mkdtemp(prefix=f"eomirror-{recipe}-")
+    started = time.monotonic()
     process = subprocess.Popen(
         ["just", "--justfile", str(ROOT / "justfile"), recipe],
         cwd=ROOT,
@@ -269,6 +272,7 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
         said.add(f"the files of just {recipe} are kept in {folder}\n".encode())
     if code > 0:
         result.faults.append(f"just {recipe} ended with {code}")
+    result.recipes.append((time.monotonic() - started, recipe))
     said.end()
 
 
@@ -346,18 +350,31 @@ def run_stage(stage: Stage) -> Result:
     return result
 
 
+def clock(seconds: float) -> str:
+    """Minutes and seconds, as in 12:05."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}"
+
+
 def report(results: list[Result]) -> int:
     """Print the table, the faults and the closing line; return the exit code."""
     print(f"\n{'stage':<14}{'result':<9}{'spent':>8}{'allowed':>9}{'passed':>8}{'failed':>8}{'skipped':>9}")
     total = {"passed": 0, "failed": 0, "skipped": 0}
     for result in results:
         verdict = "skipped" if result.skipped else "FAILED" if result.faults else "ok"
-        minutes, seconds = divmod(round(result.seconds), 60)
         numbers = "".join(f"{result.counts[word]:>{8 + (word == 'skipped')}}" for word in total)
-        spent = f"{minutes}:{seconds:02}"
-        print(f"{result.stage.name:<14}{verdict:<9}{spent:>8}{result.stage.minutes:>6g}:00{numbers}")
+        print(
+            f"{result.stage.name:<14}{verdict:<9}{clock(result.seconds):>8}{result.stage.minutes:>6g}:00{numbers}"
+        )
         for word in total:
             total[word] += result.counts[word]
+    # recipes that run at the same time should end at the same time: this is what they are divided by
+    for result in results:
+        spent = ", ".join(
+            f"{recipe} {clock(seconds)}" for seconds, recipe in sorted(result.recipes, reverse=True)
+        )
+        if spent:
+            print(f"{result.stage.name}: {spent}")
     failed = [result for result in results if result.faults]
     for result in failed:
         for fault in result.faults:

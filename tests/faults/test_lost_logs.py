@@ -93,7 +93,10 @@ AFTER = {"regrown": 230, "overgrown": 900}
 
 
 @pytest.mark.fault("F19")
-@pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
+@pytest.mark.parametrize(
+    "running",
+    [pytest.param(False, id="stopped", marks=pytest.mark.slow), pytest.param(True, id="running")],
+)
 def test_a_cluster_that_is_restored_as_a_whole(
     running: bool, fragile: LocalCluster, link: TestLink, tmp_path: Path
 ) -> None:

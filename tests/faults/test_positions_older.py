@@ -53,7 +53,10 @@ def delete_records(link: TestLink, word: str, before: int) -> None:
     admin.delete_records([wanted])[wanted].result(30)
 
 
-@pytest.mark.parametrize("left", [0, 40], ids=["all of them", "the first of them"])
+@pytest.mark.parametrize(
+    "left",
+    [pytest.param(0, id="all of them", marks=pytest.mark.slow), pytest.param(40, id="the first of them")],
+)
 def test_records_behind_an_older_position_that_are_deleted_are_not_mirrored_again(
     link: TestLink, fragile: LocalCluster, tmp_path: Path, left: int
 ) -> None:
