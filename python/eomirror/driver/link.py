@@ -29,7 +29,7 @@ from eomirror.driver.progress import Progress
 from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
-from eomirror.errors import MirrorError, StoppedError, TopicError
+from eomirror.errors import MirrorError, StoppedError, SupersededError, TopicError
 from eomirror.groups.followed_groups import Mirrored
 from eomirror.lane.spec import StoppedTopic
 from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
@@ -330,6 +330,7 @@ class LinkThread:
                 self.error = error
                 self._progress.error = str(error)
                 self._progress.fix = error.fix if isinstance(error, MirrorError) else ""
+                self._progress.superseded = isinstance(error, SupersededError)
                 self._progress.state = "failed"
         self.request_stop()
         log.error("link_failed", link=self.name, reason=str(error))

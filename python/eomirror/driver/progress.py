@@ -59,6 +59,7 @@ class Progress:
         self.error = ""
         self.waiting = ""
         self.fix = ""
+        self.superseded = False
         self._state_before = ""
         self.stopped: dict[str, StoppedTopic] = {}
         self.pause: Pause | None = None
@@ -244,6 +245,7 @@ class Progress:
             error=self.error,
             waiting=self.waiting,
             fix=self.fix,
+            superseded=self.superseded,
             counters=counters,
             records_per_second=(counters.records - records) / seconds if measured else 0.0,
             bytes_per_second=(counters.bytes - size) / seconds if measured else 0.0,

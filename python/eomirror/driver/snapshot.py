@@ -113,6 +113,7 @@ class TopicSnapshot:
         lag_records: Sum over partitions; None if one is unknown.
         lag_seconds: Maximum over partitions; None if one is unknown.
         stopped: Reason why the topic is stopped; empty while it is mirrored.
+        superseded: True if it failed because another mirror has taken it.
         fix: Recommended action for a stopped topic; may be empty.
         exit_code: Exit code of the error that stopped it; 0 while it is mirrored.
         work: Work on it in this run.
@@ -209,6 +210,7 @@ class LinkSnapshot:
     waiting: str = ""
     away: str = ""
     fix: str = ""
+    superseded: bool = False
     counters: Counters = field(default_factory=Counters)
     records_per_second: float = 0.0
     bytes_per_second: float = 0.0

@@ -10,7 +10,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
 from eomirror.lane.spec import Ending
-from eomirror.link.events import TAKE_OVER
+from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.link.lag import total_lag
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import PREFIX, by_name
@@ -31,7 +31,6 @@ __all__ = ["MOST_AGES", "ProcessFacts", "collect", "exposition", "stop_reason"]
 _EARLY_ENDINGS = tuple(
     str(ending) for ending in Ending if ending not in {Ending.EPOCH, Ending.STOPPED, Ending.SUPERSEDED}
 )
-_RECENT_MS = 15 * 60 * 1000
 _LOOP_REASONS = ("hop", "origin")
 _DEAD_LETTER = "dead-letter"
 _DIFFERENCES = ("missing", "duplicate", "reordered", "altered", "foreign")
@@ -210,7 +209,7 @@ class _Link:
 
     def _only_from_topics(self, status: LinkStatus, now_ms: int) -> None:
         self._add("source_unreachable_seconds", None if status.problem else 0)
-        recent = now_ms - _RECENT_MS
+        recent = now_ms - RECENT_TAKE_OVER_MS
         taken = sum(event.kind == TAKE_OVER and event.at >= recent for event in status.events)
         self._add("recent_take_overs", taken)
         endings: Counter[str] = Counter()
@@ -291,7 +290,7 @@ class _Link:
         # from 0 on, so that the first one is an increase
         for reason in _EARLY_ENDINGS:
             self._add("lane_restarts_total", endings[reason], reason)
-        self._add("superseded_total", endings[Ending.SUPERSEDED])
+        self._add("superseded_total", endings[Ending.SUPERSEDED] + int(live.superseded))
         self._add("spark_jobs", live.spark_jobs)
         self._add("delayed_lanes", sum(bool(lane.delayed) for lane in live.lanes))
         self._add("throttled_seconds", sum(lane.throttled_seconds or 0.0 for lane in live.lanes))

@@ -96,7 +96,9 @@ FAMILIES = (
           places=_RUN),
     _link("lane_restarts_total", "counter",
           "Attempts of lanes that ended early in the owner's run, by kind of ending.", "reason"),
-    _link("superseded_total", "counter", "Attempts of lanes that another mirror or generation fenced.", places=_RUN),
+    _link("superseded_total", "counter",
+          "Attempts of lanes that another mirror or generation fenced, and 1 for a link that another mirror took.",
+          places=_RUN),
     _link("recent_take_overs", "gauge",
           "Owners that took the link in the last 15 minutes although the one before had not released it, which was "
           "killed or is superseded.", places=_SERVE),

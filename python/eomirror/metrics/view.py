@@ -30,6 +30,9 @@ STATES = (
 #: The source was asked if it answered within this time; the driver asks every 5 s.
 ASKED_SECONDS = 15.0
 
+# the driver renews its claim every 5 s
+_LATE_SECONDS = 9.0
+
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
@@ -91,11 +94,13 @@ def running_view(
     Args:
         facts: Its configuration.
         snapshot: Newest snapshot of its driver.
-        topics: Status as its topics showed it last; None if they were not read, or could not be.
+        topics: Status as its topics showed it last, ``unknown`` if they could not be read; None if they were not.
         read_seconds: Time that reading them took.
     """
+    problem, fix = _trouble(facts, snapshot, topics)
     if topics is None or topics.state == "unknown":
-        return LinkView(facts=facts, status=running_status(snapshot), live=snapshot)
+        status = replace(running_status(snapshot), problem=problem, fix=fix)
+        return LinkView(facts=facts, status=status, live=snapshot)
     status = running_status(snapshot, topics)
     mirrored = {(item.topic, item.partition) for item in status.partitions}
     left_out = tuple(
@@ -105,6 +110,8 @@ def running_view(
     )
     status = replace(
         status,
+        problem=problem,
+        fix=fix,
         partitions=status.partitions + left_out,
         # it falls behind by an unknown amount
         lag_records=None if left_out else status.lag_records,
@@ -161,7 +168,12 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         rate=snapshot.records_per_second,
         partitions=partitions,
         stopped=tuple(
-            {"topic": topic.topic, "reason": topic.stopped, "fix": topic.fix, "exit_code": topic.exit_code}
+            {
+                "topic": topic.topic,
+                "reason": _without_fix(topic.stopped, topic.fix),
+                "fix": topic.fix,
+                "exit_code": topic.exit_code,
+            }
             for topic in snapshot.topics
             if topic.stopped
         ),
@@ -169,9 +181,37 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         if groups is None
         else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
         paused={"topics": snapshot.paused} if snapshot.paused else None,
-        problem=snapshot.error or snapshot.waiting or snapshot.away,
+        problem=_without_fix(snapshot.error or snapshot.waiting or snapshot.away, snapshot.fix),
         fix=snapshot.fix,
     )
+
+
+def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None) -> tuple[str, str]:
+    """
+    Returns reason and fix of what is wrong with the link as a whole; empty for nothing.
+
+    A request fails only after half a minute, so a cluster that has not answered for some seconds is named before the
+    driver's error, by the reader of the topics if it has met an error, too.
+    """
+    if snapshot.error or snapshot.waiting or snapshot.state not in {"running", "paused"}:
+        return _without_fix(snapshot.error or snapshot.waiting, snapshot.fix), snapshot.fix
+    silent = ""
+    if snapshot.source_failing_seconds:
+        silent = f"cluster {facts.source} has not answered for {snapshot.source_failing_seconds:.0f} s"
+    elif snapshot.claim_age_seconds is not None and snapshot.claim_age_seconds > _LATE_SECONDS:
+        silent = (
+            f"cluster {facts.target} has not taken the link's claim for {snapshot.claim_age_seconds:.0f} s"
+        )
+    if silent and topics is not None and topics.problem:
+        return topics.problem, topics.fix
+    if snapshot.away or not silent:
+        return _without_fix(snapshot.away, snapshot.fix), snapshot.fix
+    return silent, "check bootstrap.servers, the brokers, the credentials and the network"
+
+
+def _without_fix(reason: str, fix: str) -> str:
+    """Returns a reason without the fix that the text of an error ends with; pages show it apart."""
+    return reason.removesuffix(f"\n  fix: {fix}")
 
 
 def _partitions(
@@ -193,7 +233,7 @@ def _partitions(
             last_commit=0 if there is None else there.last_commit,
             stopped=bool(topic.stopped),
             paused=topic.paused,
-            problem=topic.stopped or ("" if there is None else there.problem),
+            problem=_without_fix(topic.stopped, topic.fix) or ("" if there is None else there.problem),
             fix=topic.fix or ("" if there is None else there.fix),
             open_records=None if there is None else there.open_records,
             open_seconds=None if there is None else there.open_seconds,

@@ -16,6 +16,7 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
+from eomirror.link.status import LinkStatus
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, running_view
 from eomirror.serve.body import Judged
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, Snapshot
-    from eomirror.link.status import LinkStatus
     from eomirror.link.status_reader import StatusReader
     from eomirror.metrics.sink import Sink
     from eomirror.serve.endpoints import Queries
@@ -160,8 +160,9 @@ class RunningEndpoints:
                     found = reader.read()
                     self._topics[name] = found, self._clock.monotonic() - began
                 except MirrorError as error:
-                    # the driver says which cluster is away; an old finding would look like a new one
-                    self._topics.pop(name, None)
+                    # an old finding would look like a new one
+                    away = LinkStatus(link=name, state="unknown", problem=error.message, fix=error.fix)
+                    self._topics[name] = away, 0.0
                     log.debug("topics_not_read", link=name, reason=error.message)
                 except Exception:
                     self._topics.pop(name, None)

@@ -317,6 +317,7 @@ class Discovery:
     def _source_names(self) -> list[str]:
         """Returns the names of the source's topics, and records whether it answered."""
         asked = self._clock.monotonic()
+        self.contact.asked(asked)
         try:
             names = self._source.topic_names()
         except ClusterError:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["SourceContact"]
+__all__ = ["PATIENCE_SECONDS", "SourceContact"]
+
+#: A question that waits for longer than this counts as one without an answer.
+PATIENCE_SECONDS = 5.0
 
 
 class SourceContact:
@@ -12,18 +15,24 @@ class SourceContact:
     Every ``now`` is in monotonic seconds.
     """
 
-    __slots__ = ("_answered", "_failing")
+    __slots__ = ("_answered", "_asked", "_failing")
 
     def __init__(self) -> None:
         self._answered: float | None = None
+        self._asked: float | None = None
         self._failing: float | None = None
 
+    def asked(self, now: float) -> None:
+        """Records a question."""
+        self._asked = now
+
     def answered(self, now: float) -> None:
-        """Records an answer."""
-        self._answered, self._failing = now, None
+        """Records the answer."""
+        self._answered, self._asked, self._failing = now, None, None
 
     def failed(self, asked: float) -> None:
-        """Records a question, asked at that time, without an answer."""
+        """Records that a question, asked at that time, has no answer."""
+        self._asked = None
         if self._failing is None:
             self._failing = asked
 
@@ -33,6 +42,12 @@ class SourceContact:
         return None if answered is None else max(0.0, now - answered)
 
     def failing(self, now: float) -> float:
-        """Returns the seconds since the first question without an answer; 0 if the last one was answered."""
-        failing = self._failing
+        """
+        Returns the seconds since the first question without an answer; 0 if the last one was answered.
+
+        A question that waits for longer than `PATIENCE_SECONDS` counts: a request fails only after half a minute.
+        """
+        failing, asked = self._failing, self._asked
+        if failing is None and asked is not None and now - asked > PATIENCE_SECONDS:
+            failing = asked
         return 0.0 if failing is None else max(0.0, now - failing)

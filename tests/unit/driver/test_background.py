@@ -11,6 +11,7 @@ import pytest
 from eomirror.driver import background as module
 from eomirror.driver.background import Background
 from eomirror.errors import AuthorizationError, SupersededError, UnreachableError
+from eomirror.topics.source_contact import SourceContact
 
 
 class Link:
@@ -65,6 +66,18 @@ def test_a_cluster_that_does_not_answer_is_told_until_it_does() -> None:
     assert background.trouble is refused
     background.guard("refresh_failed", lambda: None)
     assert background.trouble is None
+
+
+def test_a_question_that_waits_counts_as_unanswered() -> None:
+    """After some seconds; the time is that of the question, and an answer ends it."""
+    contact = SourceContact()
+    contact.asked(100.0)
+    assert (contact.failing(104.0), contact.failing(106.0)) == (0.0, 6.0)
+    contact.failed(100.0)
+    contact.asked(131.0)
+    assert contact.failing(132.0) == 32.0
+    contact.answered(133.0)
+    assert (contact.failing(190.0), contact.age(134.0)) == (0.0, 1.0)
 
 
 def test_a_stop_that_closes_clients_is_no_failure() -> None:

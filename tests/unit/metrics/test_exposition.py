@@ -329,6 +329,40 @@ def test_a_cluster_that_does_not_answer_is_told_by_the_running_mirror() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("changes", "topics", "text"),
+    [
+        ({"source_failing_seconds": 7.0}, {}, "cluster east has not answered for 7 s"),
+        ({"claim_age_seconds": 12.0}, {}, "cluster west has not taken the link's claim for 12 s"),
+        ({"claim_age_seconds": 12.0}, {"state": "unknown", "problem": "no way to west"}, "no way to west"),
+        ({"source_failing_seconds": 7.0, "away": "slow"}, {"problem": "wrong password"}, "wrong password"),
+        ({"source_failing_seconds": 7.0, "away": "no answer"}, {}, "no answer"),
+        ({"claim_age_seconds": 6.0}, {"problem": "it was away a while ago"}, ""),
+        ({"state": "waiting", "waiting": "no way to east\n  fix: wait", "fix": "wait"}, {}, "no way to east"),
+    ],
+)
+def test_a_cluster_is_named_before_its_request_fails(
+    changes: dict[str, Any], topics: dict[str, Any], text: str
+) -> None:
+    """A request takes half a minute to fail; what the reader of the topics met is more exact."""
+    view = running_view(FACTS, snapshot(**changes), status(**topics), 0.3)
+    assert view.status.problem == text
+
+
+def test_a_reason_does_not_repeat_its_fix() -> None:
+    """The driver's text of a stop has both; the page and the data show the fix by itself."""
+    stopped = replace(snapshot().topics[0], stopped="it is gone\n  fix: make it", fix="make it", exit_code=4)
+    view = running_view(FACTS, snapshot(topics=(stopped,)))
+    assert (view.status.stopped[0]["reason"], view.status.stopped[0]["fix"]) == ("it is gone", "make it")
+    assert view.status.partitions[0].problem == "it is gone"
+
+
+def test_a_link_that_another_mirror_took_is_counted() -> None:
+    """Also if none of its lanes noticed it first."""
+    samples = read([running_view(FACTS, snapshot(state="failed", error="taken", superseded=True))])
+    assert value(samples, "superseded_total") == 2
+
+
 def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
     """An unreachable target: the state says so, and nothing else is claimed."""
     unknown = LinkStatus(link="east->west", state="unknown", problem="the target does not answer")
