@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
     from eomirror.records.position import AttemptClaim
 
-__all__ = ["MOST_EVENTS", "TAKE_OVER", "Event", "link_events"]
+__all__ = ["MOST_EVENTS", "RECENT_TAKE_OVER_MS", "TAKE_OVER", "Event", "link_events"]
 
 #: Newest events that a timeline holds.
 MOST_EVENTS = 200
 #: Kind of the event of an owner that took the link although the one before had not released it.
 TAKE_OVER = "take-over"
+#: A take-over is told, and alerted on, for so long.
+RECENT_TAKE_OVER_MS = 15 * 60 * 1000
+
+# written every few seconds while a link runs: ends of the source and the time of its last answer
+_NO_EVENTS = frozenset({"ends", "seen"})
 
 _Record = tuple[bytes | None, bytes | None, int]
 
@@ -61,7 +66,7 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
     for key, value, timestamp in control:
         name, body = _parsed(key), _parsed(value)
         kind = str(name.get("kind", ""))
-        if not kind:
+        if not kind or kind in _NO_EVENTS:
             continue
         if kind == "claim":
             claimed = (str(body.get("run")), bool(body.get("released")))
@@ -103,6 +108,7 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
         text = {
             "stopped": f"topic {topic} resumes",
             "hand-back": "the link is taken back",
+            "pause": "the link resumes",
         }.get(kind, f"the {kind} record is deleted")
         return Event(
             timestamp, {"stopped": "resumed", "hand-back": "taken-back"}.get(kind, kind), text, topic
@@ -126,11 +132,24 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
         case "verification":
             text = f"topic {topic} was compared with its source: {_compared(body)}"
         case "drill":
-            text = f"a drill {'passed' if body.get('passed') else 'failed'}: {body.get('rpo_records')} records left"
-            text += f" behind, all merged later; {body.get('rto_ms')} ms to the promotion"
+            text = _drilled(body)
         case _:
-            text = f"{kind} {where}" if topic else kind
+            text = _other(kind, body, where if topic else "")
     return Event(timestamp, kind, text, topic)
+
+
+def _other(kind: str, body: dict[str, Any], where: str) -> str:
+    if kind == "pause":
+        return f"{body.get('host')} paused {body.get('topics') or 'all topics'}"
+    return f"{kind} {where}".rstrip()
+
+
+def _drilled(body: dict[str, Any]) -> str:
+    if not body.get("passed"):
+        # it measured nothing
+        return "a drill failed: repeat it with eomirror drill --report FILE"
+    text = f"a drill passed: {body.get('rpo_records')} records left behind, all merged later; "
+    return text + f"{body.get('rto_ms')} ms to the promotion"
 
 
 def _compared(body: dict[str, Any]) -> str:

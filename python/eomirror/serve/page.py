@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.serve.markup import (
     Number,
     Time,
@@ -93,6 +94,7 @@ def link_page(
         f'<section id="verdict">{_verdict(link)}{_old(link)}</section>',
         f'<section id="facts">{_facts(link, wall_ms)}</section>',
         _problems(link, wall_ms),
+        _take_overs(link, wall_ms),
         _open(link, wall_ms),
         _dead_letters(link),
         _gaps(link, wall_ms),
@@ -168,13 +170,10 @@ def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
         ("from, to", f"{text(link['source'])} → {text(link['target'])}, names: {text(link['naming'])}"),
     ]
     if drill := link.get("drill"):
-        outcome = "passed" if drill["passed"] else "failed"
-        listed.append(
-            (
-                "last drill",
-                f"{outcome}, {seconds(drill['rto_seconds'])} to promote, {age(drill['at'], wall_ms)}",
-            )
-        )
+        # a drill that failed measured nothing
+        outcome = f"passed, {seconds(drill['rto_seconds'])} to promote" if drill["passed"] else "failed"
+        advice = "" if drill["passed"] else fix("repeat it, and see its stage: eomirror drill --report FILE")
+        listed.append(("last drill", f"{outcome}, {age(drill['at'], wall_ms)}{advice}"))
     if link["clock_offset_seconds"]:
         listed.append(("clocks", f"the owner's differs by {seconds(abs(link['clock_offset_seconds']))}"))
     return facts(listed)
@@ -269,6 +268,22 @@ def _problems(link: Mapping[str, Any], wall_ms: int) -> str:
     before = f"<p class=soft>{count(more)} more are not shown</p>" if more > 0 else ""
     heads = ("where", "what, and what to do", "since")
     return section("Problems", heads, rows[:_MOST_PROBLEMS], key="problems", before=before)
+
+
+def _take_overs(link: Mapping[str, Any], wall_ms: int) -> str:
+    """Returns the owners that took the link in the last minutes: the metric of the alert counts the same."""
+    rows = [
+        (Time(age(event["at"], wall_ms)), text(event["text"]))
+        for event in link["events"]
+        if event["kind"] == TAKE_OVER and event["at"] >= wall_ms - RECENT_TAKE_OVER_MS
+    ]
+    if not rows:
+        return ""
+    advice = (
+        "if the first one was killed, see its log for the reason; else two processes run the link: stop one"
+    )
+    before = f"<p>A mirror took the link from another one that had not released it.{fix(advice)}</p>"
+    return section("Superseded", ("time", "what"), rows, key="take-overs", before=before)
 
 
 def _open(link: Mapping[str, Any], wall_ms: int) -> str:

@@ -57,6 +57,18 @@ def test_the_last_drill_is_shown() -> None:
     assert status(Reports()).drill is None
 
 
+def test_what_is_written_every_few_seconds_is_no_event() -> None:
+    """It would push out what happened."""
+    records = [
+        (b'{"kind":"seen"}', b'{"v":1,"timestamp":5}', 5),
+        (b'{"kind":"ends","topic":"t"}', b'{"v":1}', 5),
+    ]
+    paused = (b'{"kind":"pause"}', b'{"v":1,"topics":"t.*","host":"h","timestamp":6}', 6)
+    resumed = (b'{"kind":"pause"}', None, 7)
+    found = link_events([*records, paused, resumed], [])
+    assert [event.text for event in found] == ["h paused t.*", "the link resumes"]
+
+
 def test_the_timeline_tells_them_in_words() -> None:
     """Foreign text stays text: the page escapes it."""
     records = [(one.key(), one.value(), one.timestamp) for one in (RESTARTS, VERIFIED, DRILL)]
@@ -65,4 +77,7 @@ def test_the_timeline_tells_them_in_words() -> None:
     assert found[0].text == "lane 1 ended early, 3 times in this run: rebuild: <b>"
     assert "differs, 30 offsets, 2 missing" in found[1].text
     assert found[1].topic == "orders"
-    assert "failed" in found[2].text
+    assert found[2].text.startswith("a drill failed: repeat it")
+    passed = replace(DRILL, passed=True, rpo_records=4)
+    (event,) = link_events([(passed.key(), passed.value(), 7)], [])
+    assert event.text == "a drill passed: 4 records left behind, all merged later; 1500 ms to the promotion"

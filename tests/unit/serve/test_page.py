@@ -177,6 +177,19 @@ def test_data_says_what_the_page_says() -> None:
     assert made.answer(Request(("readyz",))).status == made.answer(Request(("livez",))).status == 200
 
 
+def test_a_take_over_of_the_last_minutes_is_told() -> None:
+    """The link runs, so its verdict does not tell of it."""
+    now = time.time_ns() // 1_000_000
+    taken = Event(now - 60_000, "take-over", "run 2 took the link from run 1")
+    text = Tags(page(served(replace(STATUS, events=(taken,))), "links", "east->west")).text
+    assert "that had not released it.What to do: if the first one was killed" in text
+    old = replace(taken, at=now - 16 * 60_000)
+    assert (
+        "released it.What"
+        not in Tags(page(served(replace(STATUS, events=(old,))), "links", "east->west")).text
+    )
+
+
 def test_what_a_copy_lacks_is_told_with_what_to_do() -> None:
     """Accepted gaps and dead letters leave the link running, so its verdict does not tell of them."""
     letters = replace(PARTITION, topic="letters", dropped={"dead-letter": 2, "hop": 1})
