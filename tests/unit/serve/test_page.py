@@ -249,3 +249,26 @@ def test_an_open_transaction_of_the_source_is_listed() -> None:
     assert "t0-0" not in shown
     assert "find-hanging" in shown
     assert "Open transactions" not in page(served(STATUS), "links", "east->west")
+
+
+def test_every_text_has_contrast() -> None:
+    """4.5 to 1, as WCAG 2 asks for, on the page and on a card, in light and dark."""
+    style = served(STATUS).answer(Request(("style.css",))).body.decode()
+    schemes = [
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})", part)) for part in re.findall(r":root {([^}]*)}", style)
+    ]
+    assert len(schemes) == 2
+    for colours in schemes:
+        for name in ("fg", "soft", "ok", "warn", "bad", "link"):
+            for behind in ("bg", "card"):
+                light, dark = sorted((_luminance(colours[name]), _luminance(colours[behind])), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, behind)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(each * 2 for each in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
