@@ -55,6 +55,12 @@ FAILOVER_CRASH_POINTS = (
     "failover.reversed",
     "failover.orphans_written",
     "failover.restored",
+    "failover.recreation_noted",
+    "failover.copy_back_noted",
+    "failover.topics_deleted",
+    "failover.copy_back_begun",
+    "failover.copied_back",
+    "failover.recreation_done",
 )
 
 _POINT, _, _FLAG = os.environ.get("EOMIRROR_CRASH_POINT", "").partition("@")

@@ -59,7 +59,7 @@ _COMMANDS = {
     ),
     "reverse": ("eomirror.cli.failover:reverse", "Start the link back of a promoted link at the cut."),
     "restore": (
-        "eomirror.cli.failover:restore",
+        "eomirror.cli.restore:restore",
         "Deal with the records of the old source that never reached the copies.",
     ),
     "failback": ("eomirror.cli.cutover:failback", "Return to the old source, without loss."),

@@ -333,6 +333,11 @@ class Link:
         return self.loops.guard
 
     @property
+    def drops(self) -> bool:
+        """True if lanes drop records by their origin: the link has the guard, and copies nothing back whole."""
+        return self.loops.guard and not self.loops.whole
+
+    @property
     def origins(self) -> tuple[str, ...] | None:
         """Aliases of the clusters whose records this link forwards; None for all."""
         return self.loops.origins

@@ -20,6 +20,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.pausing import PauseReport, pause, resume
 from eomirror.failover.promotion import PromotionOptions, PromotionReport, promote
 from eomirror.failover.readiness import Readiness
+from eomirror.failover.recreation import Recreated, RecreatedTopic, recreate
 from eomirror.failover.report import readiness, where_to_start
 from eomirror.failover.restoration import RestorationReport, restore
 from eomirror.failover.reversal import ReversalReport, reverse
@@ -35,6 +36,8 @@ __all__ = [
     "PromotionOptions",
     "PromotionReport",
     "Readiness",
+    "Recreated",
+    "RecreatedTopic",
     "RestorationReport",
     "ReversalReport",
     "Verb",
@@ -43,6 +46,7 @@ __all__ = [
     "pause",
     "promote",
     "readiness",
+    "recreate",
     "restore",
     "resume",
     "reverse",

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import NotReadyError
 from eomirror.failover.back_link import back_link
-from eomirror.failover.facts import history_of
+from eomirror.failover.facts import control_of
 from eomirror.failover.machine import Verb
 from eomirror.failover.orphans import refuse_forgotten
 from eomirror.failover.promotion import PromotionOptions, promote
+from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import reverse
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
 from eomirror.kafka.session import ClusterSession
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from eomirror.config import Config, Link
     from eomirror.failover.promotion import PromotionReport
     from eomirror.failover.reversal import ReversalReport
-    from eomirror.records.promotion import PromotionHistory
+    from eomirror.records.control import ControlView
 
 __all__ = ["FailbackReport", "failback"]
 
@@ -92,7 +93,8 @@ def failback(
         MirrorError: As for `promote` and `reverse`.
     """
     chosen = config.mapped_link(link)
-    history = _history(config, chosen, clock)
+    control = _control(config, chosen, clock)
+    history = control.history
     promotion = history.current
     if promotion is None or promotion.number not in history.reversals:
         state = "mirrors" if promotion is None else "is promoted, but not reversed"
@@ -100,6 +102,7 @@ def failback(
             f"link {chosen.name} {state}: there is nothing to return from",
             fix="the order is: failover or promote, reverse, run the link back, failback",
         )
+    refuse_recreated(chosen, control, promotion, unfinished=True)
     client_id = LinkNames(chosen.state_name).client_id("failback")
     refuse_forgotten(chosen, config.clusters[chosen.source], history, client_id=client_id, clock=clock)
     back = back_link(config, chosen, promotion)
@@ -112,14 +115,14 @@ def failback(
         verify=None if verify is None else lambda: verify(back),
     )
     promoted = None
-    if _history(config, back, clock).current is None:
+    if _control(config, back, clock).history.current is None:
         verb = Verb.CUTOVER if fences else Verb.PROMOTE
         promoted = promote(config, verb, link=back.name, options=options, on_event=on_event, clock=clock)
         if promoted.promotion is None or promoted.switched is False or promoted.error is not None:
             # Applications that were not switched stay fenced, or would write what the link that returns does not know.
             return FailbackReport(link=chosen.name, back=back.name, promotion=promoted, reversal=None)
     unfenced = False
-    if not options.dry_run and _history(config, back, clock).fence is not None:
+    if not options.dry_run and _control(config, back, clock).history.fence is not None:
         tell(f"lifting the fence of {back.source}")
         unfenced = fence.lift() is not None
     returned = reverse(config, link=back.name, dry_run=options.dry_run, on_event=on_event, clock=clock)
@@ -128,7 +131,7 @@ def failback(
     )
 
 
-def _history(config: Config, link: Link, clock: Clock) -> PromotionHistory:
+def _control(config: Config, link: Link, clock: Clock) -> ControlView:
     client_id = LinkNames(link.state_name).client_id("failback")
     with closing(ClusterSession(config.clusters[link.target], client_id=client_id, clock=clock)) as session:
-        return history_of(link, session)
+        return control_of(link, session)

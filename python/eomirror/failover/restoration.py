@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.facts import history_of
+from eomirror.failover.facts import control_of
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, write_orphans
+from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import link_sessions
@@ -149,13 +150,15 @@ def restore(
     clusters = config.clusters[chosen.source], config.clusters[chosen.target]
     client_id = LinkNames(chosen.state_name).client_id("restore")
     with closing(link_sessions(chosen, *clusters, "restore", clock=clock)) as sessions:
-        history = history_of(chosen, sessions.target)
+        control = control_of(chosen, sessions.target)
+        history = control.history
         promotion = history.current
         if promotion is None:
             raise NotReadyError(
                 f"link {chosen.name} is not promoted, so it has no orphans",
                 fix=f"see `eomirror history CONFIG --link {chosen.name}`",
             )
+        refuse_recreated(chosen, control, promotion)
         reversal = history.reversals.get(promotion.number)
         wanted = [cut.source for cut in promotion.cuts]
         if reversal is None:

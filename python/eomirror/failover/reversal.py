@@ -21,7 +21,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError
 from eomirror.failover.back_link import back_link, begins
-from eomirror.failover.facts import history_of
+from eomirror.failover.facts import control_of, history_of
 from eomirror.failover.orphans import refuse_forgotten
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.session import link_sessions
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from eomirror.config import Config, Link
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.promotion import Promotion, PromotionHistory
+    from eomirror.records.recreation import Recreation
     from eomirror.types import SourcePartition
 
 __all__ = ["ReversalReport", "ReversedPartition", "reverse"]
@@ -143,7 +144,8 @@ class _Reverse:
         self._sessions = self._connect(link)
 
     def run(self, *, dry_run: bool) -> ReversalReport:
-        history = history_of(self._link, self._sessions.target)
+        control = control_of(self._link, self._sessions.target)
+        history = control.history
         promotion = history.current
         if promotion is None:
             raise NotReadyError(
@@ -157,7 +159,7 @@ class _Reverse:
                 "entries, which also stop the link back",
                 fix="repoint the applications first, then: `eomirror unfence CONFIG`",
             )
-        self._refuse_recreated(promotion)
+        self._refuse_recreated(promotion, control.recreation)
         sessions = self._connect(back)
         try:
             before = history_of(back, sessions.target)
@@ -206,10 +208,14 @@ class _Reverse:
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _refuse_recreated(self, promotion: Promotion) -> None:
+    def _refuse_recreated(self, promotion: Promotion, recreation: Recreation | None) -> None:
         """Raises if a topic is another one than at the cut: its offsets have no meaning for the cut."""
+        ours = recreation.topics if recreation is not None and recreation.number == promotion.number else ()
         sides = (
-            (self._sessions.source, {cut.topic: cut.topic_id for cut in promotion.cuts}),
+            (
+                self._sessions.source,
+                {cut.topic: cut.topic_id for cut in promotion.cuts if cut.topic not in ours},
+            ),
             (self._sessions.target, {cut.target_topic: cut.target_topic_id for cut in promotion.cuts}),
         )
         for session, ids in sides:

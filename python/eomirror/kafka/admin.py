@@ -495,6 +495,27 @@ class ClusterAdmin:
         for names in _portions(topics):
             self._retrying.each(names, send, failed)
 
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """
+        Deletes topics; one that does not exist is left alone.  Brokers may answer for them a moment longer.
+
+        Raises:
+            AuthorizationError: We may not delete one of them.
+            ClusterError: The cluster refuses or cannot be reached.
+        """
+
+        def send(waiting: Sequence[str], seconds: float) -> Mapping[str, Any]:
+            return self._client.delete_topics(  # type: ignore[no-any-return]
+                list(waiting), request_timeout=seconds, operation_timeout=seconds / 2
+            )
+
+        def failed(name: str, raised: Exception) -> None:
+            if error_code(raised) not in MISSING:
+                right = Right("Delete", "topic", name)
+                raise self.translated(raised, f"delete topic {name}", right) from raised
+
+        self._retrying.each(list(names), send, failed)
+
     def create_partitions(self, name: str, total: int) -> None:
         """
         Grows a topic to ``total`` partitions; one that has as many already is left alone.

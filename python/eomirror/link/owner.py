@@ -55,6 +55,7 @@ from eomirror.link.ownership import (
     check_positions,
     judge_claim,
     next_generation,
+    refuse_copying_back,
     refuse_handed_over,
     refuse_promoted,
     revised,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from eomirror.records.control import Claim
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, Restoration, Resumption, Reversal
+    from eomirror.records.recreation import CopyBack, Recreation
     from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
 
@@ -520,7 +522,7 @@ class LinkOwner:
         with self._lock:
             self._guarded(publish)
 
-    def note(self, record: Reversal | Restoration) -> None:
+    def note(self, record: Reversal | Restoration | Recreation | CopyBack) -> None:
         """
         Commits a record of failover.
 
@@ -565,8 +567,12 @@ class LinkOwner:
             refuse_handed_over(self._link.name, view)
         if not self._although_promoted:
             refuse_promoted(self._link.name, view)
+        if not self._link.loops.whole:
+            refuse_copying_back(self._link.name, view)
 
-    def _noted(self, record: Promotion | Reversal | Restoration | Resumption) -> list[MetadataRecord]:
+    def _noted(
+        self, record: Promotion | Reversal | Restoration | Resumption | Recreation | CopyBack
+    ) -> list[MetadataRecord]:
         return [MetadataRecord(self._names.control_topic, 0, key, value) for key, value in encoded(record)]
 
     def _raise_if_superseded(self) -> None:

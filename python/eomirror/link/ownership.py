@@ -42,6 +42,7 @@ __all__ = [
     "is_complete",
     "judge_claim",
     "next_generation",
+    "refuse_copying_back",
     "refuse_handed_over",
     "refuse_promoted",
     "revised",
@@ -218,6 +219,22 @@ def refuse_handed_over(link: str, view: ControlView) -> None:
         fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "
         "`eomirror adopt CONFIG`",
     )
+
+
+def refuse_copying_back(link: str, view: ControlView) -> None:
+    """
+    Refuses to run a link whose topics are copied back whole: its loop guard would drop what the old source once wrote.
+
+    Raises:
+        NotReadyError: A recreation is not complete.
+    """
+    order = view.copy_back
+    if order is not None and not order.done:
+        raise NotReadyError(
+            f"link {link} copies topics back whole, because those of link {order.link} were deleted on its source, and "
+            "that is not complete",
+            fix=f"repeat `eomirror restore CONFIG --link {order.link} --orphans recreate`: it goes on from here",
+        )
 
 
 def refuse_promoted(link: str, view: ControlView) -> None:

@@ -63,6 +63,8 @@ class ReverseLinks:
         Raises:
             TopicError: There are such copies.
         """
+        if self._link.loops.whole:
+            return
         if refused := copies_back(self._link.name, starts, self._met, guard=self._link.guard):
             raise refused
 

@@ -18,6 +18,8 @@ others.  Keys:
 * ``{"kind":"ends","topic"}`` -> `SourceEnds`: last stable offsets of a source topic, as the lanes have seen them; and
   ``{"kind":"seen"}`` -> `SourceSeen`: the time as of which all of them hold.
 * ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
+* ``{"kind":"recreation"}`` and ``{"kind":"copy-back"}``: topics of an old source that are copied back whole
+  (`eomirror.records.recreation`).
 * ``restarts``, ``verification`` and ``drill``: informative; nothing is decided from them (`eomirror.records.reports`).
 """
 
@@ -32,6 +34,7 @@ import orjson
 from eomirror.errors import StateError
 from eomirror.records.json_fields import checked, text, whole
 from eomirror.records.promotion import KINDS, PARTED_VERSION, HistoryRecords, PromotionHistory
+from eomirror.records.recreation import COPY_BACK_KEY, RECREATION_KEY, CopyBack, Recreation
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
@@ -378,6 +381,8 @@ class ControlView:
     Attributes:
         ends: Last stable offsets of the source, as lanes have seen them.
         seen: Time as of which they hold, ms since the epoch; None if it is not known.
+        recreation: The last recreation of source topics; None for none.
+        copy_back: The last order that this link copies topics back whole; None for none.
     """
 
     generation: Generation | None = None
@@ -390,6 +395,8 @@ class ControlView:
     pause: Pause | None = None
     ends: Mapping[SourcePartition, int] = field(default_factory=dict)
     seen: int | None = None
+    recreation: Recreation | None = None
+    copy_back: CopyBack | None = None
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -459,11 +466,15 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         single.get(_PAUSE_KEY),
         source.ends,
         source.seen,
+        single.get(RECREATION_KEY),
+        single.get(COPY_BACK_KEY),
     )
 
 
 # Kinds of which one record stands at a time, until it is deleted.
-_SINGLE: dict[str, Any] = {"hand-back": HandedOver, "pause": Pause}
+_SINGLE: dict[str, Any] = {
+    "hand-back": HandedOver, "pause": Pause, "recreation": Recreation, "copy-back": CopyBack,
+}  # fmt: skip
 
 
 class _Source:

@@ -35,6 +35,8 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from eomirror.records.recreation import CopyBack, Recreation
+
 __all__ = [
     "KINDS",
     "PARTED_VERSION",
@@ -377,7 +379,9 @@ class PromotionHistory:
 
 
 def encoded(
-    record: Promotion | Reversal | Restoration | Resumption | Fence, *, most: int = _PART_BYTES
+    record: Promotion | Reversal | Restoration | Resumption | Fence | Recreation | CopyBack,
+    *,
+    most: int = _PART_BYTES,
 ) -> list[tuple[bytes, bytes]]:
     """
     Returns key and value of each record that a record of failover is written as; the deciding one comes last.

@@ -104,6 +104,8 @@ class LoopRules:
         why: Reason in one line, for users.
         onward: Filters of the links that mirror its target topics onward, on a path that leads back to it.
         upstream: Topics of the link that other links can create on its source.
+        whole: Forward every record for now, whatever it has passed: topics of an old source are copied back whole.  No
+            configuration says so, only `eomirror restore --orphans recreate`.
     """
 
     provenance_header: bool = False
@@ -112,6 +114,7 @@ class LoopRules:
     why: str = "no links make equal names meet"
     onward: tuple[TopicFilter, ...] = ()
     upstream: tuple[UpstreamTopic, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from eomirror import load_config
 from eomirror.failover.failback import failback
 from eomirror.failover.machine import Verb
 from eomirror.failover.writer_fence import FenceMethod
+from eomirror.records.control import ControlView
 from eomirror.records.promotion import Fence, Promotion, PromotionHistory, Reversal
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class World:
         self.promoted = False
         self.fenced = False
         self.verb: Verb | None = None
-        monkeypatch.setattr(module, "_history", lambda _, link, __: self.history(link.name))
+        monkeypatch.setattr(
+            module, "_control", lambda _, link, __: ControlView(history=self.history(link.name))
+        )
         monkeypatch.setattr(module, "refuse_forgotten", lambda *_, **__: None)
         monkeypatch.setattr(module, "promote", self.promote)
         monkeypatch.setattr(module, "reverse", self.reverse)

@@ -347,7 +347,7 @@ class NativePlane:
             source_cluster_id=spec.source_cluster_id,
             target_cluster_id=spec.target_cluster_id,
             header=spec.link.provenance_header,
-            guard=spec.link.guard,
+            guard=spec.link.drops,
             origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
             origin=spec.link.source if spec.link.origin_header else None,
         )

@@ -1,0 +1,202 @@
+"""``eomirror restore``: deals with the records of an old source that never reached the copies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from eomirror.cli.failover import acting
+from eomirror.cli.render import escape, human_count, print_message, print_table, stdout_console
+from eomirror.errors import DataLossError, NotReadyError, UsageError
+
+if TYPE_CHECKING:
+    from eomirror.cli.failover import Action
+    from eomirror.config import Config
+    from eomirror.failover import Recreated, RestorationReport
+
+__all__ = ["restore"]
+
+
+@click.command(epilog="Example: eomirror restore mirror.yaml --link 'east->west' --orphans merge")
+@acting
+@click.option(
+    "--orphans",
+    type=click.Choice(["export", "merge", "keep", "recreate"]),
+    required=True,
+    help="export: write them to --to FILE; merge: mirror each to the copies, once; keep: leave them where they are; "
+    "recreate: after one of the first two, delete their topics on the old source and copy these back whole.",
+)
+@click.option(
+    "--to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File of exported records, JSON lines.",
+)
+@click.option(
+    "--to-topic",
+    is_flag=True,
+    help="Export to the topic eomirror.LINK.orphans on the target: records as they were, with the header "
+    "eomirror.orphan.",
+)
+@click.option(
+    "--accept-lost",
+    is_flag=True,
+    help="Deal with the other orphans although retention has deleted some on the old source.",
+)
+@click.option(
+    "--topics",
+    default="",
+    metavar="REGEX",
+    help="Source topics to recreate; all that have orphans by default.",
+)
+def restore(
+    action: Action,
+    orphans: str,
+    to: Path | None,
+    to_topic: bool,
+    accept_lost: bool,
+    topics: str,
+) -> int:
+    """
+    Deal with the orphans of a promoted link of CONFIG: records of the old source that never reached the copies.
+
+    merge runs the link itself over just that range, so that each orphan reaches the copy exactly once, behind what
+    applications have written there since: the order per key across the cut cannot be restored.  Orphans of compacted
+    topics are exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges
+    only if the two clusters cannot carry both.
+
+    recreate deletes the topics of the old source that have orphans, and has the link back copy these topics whole, in
+    the order of the copies; stop the link back first.  It refuses to delete a record that no copy and no restoration
+    holds.  Offsets that groups have committed in a deleted topic are deleted with it; `eomirror failback` sets those of
+    the groups that it moves.
+
+    A killed command is repeated: it goes on with the file, the merge or the topics.  If retention has deleted orphans
+    on the old source, the command names their offsets and ends with 4, until --accept-lost records that they are lost.
+
+    Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 4 orphans are lost, 5 a mirror of the link runs,
+    6 not promoted, or a record would be lost.
+    """
+    from eomirror.failover import restore as run
+
+    if to is not None and to_topic:
+        raise UsageError("--to and --to-topic were both given", fix="choose one place")
+    if orphans == "recreate":
+        return _recreated(action, topics, to=to is not None or to_topic)
+    if topics:
+        raise UsageError("--topics goes with --orphans recreate only", fix="leave it out")
+    action.confirm("restore")
+    link, dry_run = action.link, action.dry_run
+    found = run(
+        action.config,
+        orphans,
+        link=link,
+        to=to,
+        to_topic=to_topic,
+        merge=lambda merging: _mirror(action, merging, "not all orphans were mirrored"),
+        accept_lost=accept_lost,
+        dry_run=dry_run,
+        on_event=print_message,
+    )
+    action.show(found.as_dict(), lambda: _draw_restoration(found))
+    return DataLossError.exit_code if found.lost and not accept_lost else 0
+
+
+def _recreated(action: Action, topics: str, *, to: bool) -> int:
+    """Carries out ``--orphans recreate``; returns the exit code."""
+    from eomirror.failover import recreate
+
+    if to:
+        raise UsageError(
+            "recreate exports nothing", fix="`--orphans export` first, with --to or --to-topic; then recreate"
+        )
+    action.confirm("restore: deletes topics of the old source, and copies them back")
+    found = recreate(
+        action.config,
+        link=action.link,
+        topics=topics,
+        mirror=lambda config: _mirror(action, config, "not everything was copied back"),
+        dry_run=action.dry_run,
+        on_event=print_message,
+    )
+    action.show(asdict(found), lambda: _draw_recreation(found, dry_run=action.dry_run))
+    return 0
+
+
+def _mirror(action: Action, config: Config, failure: str) -> None:
+    """Runs the link of ``config`` until it has caught up."""
+    from eomirror.mirror import Mirror
+
+    with Mirror(config, although_promoted=True) as mirror:
+        ended = mirror.run(until="caught-up")
+    if ended.exit_code:
+        (link,) = config.links
+        raise NotReadyError(
+            f"link {action.link}: {failure}: a topic is stopped",
+            fix=f"`eomirror status CONFIG --link {link.name}` has the reason; then repeat this",
+        )
+
+
+def _draw_restoration(found: RestorationReport) -> None:
+    console = stdout_console()
+    print_table(
+        console,
+        [
+            {
+                "TOPIC": each.topic,
+                "P": each.partition,
+                "FROM": each.start,
+                "TO": each.end,
+                "RECORDS": human_count(each.records),
+                "LOST": ", ".join(f"[{start}, {end})" for start, end in each.lost) or "-",
+                "ACTION": each.action,
+            }
+            for each in found.partitions
+        ],
+        right=("P", "FROM", "TO", "RECORDS"),
+    )
+    if found.lost:
+        console.print(
+            f"up to {human_count(found.lost)} orphans were deleted on the old source before they were read "
+            "(markers count)",
+            style="red",
+        )
+    if found.unreadable_headers:
+        console.print(
+            f"{human_count(found.unreadable_headers)} records were exported without headers: a name is not UTF-8",
+            style="yellow",
+        )
+    done = "nothing was changed: --dry-run" if not found.committed else f"done: {found.orphans}"
+    where = f", exported to {escape(found.place)}" if found.place and found.committed else ""
+    console.print(f"{human_count(found.records)} orphans; {done}{where}")
+
+
+def _draw_recreation(found: Recreated, *, dry_run: bool) -> None:
+    console = stdout_console()
+    print_table(
+        console,
+        [
+            {
+                "TOPIC": each.topic,
+                "COPIED BACK FROM": each.copy,
+                "ORPHANS": human_count(each.orphans),
+                "STATE": each.state,
+            }
+            for each in found.topics
+        ],
+        right=("ORPHANS",),
+    )
+    kept = "merged" if found.before == "merge" else f"exported to {escape(found.place)}"
+    orphans = f"; their {human_count(found.records)} orphans were {kept}" if found.records else ""
+    if not found.topics:
+        console.print("no topic has orphans: nothing to recreate")
+    elif dry_run:
+        console.print(f"would delete {len(found.topics)} topics and copy them back{orphans}: --dry-run")
+    else:
+        console.print(
+            f"{len(found.topics)} topics were deleted and copied back whole{orphans}; go on with: eomirror run CONFIG "
+            f"--link {escape(found.back)}",
+            style="green",
+        )

@@ -1,0 +1,572 @@
+"""
+Deletes topics of an old source that have orphans, and copies them back whole from the promoted side.
+
+Afterwards the topic on both sides holds the same records, in the order of the promoted side, without the orphans that
+were exported.  Steps, each with a crash point behind it::
+
+    1. take the link back; check that nothing would be lost; recreation in the control topic of the promoted link
+    2. copy-back in the control topic of the link back: only this command runs it from here on
+    3. delete the topics that the recreation names by their ids
+    4. create them again, and set the positions of the link back to the beginning of the copies, with the new ids
+    5. the link back copies these topics without its loop guard, which would drop what the old source once wrote
+    6. recreation done; copy-back done, with the offsets up to which all was copied
+
+A second call finds the recreation, checks nothing again (the records are gone), and takes the steps that are left.  A
+topic that has another id than the recreation names was deleted already.  A position with the new id was set already.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
+from eomirror.crash import crash_point
+from eomirror.errors import NotReadyError, UnreachableError
+from eomirror.failover.back_link import back_link
+from eomirror.failover.facts import control_of
+from eomirror.failover.orphans import OrphanRange, Reading, count_orphans, orphan_ranges
+from eomirror.kafka.session import link_sessions
+from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.owner import LinkOwner
+from eomirror.link.state import LinkState
+from eomirror.records.names import LinkNames
+from eomirror.records.recreation import CopyBack, Recreation
+from eomirror.topics.discovery import Discovery
+from eomirror.types import SourcePartition
+from eomirror.verify.origins import with_origins
+from eomirror.verify.runner import Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.config import Config, Link
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.records.control import ControlView
+    from eomirror.records.promotion import Promotion, Restoration, Reversal
+
+__all__ = ["Recreated", "RecreatedTopic", "recreate", "refuse_recreated"]
+
+_GONE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecreatedTopic:
+    """
+    A topic that is deleted on the old source, and copied back.
+
+    Attributes:
+        topic: Source topic.
+        copy: Topic that it is copied back from.
+        orphans: Its committed records beyond the cut, which were exported or merged; None if it is deleted already.
+        state: ``to delete``, ``deleted`` or ``copied back``.
+    """
+
+    topic: str
+    copy: str
+    orphans: int | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recreated:
+    """
+    Result of a recreation.
+
+    Attributes:
+        back: The link back.
+        before: What was done with the orphans: ``export`` or ``merge``; empty if there were none.
+        records: Number of these orphans.
+        place: File or topic that holds exported orphans; empty for none.
+        topics: One per topic.
+    """
+
+    back: str
+    before: str
+    records: int
+    place: str
+    topics: tuple[RecreatedTopic, ...]
+
+
+def refuse_recreated(
+    link: Link, control: ControlView, promotion: Promotion, *, unfinished: bool = False
+) -> None:
+    """
+    Refuses other work on the orphans of a link whose topics were deleted: their offsets have no meaning any more.
+
+    Args:
+        unfinished: Refuse only as long as the topics are not copied back.
+
+    Raises:
+        NotReadyError: Topics are recreated, or were.
+    """
+    found = control.recreation
+    if found is None or found.number != promotion.number or not found.topics or (unfinished and found.done):
+        return
+    names = ", ".join(sorted(found.topics)[:_SHOWN])
+    raise NotReadyError(
+        f"link {link.name}: {names} of {link.source} {'were' if found.done else 'are being'} deleted and copied back "
+        "whole: there are no orphans any more",
+        fix=f"`eomirror failback CONFIG --link {link.name}` returns"
+        if found.done
+        else f"repeat `eomirror restore CONFIG --link {link.name} --orphans recreate`",
+    )
+
+
+def recreate(
+    config: Config,
+    *,
+    link: str | None = None,
+    topics: str = "",
+    mirror: Callable[[Config], None] | None = None,
+    dry_run: bool = False,
+    on_event: Callable[[str], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Recreated:
+    """
+    Deletes the topics of a promoted link's source that have orphans, and copies them back whole; may be repeated.
+
+    Args:
+        config: Configuration that has both links.
+        link: Name of the promoted link; required if there are several.
+        topics: Full-match regular expression of source topics; empty for all that have orphans.
+        mirror: Mirrors the one link of the configuration that it is given until it has caught up.
+        dry_run: Only inspect.
+        on_event: Receives a short text for each step.
+
+    Raises:
+        UsageError: The configuration has no link back.
+        NotReadyError: The link is not promoted and reversed, or records of the old source would be lost.
+        SupersededError: A mirror of one of the links runs.
+        MirrorError: A cluster cannot be reached or refuses the request.
+    """
+    run = _Recreate(config, config.mapped_link(link), on_event or (lambda _: None), clock)
+    try:
+        return run.run(topics, mirror, dry_run=dry_run)
+    finally:
+        run.close()
+
+
+class _Recreate:
+    def __init__(self, config: Config, link: Link, on_event: Callable[[str], None], clock: Clock) -> None:
+        self._config, self._link, self._on_event, self._clock = config, link, on_event, clock
+        self._run = new_run_id()
+        self._sessions = self._connect(link)
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    def run(self, topics: str, mirror: Callable[[Config], None] | None, *, dry_run: bool) -> Recreated:
+        control = control_of(self._link, self._sessions.target)
+        promotion = control.history.current
+        reversal = None if promotion is None else control.history.reversals.get(promotion.number)
+        if promotion is None or reversal is None:
+            state = "is not promoted" if promotion is None else "is promoted, but not reversed"
+            raise NotReadyError(
+                f"link {self._link.name} {state}: no link copies its topics back",
+                fix=f"`eomirror reverse CONFIG --link {self._link.name}` starts the link back; then repeat this",
+            )
+        back = back_link(self._config, self._link, promotion)
+        restoration = control.history.restorations.get(promotion.number)
+        found = control.recreation
+        if found is not None and (found.number != promotion.number or not found.topics):
+            found = None
+        copies = {cut.topic: cut.target_topic for cut in promotion.cuts}
+        with closing(self._connect(back)) as sessions:
+            orphans: Mapping[str, int] = {}
+            if found is None:
+                found, orphans = self._decided(back, sessions, control, topics, dry_run=dry_run)
+                crash_point("failover.recreation_noted")
+            chosen = {topic: copies[topic] for topic in sorted(found.topics)}
+            if not dry_run and chosen and not found.done:
+                self._carry_out(back, sessions, found, chosen, mirror)
+            elif not dry_run and chosen:
+                # A call that was killed behind its last but one step.
+                self._finish(self._whole(back, chosen), sessions, found)
+        states = {True: "copied back", False: "to delete" if dry_run else "copied back"}
+        return Recreated(
+            back=back.name,
+            before="" if restoration is None else restoration.orphans,
+            records=found.records,
+            place=found.place,
+            topics=tuple(
+                RecreatedTopic(
+                    topic=topic, copy=copies[topic], orphans=orphans.get(topic), state=states[found.done]
+                )
+                for topic in sorted(found.topics)
+            ),
+        )
+
+    # -- the decision ----------------------------------------------------------------------------
+
+    def _decided(
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        control: ControlView,
+        topics: str,
+        *,
+        dry_run: bool,
+    ) -> tuple[Recreation, Mapping[str, int]]:
+        """Checks, with the link back held, that nothing is lost; returns the decision, and orphans by topic."""
+        promotion = control.history.current
+        if promotion is None:
+            raise AssertionError("looked up before")
+        reversal = control.history.reversals[promotion.number]
+        restoration = control.history.restorations.get(promotion.number)
+        owner = (
+            None if dry_run else self._owner(replace(back, loops=replace(back.loops, whole=True)), sessions)
+        )
+        try:
+            if owner is not None:
+                self._on_event(f"taking {back.name}")
+                owner.retake()
+            ranges = [
+                each
+                for each in orphan_ranges(promotion, reversal.ends)
+                if not topics or re.fullmatch(topics, each.source.topic)
+            ]
+            orphans = self._counted(ranges)
+            chosen = sorted(topic for topic, count in orphans.items() if count)
+            self._refuse_undecided(chosen, orphans, restoration)
+            self._refuse_shared(back, chosen)
+            ids = self._refuse_other_topics(promotion, chosen)
+            ends: Mapping[SourcePartition, int] = {}
+            if chosen:
+                self._on_event("comparing what is deleted with what is copied back")
+                ends = self._compared(promotion, reversal, chosen)
+            found = Recreation(
+                number=promotion.number,
+                link=back.name,
+                topics={topic: ids[topic] for topic in chosen},
+                ends=_by_topic(ends),
+                records=0 if restoration is None else restoration.records,
+                place="" if restoration is None else restoration.place,
+                done=not chosen,
+                run=self._run,
+                timestamp=self._clock.wall_ms(),
+            )
+            if not dry_run and chosen:
+                self._note(found)
+            if owner is not None:
+                owner.release()
+        finally:
+            if owner is not None:
+                owner.close()
+        return found, orphans
+
+    def _refuse_undecided(
+        self, chosen: Sequence[str], orphans: Mapping[str, int], restoration: Restoration | None
+    ) -> None:
+        """Refuses to delete orphans that exist nowhere else."""
+        if not chosen or (restoration is not None and restoration.orphans in {"export", "merge"}):
+            return
+        count = sum(orphans[topic] for topic in chosen)
+        raise NotReadyError(
+            f"link {self._link.name}: {count} records of {self._link.source} never reached the copies, and would be "
+            "deleted with their topics",
+            fix=f"keep them first: `eomirror restore CONFIG --link {self._link.name} --orphans export|merge`",
+        )
+
+    def _refuse_shared(self, back: Link, chosen: Sequence[str]) -> None:
+        """Refuses topics that other links read or write there: those would stop at a topic that is another one."""
+        for each in self._config.links:
+            if each.name in {self._link.name, back.name}:
+                continue
+            reads = [topic for topic in chosen if each.source == self._link.source and each.mirrors(topic)]
+            if reads:
+                raise NotReadyError(
+                    f"link {each.name} mirrors {', '.join(reads[:_SHOWN])} from {self._link.source} as well, and would "
+                    "stop, or copy every record a second time",
+                    fix="leave the topic out with --topics, or end that link first",
+                )
+
+    def _refuse_other_topics(self, promotion: Promotion, chosen: Sequence[str]) -> Mapping[str, str]:
+        """Returns the ids of the topics; refuses others than those of the promotion, and those without a whole copy."""
+        cuts = {cut.source: cut for cut in promotion.cuts}
+        ids = {cut.topic: cut.topic_id for cut in promotion.cuts}
+        for topic, facts in self._sessions.source.admin.describe_topics(list(chosen)).items():
+            if facts is None or facts.topic_id != ids.get(topic):
+                raise NotReadyError(
+                    f"topic {topic} on {self._link.source} is not the one that link {self._link.name} has mirrored",
+                    fix="leave it out with --topics",
+                )
+            without = [n for n in range(facts.partitions) if SourcePartition(topic, n) not in cuts]
+            if without:
+                raise NotReadyError(
+                    f"{topic}-{without[0]} on {self._link.source} was never mirrored before the promotion: the link "
+                    "back does not write it",
+                    fix="leave the topic out with --topics",
+                )
+        return ids
+
+    def _compared(
+        self, promotion: Promotion, reversal: Reversal, chosen: Sequence[str]
+    ) -> Mapping[SourcePartition, int]:
+        """
+        Refuses to delete records that the copies do not hold, beside the orphans, which were kept.
+
+        Returns:
+            The log end of each partition: what is behind it was not compared.
+        """
+        clusters = self._config.clusters[self._link.source], self._config.clusters[self._link.target]
+        names = tuple(re.escape(topic) for topic in chosen)
+        link = replace(with_origins(self._link, self._config.clusters), topics=names, exclude=())
+        with closing(Verifier(link, *clusters, clock=self._clock)) as verifier:
+            verdict = verifier.run()
+        wrong = [each for each in verdict.partitions if each.differs or not each.whole]
+        if wrong:
+            scope = wrong[0].scope
+            raise NotReadyError(
+                f"{scope.source.topic}-{scope.source.partition}: source and copy are {wrong[0].word}"
+                + (f": {scope.problem}" if scope.problem else ""),
+                fix="`eomirror verify CONFIG` shows the differences; leave the topic out with --topics",
+            )
+        compared = {
+            SourcePartition(each.scope.source.topic, each.scope.source.partition): each.scope.source.start
+            for each in verdict.partitions
+        }
+        admin = self._sessions.source.admin
+        wanted = [cut.source for cut in promotion.cuts if cut.topic in chosen]
+        starts = admin.offsets(wanted, at="earliest", read_committed=False)
+        ends = admin.offsets(wanted, at="latest", read_committed=False)
+        target = promotion.target_cluster_id
+        ranges = [
+            OrphanRange(source=source, start=start, end=end, target=target)
+            for source in wanted
+            for start, end in (
+                (starts[source], compared.get(source, ends[source])),
+                (max(starts[source], reversal.ends.get(source, 0)), ends[source]),
+            )
+            if start < end
+        ]
+        for each in ranges:
+            if count := sum(self._counted([each]).values()):
+                before = each.end != ends[each.source]
+                raise NotReadyError(
+                    f"{each.source} on {self._link.source} holds {count} records in offsets [{each.start}, {each.end}) "
+                    + (
+                        "that the copy does not hold"
+                        if before
+                        else "that the link back has not written, or not marked"
+                    )
+                    + ": they would be lost",
+                    fix="leave the topic out with --topics"
+                    + (
+                        ""
+                        if before
+                        else "; or stop the applications that write there, and keep their records"
+                    ),
+                )
+        self._clock.sleep(_LOOK_SECONDS)
+        later = admin.offsets(wanted, at="latest", read_committed=False)
+        if moved := sorted(str(source) for source in wanted if later[source] != ends[source]):
+            raise NotReadyError(
+                f"{', '.join(moved[:_SHOWN])} on {self._link.source} is still written to",
+                fix="stop the applications that write there, then repeat this",
+            )
+        return {source: ends[source] for source in wanted}
+
+    def _counted(self, ranges: Sequence[OrphanRange]) -> dict[str, int]:
+        found = count_orphans(
+            self._config.clusters[self._link.source],
+            ranges,
+            client_id=LinkNames(self._link.state_name).client_id("restore"),
+            clock=self._clock,
+            reading=Reading(accept_lost=True, tell=self._on_event),
+        )
+        counts: dict[str, int] = {}
+        for source, count in found.items():
+            counts[source.topic] = counts.get(source.topic, 0) + count
+        return counts
+
+    # -- its steps -------------------------------------------------------------------------------
+
+    def _carry_out(
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        found: Recreation,
+        copies: Mapping[str, str],
+        mirror: Callable[[Config], None] | None,
+    ) -> None:
+        whole = self._whole(back, copies)
+        self._order(whole, sessions, found)
+        crash_point("failover.copy_back_noted")
+        self._refuse_later(whole, sessions, found)
+        self._delete(found)
+        crash_point("failover.topics_deleted")
+        self._begin(whole, sessions, found, copies)
+        crash_point("failover.copy_back_begun")
+        self._on_event(f"copying {', '.join(sorted(copies)[:_SHOWN])} back")
+        if mirror is not None:
+            mirror(replace(self._config, links=(whole,)))
+        crash_point("failover.copied_back")
+        self._note(replace(found, done=True))
+        crash_point("failover.recreation_done")
+        self._finish(whole, sessions, found)
+
+    @staticmethod
+    def _whole(back: Link, copies: Mapping[str, str]) -> Link:
+        """Returns the link back for these topics alone, which drops no record by its origin."""
+        return replace(
+            back,
+            topics=tuple(re.escape(copy) for copy in sorted(copies.values())),
+            exclude=(),
+            groups=(),
+            sync_group_offsets=False,
+            heartbeats="off",
+            loops=replace(back.loops, whole=True),
+        )
+
+    def _order(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
+        order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
+        if order is not None and not order.done:
+            return
+        with closing(self._owner(back, sessions)) as owner:
+            owner.retake()
+            owner.note(self._copy_back(found))
+            owner.release()
+
+    def _finish(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
+        order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
+        if order is None or order.done:
+            return
+        with closing(self._owner(back, sessions)) as owner:
+            _, positions = owner.retake()
+            until = _by_topic(
+                {source: one.offset for source, one in positions.items() if back.mirrors(source.topic)}
+            )
+            owner.note(replace(self._copy_back(found), done=True, until=until))
+            owner.release()
+
+    def _copy_back(self, found: Recreation) -> CopyBack:
+        return CopyBack(
+            link=self._link.name,
+            number=found.number,
+            done=False,
+            until={},
+            run=self._run,
+            timestamp=self._clock.wall_ms(),
+        )
+
+    def _refuse_later(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
+        """Withdraws the decision, if applications have written to a topic since it was compared."""
+        there = self._not_deleted(found)
+        admin = self._sessions.source.admin
+        target = sessions.source.admin.describe_cluster().cluster_id
+        compared = {
+            SourcePartition(topic, int(number)): end
+            for topic, partitions in found.ends.items()
+            if topic in there
+            for number, end in partitions.items()
+        }
+        now = admin.offsets(sorted(compared), at="latest", read_committed=False) if compared else {}
+        ranges = [
+            OrphanRange(source=source, start=end, end=now[source], target=target)
+            for source, end in sorted(compared.items())
+            if end < now[source]
+        ]
+        late = {topic: count for topic, count in self._counted(ranges).items() if count} if ranges else {}
+        if not late:
+            return
+        if there == set(found.topics):
+            self._finish(back, sessions, found)
+            self._note(replace(found, topics={}, done=True))
+        raise NotReadyError(
+            f"applications have written {sum(late.values())} records to {', '.join(sorted(late)[:_SHOWN])} on "
+            f"{self._link.source} since it was compared",
+            fix="stop them and keep these records, then repeat this"
+            + ("" if there == set(found.topics) else "; another topic is deleted already"),
+        )
+
+    def _not_deleted(self, found: Recreation) -> set[str]:
+        facts = self._sessions.source.admin.describe_topics(sorted(found.topics))
+        return {
+            topic for topic, one in facts.items() if one is not None and one.topic_id == found.topics[topic]
+        }
+
+    def _delete(self, found: Recreation) -> None:
+        admin = self._sessions.source.admin
+        there = self._not_deleted(found)
+        if not there:
+            return
+        self._on_event(f"deleting {', '.join(sorted(there)[:_SHOWN])} on {self._link.source}")
+        admin.delete_topics(sorted(there))
+        deadline = Deadline(_GONE_SECONDS, self._clock)
+        while self._not_deleted(found):
+            if deadline.passed:
+                raise UnreachableError(
+                    f"{', '.join(sorted(there)[:_SHOWN])} on {self._link.source} were deleted, and brokers still "
+                    f"answer for them after {_GONE_SECONDS:.0f} s",
+                    fix="repeat this: it goes on from here",
+                )
+            self._clock.sleep(_LOOK_SECONDS)
+
+    def _begin(
+        self, back: Link, sessions: LinkSessions, found: Recreation, copies: Mapping[str, str]
+    ) -> None:
+        """Creates the topics, and sets the positions of the link back to the beginning of their copies."""
+        self._on_event(f"creating {', '.join(sorted(copies)[:_SHOWN])} again")
+        partitions = Discovery(back, *sessions, clock=self._clock).prepare(strict=True)
+        positions = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
+        gone = set(found.topics.values())
+        wanted = [
+            item.source
+            for item in partitions
+            if item.source not in positions or positions[item.source].target_topic_id in gone
+        ]
+        if not wanted:
+            return
+        starts = sessions.source.admin.offsets(wanted, at="earliest", read_committed=False)
+        owner = LinkOwner(
+            back,
+            *sessions,
+            run=self._run,
+            clock=self._clock,
+            adopt={source: starts[source] for source in wanted},
+            on_event=self._on_event,
+            hanging_client=target_hanging_client,
+        )
+        with closing(owner):
+            owner.acquire(back.lanes, partitions)
+            owner.release()
+
+    def _note(self, found: Recreation) -> None:
+        owner = LinkOwner(
+            self._link,
+            *self._sessions,
+            run=self._run,
+            clock=self._clock,
+            although_promoted=True,
+            hanging_client=target_hanging_client,
+        )
+        with closing(owner):
+            owner.retake()
+            owner.note(found)
+            owner.release()
+
+    def _owner(self, link: Link, sessions: LinkSessions) -> LinkOwner:
+        return LinkOwner(
+            link,
+            *sessions,
+            run=self._run,
+            clock=self._clock,
+            on_event=self._on_event,
+            hanging_client=target_hanging_client,
+        )
+
+    def _connect(self, link: Link) -> LinkSessions:
+        clusters = self._config.clusters[link.source], self._config.clusters[link.target]
+        return link_sessions(link, *clusters, "recreate", clock=self._clock)
+
+
+def _by_topic(ends: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for source, end in ends.items():
+        topics.setdefault(source.topic, {})[str(source.partition)] = end
+    return topics

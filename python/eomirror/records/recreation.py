@@ -1,0 +1,94 @@
+"""
+Records of a recreation: topics of an old source are deleted, and copied back whole by the link back. Pure.
+
+* ``{"kind":"recreation"}`` -> `Recreation`, in the control topic of the promoted link: what was checked and decided
+  before the first topic was deleted.  Afterwards nothing can check it again.  It is written once more when the topics
+  are copied back, and stays until the next one.
+* ``{"kind":"copy-back"}`` -> `CopyBack`, in the control topic of the link back.  Until it is done, only the recreation
+  may run that link: its loop guard would drop what the old source once wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["COPY_BACK_KEY", "RECREATION_KEY", "CopyBack", "Recreation"]
+
+VERSION: Final = 1
+
+RECREATION_KEY: Final = orjson.dumps({"kind": "recreation"})
+COPY_BACK_KEY: Final = orjson.dumps({"kind": "copy-back"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recreation:
+    """
+    Decision to delete topics of the old source.
+
+    Attributes:
+        number: Number of the promotion.
+        link: Name of the link back.
+        topics: Source topic -> id of the topic that is deleted; empty for a decision that was withdrawn.
+        ends: Source topic -> partition -> log end up to which it was compared.
+        records: Orphans of the promotion, as the restoration before has counted them.
+        place: Topic or file that holds exported orphans; empty for none.
+        done: True once the topics are copied back.
+        run: Run that decided it.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    number: int
+    link: str
+    topics: Mapping[str, Any]
+    ends: Mapping[str, Any]
+    records: int
+    place: str
+    done: bool
+    run: str
+    timestamp: int
+
+    @staticmethod
+    def key() -> bytes:
+        """Key of the record."""
+        return RECREATION_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, **asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBack:
+    """
+    Order that a link copies topics back whole, whatever their records have passed.
+
+    Attributes:
+        link: Name of the promoted link.
+        number: Number of its promotion.
+        done: True once everything is copied back.
+        until: When it is done: topic -> partition -> offset up to which all was copied, whatever it had passed.
+        run: Run that ordered it.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    link: str
+    number: int
+    done: bool
+    until: Mapping[str, Any]
+    run: str
+    timestamp: int
+
+    @staticmethod
+    def key() -> bytes:
+        """Key of the record."""
+        return COPY_BACK_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, **asdict(self)})

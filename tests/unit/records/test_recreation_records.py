@@ -1,0 +1,51 @@
+"""Recreation and copy-back stand in control, are read again, and decide who may run the link back."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from eomirror.errors import NotReadyError, StateError
+from eomirror.link.ownership import refuse_copying_back
+from eomirror.records.control import decode_control
+from eomirror.records.recreation import CopyBack, Recreation
+
+RECREATION = Recreation(
+    number=2,
+    link="back",
+    topics={"orders": "id"},
+    ends={},
+    records=7,
+    place="",
+    done=False,
+    run="r",
+    timestamp=1,
+)
+ORDER = CopyBack(link="there", number=2, done=False, until={}, run="r", timestamp=1)
+DONE = CopyBack(link="there", number=2, done=True, until={"orders": {"0": 9}}, run="r", timestamp=2)
+
+
+def test_the_newest_of_each_is_read_again() -> None:
+    """One of each stands at a time."""
+    view = decode_control([(one.key(), one.value(), "c-0@1") for one in (RECREATION, ORDER, DONE)])
+
+    assert (view.recreation, view.copy_back) == (RECREATION, DONE)
+
+
+def test_a_record_with_a_field_of_another_type_is_refused() -> None:
+    """A list of topics without ids would delete whatever has their names."""
+    body = orjson.loads(RECREATION.value()) | {"topics": ["orders"]}
+
+    with pytest.raises(StateError):
+        decode_control([(RECREATION.key(), orjson.dumps(body), "c-0@1")])
+
+
+def test_a_link_that_copies_back_runs_for_nothing_else_until_that_is_done() -> None:
+    """The error names the command that goes on."""
+    waiting = decode_control([(ORDER.key(), ORDER.value(), "c-0@1")])
+
+    with pytest.raises(NotReadyError, match="link back copies topics back whole") as raised:
+        refuse_copying_back("back", waiting)
+
+    assert "--link there --orphans recreate" in raised.value.fix
+    refuse_copying_back("back", decode_control([(DONE.key(), DONE.value(), "c-0@1")]))
