@@ -140,6 +140,9 @@ def verify(
     One process compares all partitions.  A Spark job does if --master is given, or for at least 64 partitions with
     20,000,000 offsets on a machine with two cores or more; without --master it uses all local cores.
 
+    Of a link that was promoted, it also names the source offsets beyond the cut that have no copy (orphans), and what
+    `eomirror restore` was asked to do with them; they are no difference.
+
     The result of each topic is recorded in the link's control topic, where `status` and metrics show it: outcome, time,
     and the offsets that it was compared up to. This needs the right to write to that topic; without it a line on stderr
     says so. --no-record writes nothing.
@@ -151,6 +154,7 @@ def verify(
     from eomirror.cli.verify_tables import draw_verdicts
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
+    from eomirror.failover import left_orphans
     from eomirror.kafka.reachability import clusters_of, require_reachable
     from eomirror.verify.origins import with_origins
     from eomirror.verify.resume import ResumeFile
@@ -194,8 +198,14 @@ def verify(
     )
     with _signals() as caught:
         verdicts = run.follow(caught) if follow else run.once(caught)
-    result = {"links": [verdict.as_dict() for verdict in verdicts]}
-    print_result(output, result, lambda: draw_verdicts(verdicts))
+    orphans = {link.name: left_orphans(loaded, link=link.name) for link in chosen}
+    result = {
+        "links": [
+            {**verdict.as_dict(), "orphans": [each.as_dict() for each in orphans[verdict.link]]}
+            for verdict in verdicts
+        ]
+    }
+    print_result(output, result, lambda: draw_verdicts(verdicts, orphans))
     # a signal ends --follow with its result, if it has one
     if caught and not (follow and _settled(verdicts)):
         return 128 + caught[0]

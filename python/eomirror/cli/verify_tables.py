@@ -11,10 +11,11 @@ from eomirror.log import printable
 from eomirror.screen import LiveOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
+    from eomirror.failover import LeftOrphans
     from eomirror.verify.counts import PartitionCounts
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Scope
 
@@ -55,8 +56,15 @@ def _line(one: Scope, counts: PartitionCounts) -> str:
     return f"{text}, {counts.matched:,} equal" + (f", {differences:,} differ" if differences else "")
 
 
-def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
-    """Writes the verdicts to stdout, as tables."""
+def draw_verdicts(
+    verdicts: Sequence[LinkVerdict], orphans: Mapping[str, Sequence[LeftOrphans]] | None = None
+) -> None:
+    """
+    Writes the verdicts to stdout, as tables.
+
+    Args:
+        orphans: By link: source records that a promotion left without a copy.
+    """
     console = stdout_console()
     for verdict in verdicts:
         colour = _COLOURS[verdict.word]
@@ -74,6 +82,14 @@ def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
             console.print(f"not mirrored yet: {escape(topic)}")
         for partition in verdict.partitions:
             _draw_differences(console, partition)
+        for each in (orphans or {}).get(verdict.link, ()):
+            decided = (
+                f"{each.decided} {escape(each.place)}".strip() if each.decided else "nothing was decided yet"
+            )
+            console.print(
+                f"[yellow]{escape(each.topic)}-{each.partition}[/yellow]: {human_count(each.records)} records in "
+                f"\\[{each.start}, {each.end}) have no copy: orphans of promotion {each.number}, {decided}"
+            )
 
 
 def _draw_differences(console: Console, partition: PartitionVerdict) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from eomirror.failover.failback import FailbackReport, failback
 from eomirror.failover.history import LinkHistory, link_history
+from eomirror.failover.left_orphans import LeftOrphans, left_orphans
 from eomirror.failover.machine import Verb
 from eomirror.failover.pausing import PauseReport, pause, resume
 from eomirror.failover.promotion import PromotionOptions, PromotionReport, promote
@@ -30,6 +31,7 @@ from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_com
 __all__ = [
     "FailbackReport",
     "FenceMethod",
+    "LeftOrphans",
     "LinkHistory",
     "LinkWriterFence",
     "PauseReport",
@@ -42,6 +44,7 @@ __all__ = [
     "ReversalReport",
     "Verb",
     "failback",
+    "left_orphans",
     "link_history",
     "pause",
     "promote",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
+    from eomirror.records.recreation import CopyBack
 
 __all__ = ["Bound", "ComparableScopes", "ScopeFinder"]
 
@@ -298,18 +299,18 @@ class ScopeFinder:
         source_stable = self._ends(self._source, sources)
         target_starts = self._ends(self._target, targets, at="earliest")
         stable_now = self._settled(positions, targets)
-        history = control_view(self._states.records(self._names.control_topic, wait_for_open=False)).history
-        bounds = self._bounds(sources, source_stable, bound)
-        if not self._link.guard:
-            bounds = _behind_returns(bounds, history)
-        ends = _ends_at_cuts(history, positions)
+        view = control_view(self._states.records(self._names.control_topic, wait_for_open=False))
+        asked = self._bounds(sources, source_stable, bound)
+        bounds = _behind_copies(_behind_returns(asked, view.history, guard=self._link.guard), view.copy_back)
+        ends = _ends_at_cuts(view.history, positions)
         policies = self._settings(sources, targets)
         from_start = self._link.start == "earliest"
         mapped: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
         replaced: set[SourcePartition] = set()
         adopted: Mapping[SourcePartition, tuple[int, int]] = {}
         starts = [*source_starts.values(), *target_starts.values()]
-        if not self._link.keyed and (thorough or not from_start or not bound.whole or any(starts)):
+        shifted = not bound.whole or bounds != asked
+        if not self._link.keyed and (thorough or not from_start or shifted or any(starts)):
             mapped, replaced = self._mapped(
                 {
                     each.source: (
@@ -495,18 +496,42 @@ def _ends_at_cuts(history: PromotionHistory, positions: Sequence[Position]) -> d
     }
 
 
-def _behind_returns(bounds: Mapping[Partition, int], history: PromotionHistory) -> dict[Partition, int]:
+def _behind_returns(
+    bounds: Mapping[Partition, int], history: PromotionHistory, *, guard: bool
+) -> dict[Partition, int]:
     """
     Returns first source offsets that are not before the last return from a promotion.
 
-    Without the header nothing tells what applications wrote to the copies until then.
+    Without the header nothing tells what applications wrote to the copies until then.  With it, only partitions whose
+    orphans were left on the source are bounded: these records have no copy.
     """
     found = dict(bounds)
-    for _, resumption in sorted(history.resumptions.items()):
+    for number, resumption in sorted(history.resumptions.items()):
+        left = _left_behind(history, number)
         for source, start in resumption.starts.items():
             where = (source.topic, source.partition)
-            if where in found:
+            if where in found and (not guard or source in left):
                 found[where] = max(found[where], start)
+    return found
+
+
+def _left_behind(history: PromotionHistory, number: int) -> set[SourcePartition]:
+    """Returns the partitions in which a promotion left orphans that were not merged."""
+    promotion, reversal = history.promotions.get(number), history.reversals.get(number)
+    restoration = history.restorations.get(number)
+    if promotion is None or reversal is None or (restoration is not None and restoration.orphans == "merge"):
+        return set()
+    return {cut.source for cut in promotion.cuts if reversal.ends.get(cut.source, 0) > cut.position}
+
+
+def _behind_copies(bounds: Mapping[Partition, int], order: CopyBack | None) -> dict[Partition, int]:
+    """Returns first source offsets that are behind what the link copied back whole, whatever it had passed."""
+    found = dict(bounds)
+    for topic, ends in ({} if order is None else order.until).items():
+        for number, end in ends.items():
+            where = (topic, int(number))
+            if where in found:
+                found[where] = max(found[where], int(end))
     return found
 
 

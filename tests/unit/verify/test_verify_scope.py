@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from eomirror.records.position import Position
-from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Resumption
+from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Resumption, Reversal
+from eomirror.records.recreation import CopyBack
 from eomirror.types import SourcePartition
-from eomirror.verify.scope import _behind_returns, _ends_at_cuts
+from eomirror.verify.scope import _behind_copies, _behind_returns, _ends_at_cuts
 from eomirror.verify.verdict import PartitionFacts, needed_ranges, scope
 
 T = SourcePartition("t", 0)
@@ -217,5 +218,31 @@ def test_after_a_return_the_copies_are_compared_from_there() -> None:
     history = PromotionHistory({1: promotion(30, 118)}, resumptions={1: returned})
 
     assert _ends_at_cuts(history, [position(offset=70)]) == {}
-    assert _behind_returns({tuple(T): 0, ("u", 0): 5}, history) == {("t", 0): 60, ("u", 0): 5}
-    assert _behind_returns({tuple(T): 65}, history) == {("t", 0): 65}
+    assert _behind_returns({tuple(T): 0, ("u", 0): 5}, history, guard=False) == {
+        ("t", 0): 60,
+        ("u", 0): 5,
+    }
+    assert _behind_returns({tuple(T): 65}, history, guard=False) == {("t", 0): 65}
+
+
+def test_orphans_that_were_left_on_the_source_are_not_missing_after_a_return() -> None:
+    """With the header, only a partition that has some is compared from the return on; merged ones have copies."""
+    ends = Reversal(number=1, link="back", ends={T: 55}, run="r", timestamp=1)
+    start = Resumption(number=1, link="back", starts={T: 60}, run="r", timestamp=1)
+    promotions = {1: promotion(50, 118)}
+    found = {}
+    for orphans in ("keep", "merge"):
+        restoration = Restoration(number=1, orphans=orphans, records=5, place="", run="r", timestamp=1)
+        history = PromotionHistory(promotions, {1: ends}, {1: restoration}, {1: start})
+        found[orphans] = _behind_returns({tuple(T): 0}, history, guard=True)
+
+    assert found == {"keep": {tuple(T): 60}, "merge": {tuple(T): 0}}
+
+
+def test_what_was_copied_back_whole_is_not_compared_by_its_origin() -> None:
+    """The loop guard would say that none of it belongs there."""
+    order = CopyBack(link="l", number=1, done=True, until={"t": {"0": 40}}, run="r", timestamp=1)
+
+    assert _behind_copies({tuple(T): 0, ("u", 0): 0}, order) == {tuple(T): 40, ("u", 0): 0}
+    assert _behind_copies({tuple(T): 50}, order) == {tuple(T): 50}
+    assert _behind_copies({tuple(T): 0}, None) == {tuple(T): 0}
