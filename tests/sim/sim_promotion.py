@@ -969,7 +969,8 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     },
     promotion: {
         "link_sessions": lambda *_, **__: sessions(_world()), "source_answers": lambda *_: True,
-        "read_facts": _facts, "group_moves": _moves, "ClusterGroups": _Groups, "LinkState": _State,
+        "read_facts": _facts, "group_moves": _moves, "note_moves": lambda *_: "",
+        "ClusterGroups": _Groups, "LinkState": _State,
         "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
         "crash_point": lambda _: _world().point(), "new_run_id": lambda: f"command-{next(_RUNS)}",
     },

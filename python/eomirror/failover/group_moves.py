@@ -72,6 +72,7 @@ class GroupMove:
         action: ``move``, ``stay`` (the offset is correct already) or ``skip``.
         reason: Reason for ``skip``, or for a resume offset that is not exact; may be empty.
         metadata: Commit metadata.
+        from_checkpoint: True if ``offset`` is that of the last checkpoint, which the link has written.
     """
 
     group: str
@@ -86,6 +87,7 @@ class GroupMove:
     action: str
     reason: str = ""
     metadata: str = ""
+    from_checkpoint: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -165,6 +167,7 @@ def _planned(
         action=action,
         reason=reason,
         metadata=row.metadata,
+        from_checkpoint=row.from_checkpoint,
     )
 
 

@@ -16,6 +16,7 @@ from eomirror.failover.facts import cuts_of, group_moves, mirrored, read_facts, 
 from eomirror.failover.group_moves import GroupMove, counted, written
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
+from eomirror.failover.move_notes import note_moves
 from eomirror.failover.readiness import QUIET_SECONDS, assess
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.consumer_groups import Committed, batches
@@ -429,6 +430,12 @@ class _Run:
         groups = ClusterGroups(target, client_id=LinkNames(self._link.state_name).client_id("groups"))
         try:
             moving = written(self._moves)
+            noted = note_moves(
+                self._link, self._sessions.target, (move for moves in moving.values() for move in moves)
+            )
+            if noted:
+                # Only a call that dies from here on, and a group that then goes back, would need them.
+                log.warning("moves_not_noted", link=self._link.name, reason=noted)
             for portion in batches(sorted(moving)):
                 offsets = {
                     group: {
