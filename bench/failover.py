@@ -180,6 +180,10 @@ class _Writers:
     def check(self) -> None:
         """They stay stopped."""
 
+    def described(self) -> str:
+        """For a dry run."""
+        return "stops the writers"
+
     def undo(self) -> None:
         """The measurement is over."""
 

@@ -88,6 +88,8 @@ def test_a_planned_promotion_counts_partitions_that_are_new_and_lifts_its_fence_
     scene.catch_up()
 
     grow(scene, 2, 5)
+    code, found, said = scene.command("promote", "--dry-run", "--verify", "skip")
+    assert (code, f"{scene.topic}-2" in check_of(found, "new partitions")["text"]) == (6, True), said
     code, _, said = scene.command("promote", "--yes", "--patience", "2", "--verify", "skip")
     assert code == 6, said
     assert f"{scene.topic}-2" in said
@@ -100,6 +102,50 @@ def test_a_planned_promotion_counts_partitions_that_are_new_and_lifts_its_fence_
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["promoted"] is True
+
+
+def check_of(result: dict[str, Any], name: str) -> dict[str, Any]:
+    """One check of a dry run."""
+    (found,) = (each for each in result["readiness"]["checks"] if each["name"] == name)
+    return found
+
+
+def left(scene: Disaster) -> tuple[int, set[str]]:
+    """Orphans that `verify` lists, and what was decided about them."""
+    (link,) = scene.command("verify")[1]["links"]
+    return sum(each["records"] for each in link["orphans"]), {each["decided"] for each in link["orphans"]}
+
+
+@pytest.mark.timeout(300)
+def test_a_dry_run_compares_and_asks_for_the_fence_as_the_command_would(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """It calls no hook, and ends with the exit code of the command: 3 for copies that differ."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, back=False
+    )
+    scene.write("east", 40)
+    scene.catch_up()
+    calls = tmp_path / "calls"
+    fence = ("--method", "command", "--fence-command", str(hook(tmp_path / "hook", calls)))
+    dry = ("cutover", "--dry-run", *fence)
+
+    code, found, said = scene.command(*dry)
+    assert code == 0, said
+    assert "0 differences" in check_of(found, "verified")["text"]
+    assert str(tmp_path / "hook") in check_of(found, "fence")["text"]
+    assert check_of(found, "silence")["level"] == "ok"
+    code, found, said = scene.command("cutover", "--dry-run", "--method", "acl")
+    assert (code, "no authorizer" in check_of(found, "fence")["text"]) == (6, True), said
+
+    scene.write("west", 5)
+    code, found, said = scene.command(*dry, "--verify", "full")
+    assert (code, check_of(found, "verified")["level"]) == (3, "no"), said
+    assert not calls.exists()
+    with running(Mirror(scene.config(), spark=spark_context, links=[scene.name])):
+        code, _, said = scene.command("cutover", "--yes", *fence, "--verify", "full")
+    assert code == 3, said
+    assert calls.read_text().split() == ["fence", "unfence"]
 
 
 @pytest.mark.timeout(400)
@@ -118,6 +164,7 @@ def test_orphans_are_not_forgotten_on_the_way_back(
     assert code == 0, said
     scene.write("west", 40)
     scene.catch_up(scene.back)
+    assert left(scene) == (orphans + 5, {""})
     code, found, said = scene.command("failback", "--yes")
     assert code == 6, said
     assert "restore" in said
@@ -127,9 +174,11 @@ def test_orphans_are_not_forgotten_on_the_way_back(
     assert code == 0, said
     assert found["records"] == orphans + 5
     assert len(exported.read_text().splitlines()) == orphans + 5
+    assert left(scene) == (orphans + 5, {"export"})
     code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
     assert code == 0, said
     assert found["records"] == orphans + 5
+    assert left(scene) == (0, set())
     scene.catch_up(scene.back)
 
     code, _, said = scene.command("failback", "--yes")

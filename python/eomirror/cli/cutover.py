@@ -11,6 +11,7 @@ from eomirror.cli.failover import (
     acting,
     comparison,
     draw_failback,
+    dry_run_code,
     patience_option,
     promoted,
     tail_option,
@@ -19,7 +20,7 @@ from eomirror.cli.failover import (
     verification_option,
 )
 from eomirror.cli.render import escape, print_message, stdout_console
-from eomirror.errors import MirrorError, NotReadyError
+from eomirror.errors import MirrorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +154,7 @@ def failback(
     if made is None:
         return 0
     if action.dry_run:
-        return 0 if made.readiness.ready else NotReadyError.exit_code
+        return dry_run_code(made.readiness)
     if made.error is not None and not made.promoted:
         raise made.error
     if found.reversal is None:
@@ -176,7 +177,7 @@ def fence(
     """
     Stop the applications that write to the source of a link of CONFIG, and record how.
 
-    A producer that an ACL entry stops gets a fatal error.  `eomirror unfence` removes exactly the entries that this
+    An ACL entry fails every record of a producer.  `eomirror unfence` removes exactly the entries that this
     command has added.
     """
     made = _fence(action, method, fence_command)

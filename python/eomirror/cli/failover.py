@@ -25,7 +25,7 @@ from eomirror.cli.render import (
     print_table,
     stdout_console,
 )
-from eomirror.errors import DataLossError, MirrorError, NotReadyError, UsageError
+from eomirror.errors import DifferenceError, MirrorError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         PromotionOptions,
         PromotionReport,
         Readiness,
-        RestorationReport,
         ReversalReport,
         Verb,
     )
@@ -52,13 +51,13 @@ __all__ = [
     "acting",
     "comparison",
     "draw_failback",
+    "dry_run_code",
     "failover",
     "history",
     "patience_option",
     "promote",
     "promoted",
     "readiness",
-    "restore",
     "reverse",
     "tail_option",
     "terminable",
@@ -339,84 +338,6 @@ def reverse(
     return 0
 
 
-@click.command(epilog="Example: eomirror restore mirror.yaml --link 'east->west' --orphans merge")
-@acting
-@click.option(
-    "--orphans",
-    type=click.Choice(["export", "merge", "keep"]),
-    required=True,
-    help="export: write them to --to FILE; merge: mirror each to the copies, once; keep: leave them where they are.",
-)
-@click.option(
-    "--to",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File of exported records, JSON lines.",
-)
-@click.option(
-    "--to-topic",
-    is_flag=True,
-    help="Export to the topic eomirror.LINK.orphans on the target: records as they were, with the header "
-    "eomirror.orphan.",
-)
-@click.option(
-    "--accept-lost",
-    is_flag=True,
-    help="Deal with the other orphans although retention has deleted some on the old source.",
-)
-def restore(
-    action: Action,
-    orphans: str,
-    to: Path | None,
-    to_topic: bool,
-    accept_lost: bool,
-) -> int:
-    """
-    Deal with the orphans of a promoted link of CONFIG: records of the old source that never reached the copies.
-
-    merge runs the link itself over just that range, so that each orphan reaches the copy exactly once, behind what
-    applications have written there since: the order per key across the cut cannot be restored.  Orphans of compacted
-    topics are exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges
-    only if the two clusters cannot carry both.
-
-    A killed command is repeated: it goes on with the file, or with the merge.  If retention has deleted orphans on the
-    old source, the command names their offsets and ends with 4, until --accept-lost records that they are lost.
-
-    Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 4 orphans are lost, 5 a mirror of the link runs,
-    6 not promoted.
-    """
-    from eomirror.failover import restore as run
-    from eomirror.mirror import Mirror
-
-    if to is not None and to_topic:
-        raise UsageError("--to and --to-topic were both given", fix="choose one place")
-    action.confirm("restore")
-
-    def merge(merging: Config) -> None:
-        with Mirror(merging, although_promoted=True) as mirror:
-            ended = mirror.run(until="caught-up")
-        if ended.exit_code:
-            raise NotReadyError(
-                f"link {action.link}: not all orphans were mirrored: a topic is stopped",
-                fix=f"`eomirror status CONFIG --link {action.link}` has the reason; then repeat this",
-            )
-
-    link, dry_run = action.link, action.dry_run
-    found = run(
-        action.config,
-        orphans,
-        link=link,
-        to=to,
-        to_topic=to_topic,
-        merge=merge,
-        accept_lost=accept_lost,
-        dry_run=dry_run,
-        on_event=print_message,
-    )
-    action.show(found.as_dict(), lambda: _draw_restoration(found))
-    return DataLossError.exit_code if found.lost and not accept_lost else 0
-
-
 @click.command(epilog="Example: eomirror history mirror.yaml --link 'east->west'")
 @options.config
 @options.link(_LINK)
@@ -455,7 +376,7 @@ def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
         found = run(action.config, verb, link=action.link, options=chosen, on_event=print_message)
     action.show(found.as_dict(), lambda: _draw_promotion(found))
     if chosen.dry_run:
-        return 0 if found.readiness.ready else NotReadyError.exit_code
+        return dry_run_code(found.readiness)
     if found.error is not None and not found.promoted:
         raise found.error
     if found.error is not None or found.switched is False:
@@ -467,6 +388,14 @@ def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
     if found.refused_groups:
         raise _not_moved(action, found)
     return 0
+
+
+def dry_run_code(readiness: Readiness) -> int:
+    """Returns the exit code that the command would have at this moment: 3 if nothing but a difference is in its way."""
+    if readiness.ready:
+        return 0
+    differs = [check.name for check in readiness.refusals] == ["verified"]
+    return DifferenceError.exit_code if differs else NotReadyError.exit_code
 
 
 def _not_moved(action: Action, found: PromotionReport) -> MirrorError:
@@ -646,40 +575,6 @@ def _draw_reversal(found: ReversalReport) -> None:
             f"--link {escape(found.link)} --orphans export|merge|keep",
             style="yellow",
         )
-
-
-def _draw_restoration(found: RestorationReport) -> None:
-    console = stdout_console()
-    print_table(
-        console,
-        [
-            {
-                "TOPIC": each.topic,
-                "P": each.partition,
-                "FROM": each.start,
-                "TO": each.end,
-                "RECORDS": human_count(each.records),
-                "LOST": ", ".join(f"[{start}, {end})" for start, end in each.lost) or "-",
-                "ACTION": each.action,
-            }
-            for each in found.partitions
-        ],
-        right=("P", "FROM", "TO", "RECORDS"),
-    )
-    if found.lost:
-        console.print(
-            f"up to {human_count(found.lost)} orphans were deleted on the old source before they were read "
-            "(markers count)",
-            style="red",
-        )
-    if found.unreadable_headers:
-        console.print(
-            f"{human_count(found.unreadable_headers)} records were exported without headers: a name is not UTF-8",
-            style="yellow",
-        )
-    done = "nothing was changed: --dry-run" if not found.committed else f"done: {found.orphans}"
-    where = f", exported to {escape(found.place)}" if found.place and found.committed else ""
-    console.print(f"{human_count(found.records)} orphans; {done}{where}")
 
 
 def draw_failback(found: FailbackReport) -> None:

@@ -14,6 +14,7 @@ from eomirror.groups.bidirectional_reader import opposite_link
 from eomirror.groups.offset_queries import group_offsets
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.hanging_scan import HangingTransactions
@@ -30,7 +31,7 @@ from eomirror.topics.discovery import Discovery
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from eomirror.config import Config, Link
+    from eomirror.config import Cluster, Config, Link
     from eomirror.failover.group_moves import GroupMove
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
@@ -256,6 +257,8 @@ def read_facts(
         )
     if not groups:
         return facts
+    if answers and link.groups:
+        facts = replace(facts, unfollowed=_unfollowed(source, link))
     try:
         return replace(facts, groups=tuple(group_moves(config, link, cuts, answers=answers)))
     except MirrorError as error:
@@ -307,6 +310,15 @@ def drifts_of(plan: Plan) -> tuple[str, ...]:
                     for name, value in sorted(change.wanted.items())
                 ]
     return tuple(found)
+
+
+def _unfollowed(source: Cluster, link: Link) -> tuple[str, ...] | None:
+    """Returns share and streams groups that match the link's `groups`: no offset of theirs can be translated."""
+    with closing(ClusterGroups(source, client_id=LinkNames(link.state_name).client_id("groups"))) as groups:
+        try:
+            return tuple(name for name in groups.shared() if link.follows(name))
+        except MirrorError:
+            return None
 
 
 def _last_pause(history: PromotionHistory) -> int | None:

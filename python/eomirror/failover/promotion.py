@@ -17,6 +17,7 @@ from eomirror.failover.group_moves import GroupMove, counted, written
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
 from eomirror.failover.move_notes import note_moves
+from eomirror.failover.planned_facts import planned_facts
 from eomirror.failover.readiness import QUIET_SECONDS, assess
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.consumer_groups import Committed, batches
@@ -58,6 +59,9 @@ class WriterFence(Protocol):
 
     def undo(self) -> None:
         """Undoes what `fence` of this object did; does nothing without it."""
+
+    def described(self) -> str:
+        """Returns what `fence` would do, in words; raises if it could not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +335,17 @@ class _Run:
             answers=self._answers,
             clock=self._clock,
         )
+        known = facts.status.state not in {"never ran", "unknown"} and facts.promotion is None
+        if self._options.dry_run and self._verb is not Verb.FAILOVER and self._answers and known:
+            fence = self._options.fence
+            facts = planned_facts(
+                self._config,
+                self._link,
+                facts,
+                verify=self._options.verify,
+                fence=None if fence is None else fence.described,
+                clock=self._clock,
+            )
         self._moves = list(facts.groups)
         self._readiness = assess(facts, self._verb, force=self._options.force)
         if not self._readiness.ready:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eomirror.failover.machine import Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from eomirror.failover.group_moves import GroupMove
     from eomirror.link.status import LinkStatus
@@ -96,6 +96,11 @@ class Facts:
         seen_seconds: Time since the source answered last, as of which these ends hold; None if unknown.
         now_ms: Wall clock.
         whole: False if only the status was read: groups and leaders are unknown, and have no check.
+        uncut: Source partitions with records that the mirror has not begun, as texts; None without a look.
+        moving: Source partitions whose end moved between two looks, as texts; None without them.
+        fence: What the fence of the command would do, in words; None without one.
+        fence_problem: Reason that it cannot be set; empty for none.
+        unfollowed: Share and streams groups of the source that match the link's `groups`; None if it was not asked.
     """
 
     status: LinkStatus
@@ -115,6 +120,11 @@ class Facts:
     seen_seconds: float | None = None
     now_ms: int = 0
     whole: bool = True
+    uncut: tuple[str, ...] | None = None
+    moving: tuple[str, ...] | None = None
+    fence: str | None = None
+    fence_problem: str = ""
+    unfollowed: tuple[str, ...] | None = None
 
     @classmethod
     def of_status(cls, status: LinkStatus) -> Facts:
@@ -217,6 +227,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         _gaps(facts),
         _open(facts, verb),
         _hanging(facts),
+        *_planned(facts, verb),
         *(check(facts) for check in (_WHOLE_CHECKS if facts.whole else ())),
     ]
     ready = not any(check.level is Level.NO for check in checks)
@@ -388,6 +399,32 @@ def _open(facts: Facts, verb: Verb) -> Check:
     )
 
 
+def _planned(facts: Facts, verb: Verb) -> Iterator[Check]:
+    """Yields the checks of what a planned command decides on while it drains, as far as they were read."""
+    if facts.uncut is not None:
+        text = f"{len(facts.uncut)}"
+        level = Level.OK
+        if facts.uncut:
+            # A running mirror finds them within seconds, and the command waits.
+            level = Level.WARN if facts.status.state == "running" else Level.NO
+            text += f" hold records that the mirror has not begun: {_some(facts.uncut)}"
+        yield Check("new partitions", level, text, "run the mirror: `eomirror run CONFIG`")
+    if facts.moving is not None:
+        fenced = verb is Verb.CUTOVER and facts.fence is not None
+        text = "the source stands still"
+        if facts.moving:
+            text = f"records arrive in {len(facts.moving)} partitions: {_some(facts.moving)}"
+            text += (
+                "; the fence stops them" if fenced else f"; the command waits for {QUIET_SECONDS:g} s without"
+            )
+        level = Level.WARN if facts.moving and not fenced else Level.OK
+        yield Check("silence", level, text, "stop the producers before the command, or within its --patience")
+    if facts.fence_problem:
+        yield Check("fence", Level.NO, facts.fence_problem, "choose another --method")
+    elif facts.fence is not None:
+        yield Check("fence", Level.OK, facts.fence)
+
+
 def _hanging(facts: Facts) -> Check:
     if not facts.status.hanging:
         return Check("hanging on the target", Level.OK, "0")
@@ -419,6 +456,19 @@ def _groups(facts: Facts) -> Check:
     text = f"{len(exact)} exact, {len(inexact)} read again or at the cut, {len(skipped)} not moved"
     reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
     return Check("groups", Level.WARN if skipped else Level.OK, text, _some(reasons))
+
+
+def _share_groups(facts: Facts) -> Check:
+    if facts.unfollowed is None:
+        return Check("share groups", Level.OK, "not known without the source")
+    if not facts.unfollowed:
+        return Check("share groups", Level.OK, "0")
+    return Check(
+        "share groups",
+        Level.WARN,
+        f"{len(facts.unfollowed)} share or streams groups are not moved: {_some(facts.unfollowed)}",
+        "docs/disaster-recovery.md, Share groups: read their start offsets before the switch, set them after it",
+    )
 
 
 def _in_sync(facts: Facts) -> Check:
@@ -502,4 +552,4 @@ def _some(names: Sequence[str]) -> str:
 
 
 # those that need more than the status of the link
-_WHOLE_CHECKS = (_leaders, _in_sync, _settings, _groups, _verified, _write_pause)
+_WHOLE_CHECKS = (_leaders, _in_sync, _settings, _groups, _share_groups, _verified, _write_pause)

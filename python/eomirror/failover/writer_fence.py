@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FenceMethod", "LinkWriterFence", "run_command"]
 
+_SHOWN = 3
 _COMMAND_SECONDS = 300.0
 _STDERR = 2
 _TRIES = 5
@@ -146,6 +147,29 @@ class LinkWriterFence:
             ClusterError: A cluster refuses, or does not answer.
         """
         return self._alone(lambda record: self._lift(record, although_promoted=True))
+
+    def described(self) -> str:
+        """
+        Returns what `fence` would do, in words.
+
+        Raises:
+            NotReadyError: Another fence stands.
+            AuthorizationError: ACLs may not be described.
+            ClusterError: A cluster refuses, or does not answer.
+        """
+        standing, topics = self.inspect()
+        if standing is not None and standing.method != self._method.name:
+            raise NotReadyError(
+                f"fenced already, with the method {standing.method}, by {standing.host}",
+                fix=f"`eomirror unfence CONFIG --link {self._link.name}` first",
+            )
+        if self._method.name == "wait":
+            return "wait: the user stops the producers"
+        if self._method.name == "command":
+            return f"command: calls {self._method.command}"
+        names = f": {', '.join(topics[:_SHOWN])}" if topics else ""
+        more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
+        return f"acl: adds {len(topics)} entries DENY Write for User:*{names}{more}"
 
     def inspect(self) -> tuple[Fence | None, tuple[str, ...]]:
         """

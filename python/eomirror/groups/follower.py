@@ -183,7 +183,15 @@ class GroupFollower:
         now = self._clock.monotonic()
         if now - self._shared_at >= _SHARED_SECONDS:
             self._shared_at = now
-            self._shared = [name for name in self._source_groups.shared() if self._link.follows(name)]
+            shared = [name for name in self._source_groups.shared() if self._link.follows(name)]
+            if fresh := sorted(set(shared).difference(self._shared)):
+                log.warning(
+                    "share_groups_not_followed",
+                    link=self._link.name,
+                    groups=fresh,
+                    reason="share and streams groups have no offsets that can be translated",
+                )
+            self._shared = shared
         unreadable = {}
         standing = set()
         for group, offsets in self._source_groups.look_at(wanted):

@@ -195,3 +195,39 @@ def test_the_last_comparison_is_told(compared: Any, level: Level, words: str) ->
     assert found.level is level
     assert words in found.text
     assert found.fix
+
+
+@pytest.mark.parametrize(
+    ("given", "verb", "refused", "words"),
+    [
+        (facts(uncut=()), Verb.PROMOTE, [], "0"),
+        (facts(uncut=("new-0",)), Verb.PROMOTE, [], "1 hold records that the mirror has not begun: new-0"),
+        (facts({"state": "stopped"}, uncut=("new-0",)), Verb.PROMOTE, ["new partitions"], "new-0"),
+        (facts(moving=()), Verb.PROMOTE, [], "the source stands still"),
+        (facts(moving=("orders-0",)), Verb.PROMOTE, [], "orders-0; the command waits for 0.5 s without"),
+        (
+            facts(moving=("orders-0",), fence="acl: adds 1"),
+            Verb.CUTOVER,
+            [],
+            "orders-0; the fence stops them",
+        ),
+        (facts(fence="command: calls x"), Verb.CUTOVER, [], "command: calls x"),
+        (facts(fence_problem="no authorizer"), Verb.CUTOVER, ["fence"], "no authorizer"),
+    ],
+)
+def test_a_dry_run_tells_what_the_command_would_find_while_it_drains(
+    given: Facts, verb: Verb, refused: list[str], words: str
+) -> None:
+    """A mirror that runs begins new partitions, and a fence stops what arrives; the rest is the user's."""
+    found = assess(given, verb)
+
+    assert [check.name for check in found.refusals] == refused
+    assert any(words in check.text for check in found.checks), found.checks
+
+
+def test_share_groups_are_named() -> None:
+    """They are not moved, and the user must know before the switch."""
+    assert named(facts(unfollowed=()), "share groups").level is Level.OK
+    assert "not known" in named(facts(), "share groups").text
+    found = named(facts(unfollowed=("sharing",)), "share groups")
+    assert (found.level, found.text) == (Level.WARN, "1 share or streams groups are not moved: sharing")

@@ -1,0 +1,145 @@
+"""Share groups (KIP-932) on a failover: named and not moved; their start offset moves by hand, to the very record."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.disaster import Disaster
+from support.moving.java import java_gateway
+from support.records import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
+
+_READ = 30
+
+
+@pytest.mark.timeout(400)
+def test_a_share_group_is_named_and_its_start_offset_moves_by_hand(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Readiness, dry run and report of a promotion name it; what docs/disaster-recovery.md advises skips no record."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1,
+        back=False,
+    )  # fmt: skip
+    group = f"{scene.name}-sharing"
+    scene.write("east", 100)
+    scene.commit("east", "plain", {0: 10})
+    with java_gateway() as gateway:
+        groups = _ShareGroups(gateway)
+        read = groups.read(scene.east, group, scene.topic, _READ)
+        values = [(record[1] or b"").decode() for record in scene.read("east")[0]]
+        assert read == values[: len(read)]
+        scene.catch_up()
+
+        for verb, arguments in (("readiness", ()), ("promote", ("--dry-run",)), ("promote", ("--yes",))):
+            code, found, said = scene.command(verb, *arguments)
+            assert code == 0, said
+            checks = found["checks"] if verb == "readiness" else found["readiness"]["checks"]
+            (check,) = (each for each in checks if each["name"] == "share groups")
+            assert (check["level"], group in check["text"]) == ("warn", True), check
+        assert group not in {move["group"] for move in found["groups"]}
+
+        # the way by hand
+        start = groups.start_offset(scene.east, group, scene.topic)
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "eomirror", "offsets", "translate", str(scene.path()), "--link", scene.name,
+                "--topic", scene.topic, "--partition", "0", "--offset", str(start), "-o", "json",
+            ],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        (answer,) = json.loads(done.stdout)["offsets"]
+        groups.set_start(scene.west, group, scene.copy, answer["to_offset"])
+        rest = groups.read(scene.west, group, scene.copy, len(values) - len(read))
+    assert rest == values[len(read) :]
+
+
+class _ShareGroups:
+    """Java's KafkaShareConsumer and Admin, which know share groups; librdkafka does not."""
+
+    def __init__(self, gateway: Any) -> None:
+        self._jvm = gateway.jvm
+
+    def read(self, properties: Mapping[str, Any], group: str, topic: str, wanted: int) -> list[str]:
+        """Reads and acknowledges at least so many committed records, from the beginning for a new group."""
+        self._configure(properties, group)
+        text = "org.apache.kafka.common.serialization.StringDeserializer"
+        settings = self._settings(
+            properties, {"group.id": group, "key.deserializer": text, "value.deserializer": text}
+        )
+        consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(settings)
+        found: list[str] = []
+
+        def enough() -> bool:
+            records = consumer.poll(self._jvm.java.time.Duration.ofMillis(300)).iterator()
+            while records.hasNext():
+                found.append(str(records.next().value()))
+            return len(found) >= wanted
+
+        try:
+            consumer.subscribe(self._jvm.java.util.Collections.singletonList(topic))
+            wait_for(enough, 60)
+            consumer.commitSync()
+        finally:
+            consumer.close()
+        return found
+
+    def start_offset(self, properties: Mapping[str, Any], group: str, topic: str) -> int:
+        """Offset before which the group has acknowledged everything."""
+        admin = self._admin(properties)
+        try:
+            asked = {group: self._jvm.org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec()}
+            found = admin.listShareGroupOffsets(asked).partitionsToOffsetInfo(group).get()
+            return int(found[self._where(topic)].startOffset())
+        finally:
+            admin.close()
+
+    def set_start(self, properties: Mapping[str, Any], group: str, topic: str, offset: int) -> None:
+        """Sets it, for a group without members."""
+        admin = self._admin(properties)
+        try:
+            offsets = self._jvm.java.util.HashMap()
+            offsets.put(self._where(topic), self._jvm.java.lang.Long.valueOf(offset))
+            admin.alterShareGroupOffsets(group, offsets).all().get()
+        finally:
+            admin.close()
+
+    def _configure(self, properties: Mapping[str, Any], group: str) -> None:
+        """Lets the group see committed records only, from the beginning: both are settings of the group."""
+        admin = self._admin(properties)
+        try:
+            package = self._jvm.org.apache.kafka
+            kind = package.common.config.ConfigResource.Type.GROUP
+            resource = package.common.config.ConfigResource(kind, group)
+            operation = package.clients.admin.AlterConfigOp.OpType.SET
+            changes = [
+                package.clients.admin.AlterConfigOp(package.clients.admin.ConfigEntry(name, value), operation)
+                for name, value in (
+                    ("share.auto.offset.reset", "earliest"), ("share.isolation.level", "read_committed"),
+                )
+            ]  # fmt: skip
+            admin.incrementalAlterConfigs({resource: changes}).all().get()
+        finally:
+            admin.close()
+
+    def _admin(self, properties: Mapping[str, Any]) -> Any:
+        return self._jvm.org.apache.kafka.clients.admin.Admin.create(self._settings(properties, {}))
+
+    def _settings(self, properties: Mapping[str, Any], more: Mapping[str, str]) -> Any:
+        found = self._jvm.java.util.Properties()
+        for name, value in {"bootstrap.servers": properties["bootstrap.servers"], **more}.items():
+            found.setProperty(name, str(value))
+        return found
+
+    def _where(self, topic: str) -> Any:
+        return self._jvm.org.apache.kafka.common.TopicPartition(topic, 0)
