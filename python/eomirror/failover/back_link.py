@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import Promotion
     from eomirror.types import SourcePartition
 
-__all__ = ["back_link", "begins"]
+__all__ = ["back_link", "back_link_name", "begins"]
 
 
 def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
@@ -45,6 +45,11 @@ def begins(promotion: Promotion) -> dict[SourcePartition, int]:
     return {cut.copy: cut.target_end for cut in promotion.cuts}
 
 
+def back_link_name(link: Link) -> str:
+    """Returns the name that the entry of a missing link back has."""
+    return f"{link.state_name.replace('.', '-')}-back"
+
+
 def _returns(link: Link, copy: str, topic: str) -> bool:
     try:
         return link.mirrors(copy) and link.target_topic(copy) == topic
@@ -54,8 +59,7 @@ def _returns(link: Link, copy: str, topic: str) -> bool:
 
 def _entry(link: Link, topics: dict[str, str]) -> str:
     """Returns the link back in YAML, on one line."""
-    name = f"{link.state_name.replace('.', '-')}-back"
-    head = f"{{name: {name}, source: {link.target}, target: {link.source}"
+    head = f"{{name: {back_link_name(link)}, source: {link.target}, target: {link.source}"
     if link.naming.kind == "identity":
         patterns = ", ".join(f'"{_quoted(pattern)}"' for pattern in link.topics)
         return f"{head}, topics: [{patterns}], naming: identity}}"

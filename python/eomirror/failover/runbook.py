@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eomirror.failover.back_link import back_link_name
+
 if TYPE_CHECKING:
     from eomirror.config import Config, Link
 
@@ -19,11 +21,12 @@ def runbook(config: Config, link: Link, path: str) -> str:
     """
     back = next((one for one in config.links if (one.source, one.target) == (link.target, link.source)), None)
     call = f"{_shell(path)} --link {_shell(link.name)}"
-    back_name = "BACK" if back is None else back.name
+    back_name = back_link_name(link) if back is None else back.name
     back_call = f"{_shell(path)} --link {_shell(back_name)}"
+    target = config.clusters[link.target].bootstrap_servers
     missing = (
-        "The configuration has no link back. Step 5 shows the entry to add; without it the groups have checkpoints, "
-        "which a failover without the source needs.\n"
+        f"The configuration has no link back. Step 5 shows the entry to add, with the name {back_name}. Add it then, "
+        "not before: without it the groups have checkpoints, which a failover without the source needs.\n"
         if back is None
         else f"The link back is {back.name}. While both links are in the file, and copy equal names, the groups have "
         "no checkpoints: a failover without the source cannot move them.\n"
@@ -33,6 +36,9 @@ def runbook(config: Config, link: Link, path: str) -> str:
     return f"""# Runbook of link {link.name}: {link.source} to {link.target}
 
 {missing}
+Commands of failover ask for the name of the link, or take --yes; with --dry-run they only show what they would do.
+`eomirror run` stays in the foreground: give it a terminal or a service of its own.
+
 ## Every day
 
     eomirror readiness {call} --verify tail        # READY, READY WITH LOSS n, or NOT READY (exit code 6)
@@ -41,9 +47,10 @@ def runbook(config: Config, link: Link, path: str) -> str:
 
 1. See what is there:           eomirror readiness {call} --source-gone
 2. Promote the copies:          eomirror failover {call} --source-gone --report failover.json
-   It asks for the name of the link. Killed or failed: repeat it. Exit code 6: read the reasons.
-3. Point the applications to {link.target} ({config.clusters[link.target].bootstrap_servers}). Groups that were
-   moved resume by their group id; others: `eomirror.failover.where_to_start(config, group)`.
+   Killed or failed: repeat it. Exit code 6: read the reasons.
+3. Point the applications to {link.target} ({target}) and the topics of the column COPY. Restart producers;
+   consumers of groups that were moved resume by their group id, others start at
+   `eomirror.failover.where_to_start(config, group)`. Share groups: docs/disaster-recovery.md.
 4. A mirror of {link.name} that still ran has ended with exit code 5: the promotion took the link from it. Do not start
    it again: it refuses to run from here on, with exit code 6.
 
@@ -51,13 +58,16 @@ def runbook(config: Config, link: Link, path: str) -> str:
 
 5. Make sure that no application writes to {link.source}. Start the way back at the cut:
                                 eomirror reverse {call}
-   If the configuration has no link back, its error shows the entry to add.
-6. Mirror back:                 eomirror run {back_call}
+   If the configuration has no link back, this ends with exit code 2 and the entry to add under `links`. Repeat it then.
+6. Mirror back, and keep it running:
+                                eomirror run {back_call}
 7. See which records never reached {link.target}, then decide:
                                 eomirror restore {call} --orphans keep --dry-run
                                 eomirror restore {call} --orphans merge      # each reaches {link.target} once
                                 eomirror restore {call} --orphans export --to orphans.jsonl      # or --to-topic
    Exit code 4: {link.source} has deleted some of them meanwhile; --accept-lost goes on with the others.
+   To have both sides equal record by record, stop the link back, recreate, and start the link back again:
+                                eomirror restore {call} --orphans recreate
 
 ## Return to {link.source}
 
@@ -65,15 +75,18 @@ def runbook(config: Config, link: Link, path: str) -> str:
                                 eomirror failback {call} --dry-run
                                 eomirror failback {call}      # --on-switch COMMAND switches the clients
    Whatever it ended with, repeat it: it takes the steps that are left. It ends the link back.
-9. Point the applications to {link.source}, and mirror again:
+9. Point the applications to {link.source}, restart producers, and mirror again:
                                 eomirror run {call}
 
 ## A planned move to {link.target}
 
+The mirror runs. Stop the producers on {link.source}; or `--method acl` denies their writes there, or
+`--method command --fence-command COMMAND` calls your own fence.
                                 eomirror cutover {call} --method wait --dry-run
                                 eomirror cutover {call} --method wait --on-switch COMMAND
-   `--method acl` denies writes on {link.source}, `--method command --fence-command COMMAND` calls your own fence. A
-   failure before the promotion undoes the fence. Then steps 5 and 6; with an ACL fence first: eomirror unfence {call}
+A failure before the promotion undoes the fence. Lift an ACL fence before step 5, when the applications have moved:
+                                eomirror unfence {call}
+Then steps 5, 6, 8 and 9: a planned move leaves no orphans.
 
 ## Afterwards
 

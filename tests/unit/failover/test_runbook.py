@@ -31,7 +31,7 @@ def test_the_runbook_is_for_this_configuration(links: list[dict[str, object]]) -
 
     assert "w:2" in text
     calls = re.findall(
-        r"eomirror ([a-z-]+) ('my mirror.yaml' --link (?:'east->west'|back|BACK))([^\n]*)", text
+        r"eomirror ([a-z-]+) ('my mirror.yaml' --link (?:'east->west'|back|east-west-back))([^\n]*)", text
     )
     assert {verb for verb, _, _ in calls} >= {
         "readiness", "failover", "reverse", "run", "restore", "failback", "cutover", "unfence", "history",
@@ -41,4 +41,4 @@ def test_the_runbook_is_for_this_configuration(links: list[dict[str, object]]) -
         assert command is not None, verb
         known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", rest.partition("#")[0])) <= known, (verb, rest)
-    assert ("back" if len(links) == 2 else "BACK") in text
+    assert ("--link back" if len(links) == 2 else "--link east-west-back") in text
