@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,9 @@ from confluent_kafka.admin import (
 
 from eomirror.localkafka.cluster import ClusterSpec
 from support.disaster import Disaster
+from support.moving.java import java_gateway
 from support.records import create_topic
+from support.switched_clients import JavaApplication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,6 +63,18 @@ def refused(properties: Mapping[str, Any], topic: str) -> bool:
     return bool(failed)
 
 
+def java_application(gateway: Any, properties: Mapping[str, Any], topic: str) -> JavaApplication:
+    """Java's clients with the same login."""
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    name, password = properties["sasl.username"], properties["sasl.password"]
+    settings = {
+        "security.protocol": str(properties["security.protocol"]).upper(), "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{login} required username="{name}" password="{password}";',
+    }  # fmt: skip
+    servers = properties["bootstrap.servers"]
+    return JavaApplication(gateway, "Java 4.3", servers, topic, "java", settings=settings)
+
+
 @pytest.mark.timeout(400)
 def test_an_acl_fence_stops_applications_and_is_removed_exactly(
     start_cluster: Callable[[ClusterSpec], Any],
@@ -68,7 +83,11 @@ def test_an_acl_fence_stops_applications_and_is_removed_exactly(
     tmp_path: Path,
     spark_context: Any,
 ) -> None:
-    """An entry that was there before stays; a second call, and one on a cluster without authorizer, say so."""
+    """
+    An entry that was there before stays; a second call, and one on a cluster without authorizer, say so.
+
+    Java's producer fails every record while the fence stands, and goes on without a restart when it is lifted.
+    """
     guarded = start_cluster(
         ClusterSpec(
             "guarded",
@@ -89,16 +108,25 @@ def test_an_acl_fence_stops_applications_and_is_removed_exactly(
     scene.write("east")
     scene.catch_up()
     assert not refused(application, scene.topic)
+    stack = ExitStack()
+    java = java_application(stack.enter_context(java_gateway()), application, scene.topic)
+    stack.callback(java.close)
+    assert java.send("before") == ""
 
     for _ in range(2):
         code, _, said = scene.command("fence", "--method", "acl", "--yes")
         assert code == 0, said
     assert refused(application, scene.topic)
+    assert all("TopicAuthorizationException" in java.send(f"fenced {n}") for n in range(2))
     assert entries(admin) == before | {(scene.topic, "User:*", "DENY")}
     code, found, said = scene.command("unfence", "--yes")
     assert (code, found["lifted"]) == (0, "acl"), said
     assert entries(admin) == before
     assert not refused(application, scene.topic)
+    with stack:
+        assert java.send("after") == ""
+    written = [(record[1] or b"").decode() for records in scene.read("east").values() for record in records]
+    assert [written.count(value) for value in ("before", "fenced 0", "fenced 1", "after")] == [1, 0, 0, 1]
     assert scene.command("unfence", "--yes")[1]["lifted"] is None
 
     # the application has written since, and no mirror runs: refused before anything is touched

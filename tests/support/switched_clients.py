@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import Consumer, Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["Address", "Application", "JavaApplication", "LibrdkafkaApplication"]
+__all__ = ["Address", "Application", "JavaApplication", "LibrdkafkaApplication", "seconds_until"]
 
 _CHUNK = 65_536
 
@@ -76,6 +76,9 @@ class Application(Protocol):
     def close(self) -> None:
         """Ends both."""
 
+    def restart(self) -> None:
+        """Creates both anew; after `close`."""
+
 
 class JavaApplication:
     """
@@ -83,28 +86,38 @@ class JavaApplication:
 
     Args:
         gateway: A JVM with the jars of that version.
+        name: Of the client, such as ``Java 4.3``.
+        settings: Settings of both clients that are not the defaults.
     """
 
-    def __init__(self, gateway: Any, version: str, servers: str, topic: str, group: str) -> None:
-        self.name = f"Java {version}"
+    def __init__(
+        self, gateway: Any, name: str, servers: str, topic: str, group: str,
+        *, settings: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name
         self._jvm, self._topic = gateway.jvm, topic
+        self._servers, self._group, self._more = servers, group, dict(settings or {})
+        self.restart()
+
+    def restart(self) -> None:
+        """Creates both clients anew, as a start of the application does."""
         kafka = self._jvm.org.apache.kafka
         text = "org.apache.kafka.common.serialization.String"
         self._consumer = kafka.clients.consumer.KafkaConsumer(
             self._settings(
                 {
-                    "bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest",
+                    "bootstrap.servers": self._servers, "group.id": self._group, "auto.offset.reset": "earliest",
                     "key.deserializer": f"{text}Deserializer", "value.deserializer": f"{text}Deserializer",
-                    "isolation.level": "read_committed", "auto.commit.interval.ms": "200",
+                    "isolation.level": "read_committed", "auto.commit.interval.ms": "200", **self._more,
                 }
             )
         )  # fmt: skip
-        self._consumer.subscribe(self._jvm.java.util.Collections.singletonList(topic))
+        self._consumer.subscribe(self._jvm.java.util.Collections.singletonList(self._topic))
         self._producer = kafka.clients.producer.KafkaProducer(
             self._settings(
                 {
-                    "bootstrap.servers": servers, "key.serializer": f"{text}Serializer",
-                    "value.serializer": f"{text}Serializer", "max.block.ms": "5000",
+                    "bootstrap.servers": self._servers, "key.serializer": f"{text}Serializer",
+                    "value.serializer": f"{text}Serializer", "max.block.ms": "5000", **self._more,
                 }
             )
         )  # fmt: skip
@@ -141,15 +154,19 @@ class LibrdkafkaApplication:
 
     def __init__(self, version: str, servers: str, topic: str, group: str) -> None:
         self.name = f"librdkafka {version}"
-        self._topic = topic
+        self._servers, self._topic, self._group = servers, topic, group
+        self.restart()
+
+    def restart(self) -> None:
+        """Creates both clients anew, as a start of the application does."""
         self._consumer = Consumer(
             {
-                "bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest",
+                "bootstrap.servers": self._servers, "group.id": self._group, "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200, "log_level": 0,
             }
         )  # fmt: skip
-        self._consumer.subscribe([topic])
-        self._producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+        self._consumer.subscribe([self._topic])
+        self._producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
 
     def poll(self) -> list[str]:
         return [

@@ -58,24 +58,26 @@ def java_client() -> Iterator[JavaClient]:
 
 
 @contextmanager
-def java_gateway(version: str = "4.3") -> Iterator[Any]:
+def java_gateway(version: str = "4.3", *, class_path: str = "") -> Iterator[Any]:
     """
     A JVM with the Kafka jars while the block runs; py4j comes with Spark, so that nothing is compiled.
 
     Args:
         version: Of Kafka, such as ``3.9``.
+        class_path: Other jars in place of those of a version.
     """
     # py4j writes what the JVM prints to a file object; the DEVNULL of subprocess is a number
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, _launched(version, nowhere) as gateway:
+    path = class_path or jars.class_path(version)
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, _launched(path, nowhere) as gateway:
         yield gateway
 
 
 @contextmanager
-def _launched(version: str, output: Any) -> Iterator[Any]:
+def _launched(class_path: str, output: Any) -> Iterator[Any]:
     (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     port, process = launch_gateway(
         jarpath=str(bridge),
-        classpath=jars.class_path(version),
+        classpath=class_path,
         java_path=str(find_java()),
         javaopts=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         die_on_exit=True,
