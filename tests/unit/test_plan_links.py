@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Discovery:
     """Plans a link to east; north does not answer."""
 
-    def __init__(self, link: Any, *_: Any) -> None:
+    def __init__(self, link: Any, *_: Any, **__: Any) -> None:
         self._link = link
 
     def plan(self) -> Plan:
