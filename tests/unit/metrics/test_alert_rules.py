@@ -14,6 +14,7 @@ import yaml
 from eomirror.lane.spec import Ending
 from eomirror.metrics.families import FAMILIES
 from eomirror.metrics.verdict import VERDICTS
+from support.alert_rules import History, firing, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -68,6 +69,69 @@ def test_each_alert_is_seen_to_fire_and_to_keep_still() -> None:
         for name in re.findall(r"^\w+", each["series"])
     }
     assert series - {"up"} <= BY_NAME.keys()
+
+
+def series_of(text: str) -> list[float | None]:
+    """Values in promtool's notation: ``a+bxn`` and ``axn`` are n values behind the first, ``_xn`` n missing ones."""
+    values: list[float | None] = []
+    for part in text.split():
+        found = re.fullmatch(r"(_|NaN|[\d.]+)(?:\+([\d.]+))?x(\d+)", part)
+        assert found is not None, part
+        first, step, count = found[1], float(found[2] or 0), int(found[3])
+        if first == "_":
+            values += [None] * count
+        else:
+            values += [float(first) + step * number for number in range(count + 1)]
+    return values
+
+
+def seconds_of(text: str) -> int:
+    """A duration, such as 15m."""
+    return int(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
+
+
+def history_of(test: dict[str, Any]) -> History:
+    """The input of a test for promtool."""
+    step, rows = seconds_of(test["interval"]), []
+    for each in test["input_series"]:
+        name, labels = re.fullmatch(r"(\w+)\{(.*)\}", each["series"]).groups()  # type: ignore[union-attr]
+        found = frozenset(re.findall(r'(\w+)="([^"]*)"', labels))
+        rows.append((name, found, series_of(each["values"])))
+    history = History()
+    for number in range(max(len(values) for _, _, values in rows)):
+        samples = [
+            (name, labels, value)
+            for name, labels, values in rows
+            if number < len(values) and (value := values[number]) is not None
+        ]
+        history.scrapes.append((number * step, samples))
+    return history
+
+
+@pytest.mark.parametrize("test", TESTS, ids=lambda test: str(test["name"]))
+def test_the_evaluator_of_the_fault_tests_agrees_with_promtool(test: dict[str, Any]) -> None:
+    """Evaluated every minute, for as long as the rule waits: it fires on the same series as promtool's tests expect."""
+    history = history_of(test)
+    waits = {rule["alert"]: seconds_of(rule.get("for", "0m")) for rule in RULES}
+    for each in test["alert_rule_test"]:
+        alert, at = each["alertname"], seconds_of(each["eval_time"])
+        fired: set[frozenset[tuple[str, str]]] | None = None
+        for when in range(at - waits[alert], at + 1, 60):
+            holds = firing(history, when, age=None, only=[alert]).get(alert, [])
+            now = {frozenset(labels.items()) for labels in holds}
+            fired = now if fired is None else fired & now
+        expected = {
+            frozenset((name, value) for name, value in one["exp_labels"].items() if name != "severity")
+            for one in each["exp_alerts"]
+        }
+        assert fired == expected, (alert, each["eval_time"])
+
+
+def test_the_evaluator_refuses_what_it_does_not_know() -> None:
+    """A rule in another form would otherwise pass the fault tests unseen."""
+    for expression in ("rate(x_total[5m]) > 0", 'x{a=~"b"} > 0', "x > 1 + 1", "sum(x)"):
+        with pytest.raises(ValueError, match=r"not known|missing"):
+            parsed(expression)
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on PATH: see docs/alerts.md")
