@@ -260,6 +260,10 @@ class _Import:
             # neither program follows groups or writes topics of its own
             link.update({"groups": [], "naming": self._naming(), "start": start})
             link.update({"heartbeats": "off", "offset_syncs": "off"})
+            # neither program touches the settings of a topic that exists
+            link["sync_topic_configs"] = False
+            if len(starts) > 1:
+                link["aggregate"] = True
             if self._keyed():
                 # only the header tells where a record was
                 link.update({"partitions": "keyed", "origin_header": True})
