@@ -90,6 +90,8 @@ def test_a_topic_is_copied_back_whole_with_what_the_old_source_once_wrote(
     assert [each["state"] for each in found["topics"]] == ["copied back"]
     assert data(scene.read("east")) == wanted
     assert data(scene.read("west")) == wanted
+    code, found, said = scene.command("verify")
+    assert (code, found["links"][0]["orphans"]) == (0, []), said
     code, _, said = scene.command("restore", "--orphans", "keep", "--yes")
     assert (code, "there are no orphans any more" in said) == (6, True), said
 

@@ -108,11 +108,20 @@ class _ShareGroups:
         """Sets it, for a group without members."""
         admin = self._admin(properties)
         try:
-            offsets = self._jvm.java.util.HashMap()
-            offsets.put(self._where(topic), self._jvm.java.lang.Long.valueOf(offset))
-            admin.alterShareGroupOffsets(group, offsets).all().get()
+            admin.alterShareGroupOffsets(group, self._longs(self._where(topic), offset)).all().get()
         finally:
             admin.close()
+
+    def _longs(self, where: Any, offset: int) -> Any:
+        """A map of one entry whose value is a Long: py4j makes an Integer of every small number that passes it."""
+        numbers = self._jvm.java.util.stream.LongStream.range(offset, offset + 1).boxed().toList()
+        entry = self._jvm.java.util.ArrayList()
+        entry.add(where)
+        entry.addAll(numbers)
+        found = self._jvm.java.util.HashMap()
+        (put,) = (each for each in found.getClass().getMethods() if each.getName() == "put")
+        put.invoke(found, entry.toArray())
+        return found
 
     def _configure(self, properties: Mapping[str, Any], group: str) -> None:
         """Lets the group see committed records only, from the beginning: both are settings of the group."""

@@ -339,6 +339,10 @@ def link_status(
         )
         for source, position in sorted(positions.items())
     }
+    for source, item in shown.items():
+        # It was deleted to be copied back, and the promoted link does not read it.
+        if control.recreated.get(source.topic) == positions[source].topic_id:
+            shown[source] = replace(item, problem="", fix="")
     out = left_out or {}
     stopped = _stopped(control, positions, {source.topic for source in out})
     partitions = tuple(

@@ -398,6 +398,14 @@ class ControlView:
     recreation: Recreation | None = None
     copy_back: CopyBack | None = None
 
+    @property
+    def recreated(self) -> Mapping[str, str]:
+        """Ids of source topics that were deleted on purpose since the promotion in force, by name."""
+        current = self.history.current
+        if current is None or self.recreation is None or self.recreation.number != current.number:
+            return {}
+        return self.recreation.topics
+
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
     """

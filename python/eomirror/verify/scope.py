@@ -303,6 +303,9 @@ class ScopeFinder:
         asked = self._bounds(sources, source_stable, bound)
         bounds = _behind_copies(_behind_returns(asked, view.history, guard=self._link.guard), view.copy_back)
         ends = _ends_at_cuts(view.history, positions)
+        # They hold what the link back has copied there, and nothing of this link's before it returns.
+        deleted = {each.source: each for each in positions if view.recreated.get(each.topic) == each.topic_id}
+        bounds |= {(each.topic, each.partition): each.offset for each in deleted.values()}
         policies = self._settings(sources, targets)
         from_start = self._link.start == "earliest"
         mapped: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
@@ -331,10 +334,14 @@ class ScopeFinder:
             facts.append(
                 PartitionFacts(
                     position=each,
-                    source_id=None if source_topic is None else source_topic.topic_id,
+                    source_id=each.topic_id
+                    if each.source in deleted
+                    else (None if source_topic is None else source_topic.topic_id),
                     target_id=None if target_topic is None else target_topic.topic_id,
                     source_start=source_starts.get(each.source, 0),
-                    source_stable=source_stable.get(each.source, 0),
+                    source_stable=max(
+                        source_stable.get(each.source, 0), each.offset if each.source in deleted else 0
+                    ),
                     target_start=target_starts.get(target, 0),
                     target_stable=min(stable.get(target, 0), ends.get(each.source, _FAR)),
                     target_stable_now=stable_now.get(target, 0),

@@ -13,6 +13,8 @@ from eomirror.link.status import LinkStatus, Observed, groups_status, link_statu
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
+from eomirror.records.promotion import Promotion, PromotionHistory
+from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
@@ -52,13 +54,22 @@ def picture(
     stopped: Any = (),
     state: str = "running",
     pause: Pause | None = None,
+    past: PromotionHistory | None = None,
+    recreation: Recreation | None = None,
 ) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
     generation = Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=0)
     return link_status(
         "a->b",
-        ControlView(generation, CLAIM, stopped=stopped, pause=pause),
+        ControlView(
+            generation,
+            CLAIM,
+            stopped=stopped,
+            pause=pause,
+            history=past or PromotionHistory(),
+            recreation=recreation,
+        ),
         {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
         history=history,
         attempts=(),
@@ -99,6 +110,23 @@ def test_a_recreated_source_topic_has_no_lag() -> None:
         orders = picture((ORDERS, seen(ORDERS, end, topic_id="another"))).partitions[0]
         assert (orders.lag_records, orders.lag_seconds) == (None, None)
         assert "deleted and created again" in orders.problem
+
+
+def test_a_topic_that_was_recreated_on_purpose_is_no_problem_of_a_promoted_link() -> None:
+    """The fix of the problem would mirror into what applications write to; another topic of that name is one."""
+    promotion = Promotion(
+        number=2, planned=False, run="r", host="h", generation=1, source_cluster_id="a", target_cluster_id="b",
+        cuts=(), started=1, timestamp=1,
+    )  # fmt: skip
+    recreation = Recreation(
+        number=2, link="back", topics={"orders": "id-orders"}, ends={}, records=1, place="", done=True, run="r",
+        timestamp=1,
+    )  # fmt: skip
+    observed = [(source, seen(source, 500, topic_id="another")) for source in (ORDERS, PAY)]
+
+    found = picture(*observed, past=PromotionHistory({2: promotion}), recreation=recreation).partitions
+
+    assert [bool(item.problem) for item in found] == [False, True]
 
 
 def test_a_truncated_source_has_no_lag() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
 from eomirror.errors import NotReadyError, StateError
 from eomirror.link.ownership import refuse_copying_back
 from eomirror.records.control import decode_control
+from eomirror.records.promotion import Promotion
 from eomirror.records.recreation import CopyBack, Recreation
 
 RECREATION = Recreation(
@@ -49,3 +52,19 @@ def test_a_link_that_copies_back_runs_for_nothing_else_until_that_is_done() -> N
 
     assert "--link there --orphans recreate" in raised.value.fix
     refuse_copying_back("back", decode_control([(DONE.key(), DONE.value(), "c-0@1")]))
+
+
+def test_topics_are_recreated_only_for_the_promotion_in_force() -> None:
+    """An older recreation explains no topic that another promotion finds deleted."""
+    promotion = Promotion(
+        number=2, planned=False, run="r", host="h", generation=1, source_cluster_id="a", target_cluster_id="b", cuts=(),
+        started=1, timestamp=1,
+    )  # fmt: skip
+    view = decode_control(
+        [(one.key(), one.value(), "c-0@1") for one in (RECREATION, promotion, replace(promotion, number=1))]
+    )
+
+    assert view.recreated == {"orders": "id"}
+    assert decode_control([(RECREATION.key(), RECREATION.value(), "c-0@1")]).recreated == {}
+    later = replace(promotion, number=3)
+    assert decode_control([(one.key(), one.value(), "c-0@1") for one in (RECREATION, later)]).recreated == {}
