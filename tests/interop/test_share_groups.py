@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
-_READ = 30
-
 
 @pytest.mark.timeout(400)
 def test_a_share_group_is_named_and_its_start_offset_moves_by_hand(
@@ -32,13 +30,14 @@ def test_a_share_group_is_named_and_its_start_offset_moves_by_hand(
         back=False,
     )  # fmt: skip
     group = f"{scene.name}-sharing"
-    scene.write("east", 100)
+    scene.write("east", 50)
     scene.commit("east", "plain", {0: 10})
     with java_gateway() as gateway:
         groups = _ShareGroups(gateway)
-        read = groups.read(scene.east, group, scene.topic, _READ)
-        values = [(record[1] or b"").decode() for record in scene.read("east")[0]]
-        assert read == values[: len(read)]
+        first = _values(scene)
+        assert groups.read(scene.east, group, scene.topic, len(first)) == first
+        scene.write("east", 50)
+        values = _values(scene)
         scene.catch_up()
 
         for verb, arguments in (("readiness", ()), ("promote", ("--dry-run",)), ("promote", ("--yes",))):
@@ -60,8 +59,14 @@ def test_a_share_group_is_named_and_its_start_offset_moves_by_hand(
         )  # fmt: skip
         (answer,) = json.loads(done.stdout)["offsets"]
         groups.set_start(scene.west, group, scene.copy, answer["to_offset"])
-        rest = groups.read(scene.west, group, scene.copy, len(values) - len(read))
-    assert rest == values[len(read) :]
+        rest = groups.read(scene.west, group, scene.copy, len(values) - len(first))
+    # brokers move the start offset of a share group late: what it acknowledged beyond it is delivered again
+    assert rest == values[-len(rest) :]
+    assert len(rest) >= len(values) - len(first)
+
+
+def _values(scene: Disaster) -> list[str]:
+    return [(record[1] or b"").decode() for record in scene.read("east")[0]]
 
 
 class _ShareGroups:
