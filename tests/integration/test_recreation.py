@@ -158,7 +158,9 @@ def test_what_retention_took_from_the_copy_is_not_deleted_on_the_old_source(
     assert scene.command("failover", "--source-gone", "--yes", lost=True)[0] == 0
     assert scene.command("reverse", "--yes")[0] == 0
     assert scene.command("restore", "--orphans", "merge", "--yes")[0] == 0
-    (future,) = AdminClient(scene.west).delete_records([TopicPartition(scene.copy, 0, 5)]).values()
+    # its futures die with it
+    admin = AdminClient(scene.west)
+    (future,) = admin.delete_records([TopicPartition(scene.copy, 0, 5)]).values()
     future.result(30)
 
     code, _, said = scene.command("restore", "--orphans", "recreate", "--yes")
