@@ -150,16 +150,17 @@ def run_schedules(
     return total
 
 
-def first_broken(mutation: str, seconds: float) -> Found | None:
+def first_broken(mutation: str, seconds: float, first: int = 0) -> Found | None:
     """
-    The first seed whose schedule breaks a rule while this safeguard is switched off; to be stuck is not enough.
+    Returns the first seed whose schedule breaks a rule while this safeguard is switched off; to be stuck is not enough.
 
     Args:
         mutation: The safeguard.
         seconds: Of CPU, after which the search is given up.
+        first: Seed of the first schedule.
     """
     began = time.process_time()
-    seed = 0
+    seed = first
     while (spent := time.process_time() - began) < seconds:
         choices = Choices(seed)
         try:
