@@ -16,8 +16,7 @@ transactions, at the latest for their timeout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eomirror.clock import Deadline
 from eomirror.errors import ClusterError
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["CompactedTopicReader", "LogRecord", "control_view", "log_record"]
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(NamedTuple):
     """A committed record with its offset and timestamp (ms since the epoch; 0 if not read)."""
 
     topic: str

@@ -21,7 +21,7 @@ from eomirror.kafka.error_text import said
 from eomirror.kafka.errors import Action, Verdict, classify_fetch, to_mirror_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
     from eomirror.config.clients import Value
@@ -117,16 +117,15 @@ class PartitionReader:
         try:
             while waiting and not limit.passed:
                 before = list(waiting)
-                for where, message, verdict in self._events(waiting, _MOST_MESSAGES, _POLL_SECONDS):
-                    if verdict is None:
-                        if deadline is None and message.error() is None:
-                            limit = Deadline(stall, self._clock)
-                        if _is_last(where, message, waiting[where], take, to_end=to_end):
-                            del waiting[where]
-                    elif verdict.action not in passing:
-                        raise self._failure(where, message.error(), verdict)
-                    elif waiting.pop(where, None):
+                messages = self._consumer.consume(_MOST_MESSAGES, _POLL_SECONDS)
+                came, refused = _taken(messages, waiting, take, to_end=to_end)
+                for where, error, verdict in refused:
+                    if verdict.action not in passing:
+                        raise self._failure(where, error, verdict)
+                    if waiting.pop(where, None):
                         unread[where] = verdict.action
+                if came and deadline is None:
+                    limit = Deadline(stall, self._clock)
                 if waiting and len(waiting) < len(before):
                     over = [TopicPartition(*where) for where in before if where not in waiting]
                     self._consumer.incremental_unassign(over)
@@ -171,10 +170,15 @@ class PartitionReader:
         Raises:
             MirrorError: The partition cannot be read.
         """
-        for where, message, verdict in self._events({self._started}, most, seconds):
-            if verdict is not None:
-                raise self._failure(where, message.error(), verdict)
-            yield message
+        for message in self._consumer.consume(most, seconds):
+            where = message.topic(), message.partition()
+            if where[0] and where != self._started:
+                continue
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                yield message
+            elif (verdict := classify_fetch(error)).action is not Action.RETRY:
+                raise self._failure(where, error, verdict)
 
     def close(self) -> None:
         """Closes the consumer."""
@@ -182,24 +186,6 @@ class PartitionReader:
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:
             log.debug("reader_close_failed", error=str(error))
-
-    def _events(
-        self, wanted: Collection[Partition], most: int, seconds: float
-    ) -> Iterator[tuple[Partition, Any, Verdict | None]]:
-        """
-        Yields records and ends of these partitions, and errors that librdkafka does not retry, with their verdicts.
-
-        An error of a broker names no partition.
-        """
-        for message in self._consumer.consume(most, seconds):
-            where = message.topic(), message.partition()
-            error = message.error()
-            if where[0] and where not in wanted:
-                continue
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
-                yield where, message, None
-            elif (verdict := classify_fetch(error)).action is not Action.RETRY:
-                yield where, message, verdict
 
     def _failure(self, where: Partition, error: KafkaError, verdict: Verdict) -> MirrorError:
         doing = f"read {where[0]}-{where[1]}" if where[0] else "read"
@@ -222,20 +208,43 @@ class PartitionReader:
         )
 
 
-def _is_last(
-    where: Partition,
-    message: Any,
-    span: tuple[int, int],
+def _taken(
+    messages: Sequence[Any],
+    waiting: dict[Partition, tuple[int, int]],
     take: Callable[[Partition, Any], bool | None],
     *,
     to_end: bool,
-) -> bool:
-    """Passes a record of a range to ``take``; returns whether no more is wanted of its partition."""
-    (low, high), offset = span, message.offset()
-    if message.error() is not None:
-        return bool(offset >= high)
-    if offset < low:
-        # of an earlier assignment: librdkafka's version barrier drops those, and so do we
-        return False
-    enough = take(where, message) if to_end or offset < high else False
-    return bool(enough) or (offset >= high - 1 and not to_end)
+) -> tuple[bool, list[tuple[Partition, KafkaError, Verdict]]]:
+    """
+    Passes records of ranges to ``take``, and removes the partitions from ``waiting`` of which no more is wanted.
+
+    A state topic may hold 100,000 records, so a record costs no calls but those of its message and ``take``.
+
+    Returns:
+        True if a record came; and errors that librdkafka does not retry.  An error of a broker names no partition.
+    """
+    came = False
+    refused = []
+    for message in messages:
+        where = message.topic(), message.partition()
+        span = waiting.get(where)
+        if span is None and where[0]:
+            continue
+        error = message.error()
+        if error is None and span is not None:
+            came = True
+            offset = message.offset()
+            if offset < span[0]:
+                # of an earlier assignment: librdkafka's version barrier drops those, and so do we
+                continue
+            enough = take(where, message) if to_end or offset < span[1] else False
+            if enough or (offset >= span[1] - 1 and not to_end):
+                del waiting[where]
+        elif error is None:
+            continue
+        elif error.code() == KafkaError._PARTITION_EOF:
+            if span is not None and message.offset() >= span[1]:
+                del waiting[where]
+        elif (verdict := classify_fetch(error)).action is not Action.RETRY:
+            refused.append((where, error, verdict))
+    return came, refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -130,8 +129,8 @@ def test_checkpoints_follow_their_keys() -> None:
     """A deleted checkpoint is gone, an unreadable one is told, and a recreated topic starts empty."""
     broken = LogRecord("checkpoints", 0, 1, b"key", b"value", 5)
     made, _ = topics(
-        News(restarted=True, records=[broken, replace(broken, key=b"other")]),
-        News(restarted=False, records=[replace(broken, value=None)]),
+        News(restarted=True, records=[broken, broken._replace(key=b"other")]),
+        News(restarted=False, records=[broken._replace(value=None)]),
         News(restarted=True, records=[]),
     )
     (first, at), _ = made.checkpoints("checkpoints")
