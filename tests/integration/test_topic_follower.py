@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eomirror.config import Cluster
-from eomirror.errors import MirrorError
+from eomirror.errors import ClusterError, MirrorError
 from eomirror.kafka.session import ClusterSession
 from eomirror.kafka.topic_follower import News, TopicFollower
 from support.records import create_topic, delete_topic, wait_for
@@ -81,6 +82,34 @@ def test_each_read_gives_what_was_committed_since(followed: Followed) -> None:
     assert followed.read() == News(restarted=False, records=[])
     followed.follower.forget(followed.name)
     assert followed.keys() == (True, [b"a", b"b", b"c"])
+
+
+def test_an_open_transaction_hides_no_record_from_a_follower_that_waits(followed: Followed) -> None:
+    """EO-3: by default the read ends before it; what decides something waits, and reads what another one committed."""
+    waits = TopicFollower(followed.session, wait_for_open=True)
+    assert len(waits.read(followed.name, seconds=10).records) == 4
+    followed.keys()
+    open_one = Producer({**followed.properties, "transactional.id": f"{followed.name}-open"})
+    open_one.init_transactions(30)
+    open_one.begin_transaction()
+    open_one.produce(followed.name, b"value", b"open", 0)
+    open_one.flush(30)
+    followed.write("c")
+    assert followed.keys() == (False, [])
+    ending = threading.Timer(1.0, open_one.abort_transaction, (30,))
+    ending.start()
+    news = waits.read(followed.name, seconds=20)
+    ending.join()
+    assert [(record.partition, record.key) for record in news.records if record.partition == 0] == [(0, b"c")]
+    assert not news.restarted
+
+
+def test_a_topic_that_does_not_exist_has_no_records_where_that_is_no_error(followed: Followed) -> None:
+    """Elsewhere its name is in the error."""
+    missing = f"{followed.name}-missing"
+    assert followed.follower.read(missing, seconds=10, missing=True) == News(restarted=True, records=[])
+    with pytest.raises(ClusterError, match=missing):
+        followed.follower.read(missing, seconds=10)
 
 
 def test_a_recreated_topic_is_read_anew(followed: Followed) -> None:

@@ -27,8 +27,10 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions
 from eomirror.failover.readiness import Facts
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
-from eomirror.groups.offset_queries import GroupPartition
+from eomirror.groups.groups_there import GroupsThere
+from eomirror.groups.translation import Translation
 from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.kafka.consumer_groups import Committed, GroupState
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link import owner as owner_module
@@ -41,6 +43,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from eomirror.kafka.consumer_groups import Row
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.promotion import Promotion
 
@@ -829,10 +832,10 @@ class _Groups:
     def __init__(self, *_: object, **__: object) -> None:
         self._world = _world()
 
-    def write_all(self, wanted: Mapping[str, Mapping[tuple[str, int], Any]]) -> dict[str, str]:
+    def write_all(self, wanted: Mapping[str, Sequence[Row]]) -> dict[str, str]:
         self._world.point()
-        for (_, number), committed in wanted[GROUP].items():
-            self._world.moved[SourcePartition(TOPIC, number)] = committed.offset
+        for _, number, offset, _ in wanted[GROUP]:
+            self._world.moved[SourcePartition(TOPIC, number)] = offset
         return {GROUP: ""}
 
     def close(self) -> None:
@@ -913,32 +916,42 @@ def _facts(*_: object, answers: bool, **__: object) -> Facts:
     )
 
 
-def _moves(config: object, link: object, cuts: Any, *, answers: bool) -> Any:
-    del config, link, answers
-    world = _world()
-    world.point()
-    rows = []
-    for item, offset in world.read.items():
-        if not offset:
-            continue
-        entries = world.copy(item)
-        at = next(
-            (
-                n
-                for n, (what, state) in enumerate(entries)
-                if state == "shown" and what != "application" and what >= offset
-            ),
-            None,
-        )
-        rows.append(
-            GroupPartition(
-                link="l", group=GROUP, topic=TOPIC, partition=item.partition, offset=offset, to_topic=COPY,
-                to_partition=item.partition, to_offset=at, kind="unknown" if at is None else "exact",
-                has_offset=world.moved.get(item), state="EMPTY",
+class _Reader:
+    """Where the group resumes."""
+
+    def __init__(self, *_: object) -> None:
+        self._world = _world()
+
+    def moves(self, cuts: Any, history: object, *, answers: bool) -> Any:
+        del history, answers
+        world = self._world
+        world.point()
+        rows = []
+        for item, offset in world.read.items():
+            if not offset:
+                continue
+            entries = world.copy(item)
+            at = next(
+                (
+                    n
+                    for n, (what, state) in enumerate(entries)
+                    if state == "shown" and what != "application" and what >= offset
+                ),
+                None,
             )
-        )  # fmt: skip
-    placed = {(GROUP, COPY, item.partition): offset for item, offset in world.moved.items()}
-    return plan_moves(rows, cuts, {(COPY, item.partition): 0 for item in world.copies}, placed)
+            rows.append(
+                Translation(
+                    link="l", group=GROUP, topic=TOPIC, partition=item.partition, offset=offset, to_topic=COPY,
+                    to_partition=item.partition, to_offset=at, kind="unknown" if at is None else "exact",
+                )
+            )  # fmt: skip
+        moved = {(COPY, item.partition): Committed(offset) for item, offset in world.moved.items()}
+        placed = {(GROUP, COPY, item.partition): [offset] for item, offset in world.moved.items()}
+        there = GroupsThere({GROUP: GroupState("EMPTY", 0, idle=True)}, {GROUP: moved})
+        return plan_moves(rows, there, cuts, {(COPY, item.partition): 0 for item in world.copies}, placed)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _history(link: object, target: Any) -> Any:
@@ -969,7 +982,7 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     },
     promotion: {
         "link_sessions": lambda *_, **__: sessions(_world()), "source_answers": lambda *_: True,
-        "read_facts": _facts, "group_moves": _moves, "note_moves": lambda *_: "",
+        "read_facts": _facts, "GroupReader": _Reader, "note_moves": lambda *_: "",
         "ClusterGroups": _Groups, "LinkState": _State,
         "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
         "crash_point": lambda _: _world().point(), "new_run_id": lambda: f"command-{next(_RUNS)}",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
-from eomirror.failover.group_moves import Absence, plan_moves
+from eomirror.failover.group_reader import GroupReader
 from eomirror.failover.readiness import Facts
-from eomirror.groups.bidirectional_reader import opposite_link
-from eomirror.groups.offset_queries import group_offsets
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -19,7 +17,6 @@ from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.hanging_scan import HangingTransactions
 from eomirror.link.hanging_state_topics import target_hanging_client
-from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.state import LinkState
 from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import ControlView
@@ -32,13 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from eomirror.config import Cluster, Config, Link
-    from eomirror.failover.group_moves import GroupMove
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.topics.plan import Plan
     from eomirror.types import SourcePartition
 
-__all__ = ["control_of", "cuts_of", "group_moves", "history_of", "mirrored", "read_facts", "source_answers"]
+__all__ = ["control_of", "cuts_of", "history_of", "mirrored", "read_facts", "source_answers"]
 
 
 def source_answers(config: Config, link: Link) -> bool:
@@ -147,57 +143,12 @@ def cuts_of(
     }
 
 
-def group_moves(
-    config: Config, link: Link, cuts: Mapping[SourcePartition, Cut], *, answers: bool
-) -> list[GroupMove]:
-    """
-    Returns where the groups of a link resume on the target.
-
-    Args:
-        cuts: Cut of each partition.
-        answers: True if the source answers; else the groups' checkpoints on the target are read.
-
-    Raises:
-        UnreachableError: The source does not answer, and there are no checkpoints.
-        ClusterError: A cluster cannot be asked.
-    """
-    if not link.groups:
-        return []
-    rows = group_offsets(config, link=link.name, source_unavailable=not answers)
-    rows = [row for row in rows if row.group]
-    client_id = LinkNames(link.state_name).client_id("groups")
-    with closing(ClusterSession(config.clusters[link.target], client_id=client_id)) as session:
-        reader = OffsetMapReader(link, session)
-        # 1,000 groups in 100 partitions have 100,000 checkpoints: read only if the target has offsets of the groups.
-        placed = reader.placed() if any(row.has_offset is not None for row in rows) else {}
-        copies = sorted({(row.to_topic, row.to_partition) for row in rows if row.to_offset is None})
-        starts = skip_missing(reader.log_starts, copies)
-    return plan_moves(rows, cuts, starts, placed, _absences(config, link))
-
-
-def _absences(config: Config, link: Link) -> dict[SourcePartition, list[Absence]]:
-    """Returns the times at which a link was promoted; empty if the map of the link back is asked as well."""
-    if opposite_link(config, link) is not None:
-        return {}
-    client_id = LinkNames(link.state_name).client_id("groups")
-    with closing(ClusterSession(config.clusters[link.target], client_id=client_id)) as session:
-        history = history_of(link, session)
-    found: dict[SourcePartition, list[Absence]] = {}
-    for number, promotion in history.promotions.items():
-        resumption = history.resumptions.get(number)
-        for cut in promotion.cuts:
-            if resumption is not None and cut.source in resumption.starts:
-                absence = Absence(cut.position, resumption.starts[cut.source], cut.target_end)
-                found.setdefault(cut.source, []).append(absence)
-    return found
-
-
 def read_facts(
     config: Config,
     link: Link,
     *,
     answers: bool,
-    groups: bool = True,
+    groups: GroupReader | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Facts:
     """
@@ -205,7 +156,7 @@ def read_facts(
 
     Args:
         answers: Result of `source_answers`.
-        groups: False to leave consumer groups out.
+        groups: Reads the groups of the link; by default a reader of its own.
 
     Raises:
         StateError: A record in the link's topics is not readable.
@@ -229,12 +180,12 @@ def read_facts(
     facts = Facts(status=status, source_answers=answers, now_ms=clock.wall_ms())
     if status.state == "never ran":
         return facts
-    with (
-        closing(ClusterSession(target, client_id=role, clock=clock)) as session,
-        closing(ClusterAdmin(source, client_id=role, clock=clock)) as source_admin,
-    ):
+    with ExitStack() as stack:
+        session = stack.enter_context(closing(ClusterSession(target, client_id=role, clock=clock)))
+        source_admin = stack.enter_context(closing(ClusterAdmin(source, client_id=role, clock=clock)))
+        groups = groups or stack.enter_context(closing(GroupReader(config, link, session)))
         view = control_of(link, session)
-        positions = mirrored(link, OffsetMapReader(link, session).positions(), view)
+        positions = mirrored(link, groups.positions(), view)
         history = view.history
         leaderless, facts = _replicas(positions.values(), session.admin, facts)
         if leaderless:
@@ -255,14 +206,12 @@ def read_facts(
             if answers or view.seen is None
             else max(0.0, (facts.now_ms - view.seen) / 1000),
         )
-    if not groups:
-        return facts
-    if answers and link.groups:
-        facts = replace(facts, unfollowed=_unfollowed(source, link))
-    try:
-        return replace(facts, groups=tuple(group_moves(config, link, cuts, answers=answers)))
-    except MirrorError as error:
-        return replace(facts, groups_problem=error.message)
+        if answers and link.groups:
+            facts = replace(facts, unfollowed=_unfollowed(source, link))
+        try:
+            return replace(facts, groups=tuple(groups.moves(cuts, history, answers=answers)))
+        except MirrorError as error:
+            return replace(facts, groups_problem=error.message)
 
 
 def _replicas(

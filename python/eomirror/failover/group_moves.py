@@ -19,7 +19,7 @@ that before its offset on the target follows.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.types import SourcePartition
@@ -27,7 +27,9 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from eomirror.groups.offset_queries import GroupPartition
+    from eomirror.groups.groups_there import GroupsThere
+    from eomirror.groups.translation import Translation
+    from eomirror.kafka.consumer_groups import GroupState
     from eomirror.records.promotion import Cut
 
 __all__ = ["Absence", "GroupMove", "counted", "plan_moves", "written"]
@@ -92,102 +94,131 @@ class GroupMove:
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
         # Not asdict, which copies every value: 1,000 groups in 100 partitions are 100,000 of these.
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {
+            "group": self.group,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "to_topic": self.to_topic,
+            "to_offset": self.to_offset,
+            "kind": self.kind,
+            "again": self.again,
+            "has": self.has,
+            "action": self.action,
+            "reason": self.reason,
+            "metadata": self.metadata,
+            "from_checkpoint": self.from_checkpoint,
+        }
 
 
 def plan_moves(
-    rows: Iterable[GroupPartition],
+    rows: Iterable[Translation],
+    there: GroupsThere,
     cuts: Mapping[SourcePartition, Cut],
     starts: Mapping[tuple[str, int], int],
     placed: Mapping[tuple[str, str, int], Collection[int]],
+    *,
     absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
+    from_checkpoints: bool = False,
 ) -> list[GroupMove]:
     """
     Returns what happens to every group and partition.
 
     Args:
         rows: Groups with their translated offsets.
+        there: These groups on the target.
         cuts: Cut of each partition.
         starts: Log start of each copy.
         placed: Group, copy and partition -> offsets on the target that the link may have committed.
         absences: Times at which the link was promoted, of partitions whose other map is not asked.
+        from_checkpoints: True if the source was not asked.
     """
     moves = []
     for row in rows:
         source = SourcePartition(row.topic, row.partition)
-        found = _before_absence(row, (absences or {}).get(source, ()))
-        moves.append(_planned(found, cuts.get(source), starts, placed))
+        at, kind, again, reason = _resume(row, cuts.get(source), starts, from_checkpoints=from_checkpoints)
+        absence = _absence(row, absences.get(source, ())) if absences else None
+        if absence is not None:
+            at, kind, again = absence.target_end, "earlier", None
+            reason = "it stands among records that the link back wrote"
+        has = there.offset(row.group, (row.to_topic, row.to_partition))
+        action, why = _action(row, at, has, there.states[row.group], placed)
+        moves.append(
+            GroupMove(
+                group=row.group,
+                topic=row.topic,
+                partition=row.partition,
+                offset=row.offset,
+                to_topic=row.to_topic,
+                to_offset=at,
+                kind=kind,
+                again=again,
+                has=has,
+                action=action,
+                reason=why or reason,
+                metadata=row.metadata,
+                from_checkpoint=from_checkpoints or absence is not None,
+            )
+        )
     return moves
 
 
-def _before_absence(row: GroupPartition, absences: Sequence[Absence]) -> GroupPartition:
-    for each in absences:
-        if (
-            each.start <= row.offset < each.end
+def _absence(row: Translation, absences: Sequence[Absence]) -> Absence | None:
+    """Returns the time of which the link back wrote the records behind a group's offset; None for none."""
+    return next(
+        (
+            each
+            for each in absences
+            if each.start <= row.offset < each.end
             and row.to_offset is not None
             and row.to_offset > each.target_end
-        ):
-            return replace(row, to_offset=each.target_end, kind="earlier", from_checkpoint=True)
-    return row
-
-
-def _planned(
-    row: GroupPartition,
-    cut: Cut | None,
-    starts: Mapping[tuple[str, int], int],
-    placed: Mapping[tuple[str, str, int], Collection[int]],
-) -> GroupMove:
-    at, kind, again, reason = _resume(row, cut, starts)
-    action = "move"
-    if at is None:
-        action = "skip"
-    elif row.state.upper() not in _IDLE:
-        action, reason = (
-            "skip",
-            f"it has members on the target (state {row.state.lower()}): they commit for it",
-        )
-    elif row.has_offset == at:
-        action = "stay"
-    elif (
-        row.has_offset is not None
-        and row.has_offset > at
-        and row.has_offset not in placed.get((row.group, row.to_topic, row.to_partition), ())
-    ):
-        action, reason = "skip", "it is ahead on the target, where it has been read"
-    return GroupMove(
-        group=row.group,
-        topic=row.topic,
-        partition=row.partition,
-        offset=row.offset,
-        to_topic=row.to_topic,
-        to_offset=at,
-        kind=kind,
-        again=again,
-        has=row.has_offset,
-        action=action,
-        reason=reason,
-        metadata=row.metadata,
-        from_checkpoint=row.from_checkpoint,
+        ),
+        None,
     )
 
 
+def _action(
+    row: Translation,
+    at: int | None,
+    has: int | None,
+    state: GroupState,
+    placed: Mapping[tuple[str, str, int], Collection[int]],
+) -> tuple[str, str]:
+    """Returns the action, and the reason for ``skip`` unless it is that of the unknown offset."""
+    if at is None:
+        return "skip", ""
+    if state.name.upper() not in _IDLE:
+        return "skip", f"it has members on the target (state {state.name.lower()}): they commit for it"
+    if has == at:
+        return "stay", ""
+    if (
+        has is not None
+        and has > at
+        and has not in placed.get((row.group, row.to_topic, row.to_partition), ())
+    ):
+        return "skip", "it is ahead on the target, where it has been read"
+    return "move", ""
+
+
 def _resume(
-    row: GroupPartition, cut: Cut | None, starts: Mapping[tuple[str, int], int]
+    row: Translation,
+    cut: Cut | None,
+    starts: Mapping[tuple[str, int], int],
+    *,
+    from_checkpoints: bool,
 ) -> tuple[int | None, str, int | None, str]:
     """Returns offset, kind, records read again and reason."""
     if row.to_offset is not None:
-        # A checkpoint is as old as the last look at the source: how far the group read since is not known.
-        again = None if row.from_checkpoint else row.again
-        reason = "as of its last checkpoint" if row.from_checkpoint else ""
-        if row.kind == "earlier" and row.from_checkpoint:
-            reason = "it stands among records that the link back wrote"
-        return row.to_offset, row.kind, again, reason
+        if from_checkpoints:
+            # A checkpoint is as old as the last look at the source: how far the group read since is not known.
+            return row.to_offset, row.kind, None, "as of its last checkpoint"
+        return row.to_offset, row.kind, row.again, ""
     start = starts.get((row.to_topic, row.to_partition))
-    if cut is None or start is None or any(word in row.skipped for word in _VOID):
-        return None, "unknown", None, row.skipped
+    if cut is None or start is None or any(word in row.reason for word in _VOID):
+        return None, "unknown", None, row.reason
     if row.offset >= cut.position:
         return cut.target_end, "cut", 0, "it has read further than the link has mirrored"
-    return start, "start", None, row.skipped
+    return start, "start", None, row.reason
 
 
 def written(moves: Iterable[GroupMove]) -> dict[str, list[GroupMove]]:

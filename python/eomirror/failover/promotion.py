@@ -12,15 +12,16 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError
-from eomirror.failover.facts import cuts_of, group_moves, mirrored, read_facts, source_answers
+from eomirror.failover.facts import cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, written
+from eomirror.failover.group_reader import GroupReader
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
 from eomirror.failover.move_notes import note_moves
 from eomirror.failover.planned_facts import planned_facts
 from eomirror.failover.readiness import QUIET_SECONDS, assess
 from eomirror.failover.uncut import uncut_partitions
-from eomirror.kafka.consumer_groups import Committed, batches
+from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.hanging_state_topics import target_hanging_client
@@ -31,10 +32,11 @@ from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, Promotion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.failover.readiness import Readiness
+    from eomirror.kafka.consumer_groups import Row
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
@@ -240,6 +242,7 @@ class _Run:
         self._started_ms = clock.wall_ms()
         clusters = config.clusters[link.source], config.clusters[link.target]
         self._sessions = link_sessions(link, *clusters, verb.value, clock=clock)
+        self._groups = GroupReader(config, link, self._sessions.target)
         self._owner: LinkOwner | None = None
         self._renewal: _Renewal | None = None
         self._answers = False
@@ -310,6 +313,7 @@ class _Run:
         self._stop_renewal()
         if self._owner is not None:
             self._owner.close()
+        self._groups.close()
         self._sessions.close()
 
     def _timed(self, state: State) -> Event:
@@ -333,6 +337,7 @@ class _Run:
             self._config,
             self._link,
             answers=self._answers,
+            groups=self._groups,
             clock=self._clock,
         )
         known = facts.status.state not in {"never ran", "unknown"} and facts.promotion is None
@@ -435,7 +440,7 @@ class _Run:
     def _move(self) -> Event:
         self._on_event("moving consumer groups")
         try:
-            self._moves = group_moves(self._config, self._link, self._cuts, answers=self._answers)
+            self._moves = self._groups.moves(self._cuts, self._known_view().history, answers=self._answers)
         except MirrorError as error:
             if self._verb is not Verb.FAILOVER:
                 raise
@@ -452,14 +457,14 @@ class _Run:
                 # Only a call that dies from here on, and a group that then goes back, would need them.
                 log.warning("moves_not_noted", link=self._link.name, reason=noted)
             for portion in batches(sorted(moving)):
-                offsets = {
-                    group: {
-                        (move.to_topic, move.partition): Committed(move.to_offset or 0, move.metadata)
+                rows = {
+                    group: [
+                        (move.to_topic, move.partition, move.to_offset or 0, move.metadata)
                         for move in moving[group]
-                    }
+                    ]
                     for group in portion
                 }
-                self._refused |= _refusals(groups, offsets, self._clock)
+                self._refused |= _refusals(groups, rows, self._clock)
                 crash_point("failover.group_moved")
         finally:
             groups.close()
@@ -645,9 +650,7 @@ class _Renewal(threading.Thread):
         self.join()
 
 
-def _refusals(
-    groups: ClusterGroups, wanted: Mapping[str, Mapping[tuple[str, int], Committed]], clock: Clock
-) -> dict[str, str]:
+def _refusals(groups: ClusterGroups, wanted: Mapping[str, Sequence[Row]], clock: Clock) -> dict[str, str]:
     """
     Commits offsets of groups; returns the reason of each that was refused.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.groups.translation import Asked, Translation, translated
+from eomirror.groups.translation import Translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,28 +40,41 @@ def from_checkpoints(
         positions: Positions of the link.
 
     Returns:
-        One per group and partition of the topics in which it has a checkpoint.
+        One per group and partition of the topics in which it has a checkpoint, sorted where a copy has one source.
     """
-    of_topic: dict[str, list[Position]] = {}
-    for position in positions:
-        of_topic.setdefault(position.target_topic, []).append(position)
-    groups: dict[tuple[str, str], dict[int, Checkpoint]] = {}
+    copies: dict[str, list[Position]] = {}
+    for position in sorted(positions, key=lambda one: one.source):
+        copies.setdefault(position.target_topic, []).append(position)
+    place = {topic: index for index, topic in enumerate(copies)}
+    groups: dict[str, dict[str, dict[int, Checkpoint]]] = {}
     for one in checkpoints:
-        groups.setdefault((one.group, one.topic), {})[one.partition] = one
+        if one.topic in place:
+            groups.setdefault(one.group, {}).setdefault(one.topic, {})[one.partition] = one
     return [
-        _of_checkpoint(link, group, position, last.get(position.target_partition))
-        for (group, topic), last in groups.items()
-        for position in of_topic.get(topic, ())
+        _of_checkpoint(link, group, position, topics[topic].get(position.target_partition))
+        for group, topics in sorted(groups.items())
+        for topic in sorted(topics, key=place.__getitem__)
+        for position in copies[topic]
     ]
 
 
 def _of_checkpoint(link: str, group: str, position: Position, one: Checkpoint | None) -> Translation:
-    there = position.target_topic, position.target_partition
+    offset, at, kind, reason, metadata = NO_OFFSET, None, "unknown", _NONE, ""
     if one is not None:
-        asked = Asked(position.source, one.upstream, group, one.metadata)
-        return translated(link, asked, there, one.downstream, kind="exact")
-    asked = Asked(position.source, NO_OFFSET, group)
-    if position.target_offset is None:
+        offset, at, kind, reason, metadata = one.upstream, one.downstream, "exact", "", one.metadata
+    elif position.target_offset is None:
         # The copy has no record yet, so none can be skipped.
-        return translated(link, asked, there, 0, kind="next")
-    return translated(link, asked, there, reason=_NONE)
+        at, kind, reason = 0, "next", ""
+    return Translation(
+        link=link,
+        group=group,
+        topic=position.topic,
+        partition=position.partition,
+        offset=offset,
+        to_topic=position.target_topic,
+        to_partition=position.target_partition,
+        to_offset=at,
+        kind=kind,
+        reason=reason,
+        metadata=metadata,
+    )

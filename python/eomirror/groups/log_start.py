@@ -39,6 +39,8 @@ def from_log_start(translations: Sequence[Translation], cluster: ClusterSession)
     """
     wanted = {(one.to_topic, one.to_partition) for one in translations if one.to_offset is not None}
     starts = _log_starts(cluster, wanted) if wanted else {}
+    if not any(starts.values()):
+        return list(translations)
     return [_raised(starts, one) for one in translations]
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eomirror.errors import UsageError
+from eomirror.groups.groups_there import groups_there
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.groups.translation import Asked, Translation, translated
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.errors import UnreachableError
-    from eomirror.groups.translation import Name
-    from eomirror.kafka.consumer_groups import Committed
+    from eomirror.groups.groups_there import GroupsThere
 
 __all__ = [
     "FindUnreachable",
@@ -265,13 +265,12 @@ class _Look:
         """Returns resume offsets beside the offsets that the groups have on the side that they move to."""
         if not rows:
             return []
-        involved = sorted({each.group for each in rows})
-        there, states = self._groups.committed(involved), self._groups.states(involved)
+        there = groups_there(self._groups, sorted({each.group for each in rows}))
         stamps = self._stamps(rows, there) if times else {}
         found = []
         for each in rows:
-            name, state = (each.to_topic, each.to_partition), states[each.group]
-            has = _offset(there[each.group].get(name))
+            name, state = (each.to_topic, each.to_partition), there.states[each.group]
+            has = there.offset(each.group, name)
             delta = None if has is None or each.to_offset is None else each.to_offset - has
             resumes = None if each.to_offset is None else stamps.get((*name, each.to_offset))
             stands = None if has is None else stamps.get((*name, has))
@@ -301,7 +300,7 @@ class _Look:
         names = sorted({one.group for one in last})
         standing = self.translator.groups.committed(names)
         names = [name for name in names if not standing[name]]
-        there, states = self._groups.committed(names), self._groups.states(names)
+        there = groups_there(self._groups, names)
         sources = {
             (each.target_topic, each.target_partition): each.source for each in reader.positions().values()
         }
@@ -309,39 +308,33 @@ class _Look:
         found = []
         for one in last:
             name = one.topic, one.partition
-            if one.group not in there or name not in sources:
+            if one.group not in there.states or name not in sources:
                 continue
             asked = Asked(sources[name], one.upstream, one.group)
-            has = _offset(there[one.group].get(name))
+            has = there.offset(one.group, name)
             found.append(
                 _row(
                     translated(self._link.name, asked, name, one.downstream, kind="exact"),
                     has_offset=has,
                     delta=None if has is None else one.downstream - has,
-                    state=states[one.group].name,
+                    state=there.states[one.group].name,
                     skipped=f"deleted on the source; group_deletions is {policy}"
-                    + ("" if there[one.group] else ", and it is deleted there"),
+                    + ("" if there.offsets.get(one.group) else ", and it is deleted there"),
                 )
             )
         return found
 
-    def _stamps(
-        self, rows: Sequence[Translation], there: Mapping[str, Mapping[Name, Committed]]
-    ) -> Mapping[tuple[str, int, int], int]:
+    def _stamps(self, rows: Sequence[Translation], there: GroupsThere) -> Mapping[tuple[str, int, int], int]:
         wanted = {
             (each.to_topic, each.to_partition, offset)
             for each in rows
             for offset in (
                 each.to_offset,
-                _offset(there[each.group].get((each.to_topic, each.to_partition))),
+                there.offset(each.group, (each.to_topic, each.to_partition)),
             )
             if offset is not None
         }
         return TimestampReader(self._to).read(wanted)
-
-
-def _offset(committed: Committed | None) -> int | None:
-    return None if committed is None else committed.offset
 
 
 def _row(each: Translation, **more: Any) -> GroupPartition:

@@ -67,6 +67,7 @@ class OffsetTranslator:
     Args:
         reverse: From target to source.
         ask_source: False to translate from the target alone, without the steps that ask the source.
+        reader: Reader of the link that keeps what it has read; by default one of its own.
 
     Attributes:
         reader: Positions, checkpoints and offset map of the link.
@@ -74,7 +75,15 @@ class OffsetTranslator:
         sessions: Connections to both clusters.
     """
 
-    def __init__(self, config: Config, link: Link, *, reverse: bool = False, ask_source: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        *,
+        reverse: bool = False,
+        ask_source: bool = True,
+        reader: OffsetMapReader | None = None,
+    ) -> None:
         source, target = config.clusters[link.source], config.clusters[link.target]
         self.sessions = link_sessions(link, source, target, "offsets")
         self._config = config
@@ -82,7 +91,7 @@ class OffsetTranslator:
         self._reverse = reverse
         self._target = self.sessions.target
         self._source = self.sessions.source if ask_source else None
-        self.reader = OffsetMapReader(link, self._target)
+        self.reader = reader or OffsetMapReader(link, self._target)
         self.groups = ClusterGroups(target if reverse else source, client_id=self._target.client_id)
 
     def close(self) -> None:
@@ -160,9 +169,9 @@ class OffsetTranslator:
         self, matches: Callable[[str], bool], error: UnreachableError | None
     ) -> list[Translation]:
         # A link with loop guard needs both sides: one side's checkpoints would skip the other's records.
-        checkpoints = (
-            [] if self._link.guard else [one for one in self.reader.checkpoints() if matches(one.group)]
-        )
+        checkpoints = [] if self._link.guard else self.reader.checkpoints()
+        wanted = set(filter(matches, {one.group for one in checkpoints}))
+        checkpoints = [one for one in checkpoints if one.group in wanted]
         positions = self.reader.positions()
         found = from_checkpoints(self._link.name, checkpoints, positions.values())
         if error is not None and not found:
@@ -173,12 +182,17 @@ class OffsetTranslator:
             ) from error
         if error is not None:
             log.warning("told_by_checkpoints", link=self._link.name, reason=error.message)
-        sources = [SourcePartition(one.topic, one.partition) for one in found]
-        reasons = self._replaced([positions[source] for source in set(sources)], source=None)
-        found = [
-            replace(one, to_offset=None, kind="unknown", reason=reasons[source]) if source in reasons else one
-            for one, source in zip(found, sources, strict=True)
-        ]
+        copies = {one.to_topic for one in found}
+        reasons = self._replaced(
+            [position for position in positions.values() if position.target_topic in copies], source=None
+        )
+        if reasons:
+            found = [
+                replace(one, to_offset=None, kind="unknown", reason=reasons[source])
+                if (source := SourcePartition(one.topic, one.partition)) in reasons
+                else one
+                for one in found
+            ]
         return from_log_start(found, self._target)
 
     def _positions(self) -> dict[Name, Position]:

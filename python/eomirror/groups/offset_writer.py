@@ -8,7 +8,6 @@ resume there by their group id alone.
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -233,7 +232,7 @@ class OffsetWriter:
         starts = skip_missing(self._reader.log_starts, self._reader.with_leader(due))
         for _, wanted, _ in found.values():
             for where, one in wanted.items():
-                wanted[where] = replace(one, offset=not_below(starts, where, one.offset))
+                wanted[where] = one._replace(offset=not_below(starts, where, one.offset))
         return found
 
     def _wanted(self, group: str, stopped: Collection[str]) -> tuple[dict[Name, Committed], str]:

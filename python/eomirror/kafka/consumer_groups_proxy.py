@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.kafka.consumer_groups import Committed, TargetGroup
+    from eomirror.kafka.consumer_groups import Committed, Row, TargetGroup
 
 __all__ = ["ClusterGroups", "GroupState"]
 
@@ -93,11 +93,10 @@ class ClusterGroups:
         """Commits offsets for a group without members; returns the reason of a refusal, else empty."""
         return cast("str", self._change(f"commit offsets of group {group}", "write", group, dict(offsets)))
 
-    def write_all(self, wanted: Mapping[str, Mapping[tuple[str, int], Committed]]) -> dict[str, str]:
+    def write_all(self, wanted: Mapping[str, Sequence[Row]]) -> dict[str, str]:
         """Commits offsets of groups without members; returns the reason of a refusal of each, empty for none."""
-        plain = {group: dict(offsets) for group, offsets in wanted.items()}
-        doing = f"commit offsets of {len(plain)} groups"
-        return cast("dict[str, str]", self._change(doing, "write_all", plain))
+        doing = f"commit offsets of {len(wanted)} groups"
+        return cast("dict[str, str]", self._change(doing, "write_all", dict(wanted)))
 
     def delete(self, group: str) -> str:
         """Deletes a group without members; returns the reason of a refusal, else empty."""

@@ -62,18 +62,21 @@ class TopicFollower:
     """
     Follows topics of one cluster.  Not thread-safe.
 
-    Reads up to the last stable offset, so that it waits for no open transaction: nothing may be decided from it (EO-3).
+    Args:
+        wait_for_open: Wait for open transactions, so that they hide no committed record.  By default a read ends at the
+            last stable offset, and nothing may be decided from it (EO-3).
     """
 
-    def __init__(self, cluster: ClusterSession) -> None:
+    def __init__(self, cluster: ClusterSession, *, wait_for_open: bool = False) -> None:
         self._cluster = cluster
+        self._wait_for_open = wait_for_open
         self._places: dict[str, _Place] = {}
 
     def forget(self, topic: str) -> None:
         """Lets the next read of ``topic`` begin at its start."""
         self._places.pop(topic, None)
 
-    def read(self, topic: str, *, seconds: float) -> News:
+    def read(self, topic: str, *, seconds: float, missing: bool = False) -> News:
         """
         Returns what was committed to ``topic`` since the last read.
 
@@ -82,6 +85,7 @@ class TopicFollower:
         Args:
             topic: A topic that exists.
             seconds: Maximum wait for the next record.
+            missing: A topic that does not exist has no records, and is no error.
 
         Raises:
             UnreachableError: The read did not come to its end in time.
@@ -91,13 +95,15 @@ class TopicFollower:
         facts = admin.describe_topics([topic])[topic]
         if facts is None:
             self.forget(topic)
+            if missing:
+                return News(restarted=True, records=[])
             raise ClusterError(
                 f"topic {topic} does not exist on the target",
                 fix="run `eomirror plan CONFIG` to see what is missing",
             )
         names = [(topic, number) for number in range(facts.partitions)]
         starts = admin.offsets(names, at="earliest", read_committed=False)
-        found = admin.log_ends(names, read_committed=True)
+        found = admin.log_ends(names, read_committed=not self._wait_for_open)
         ends = {number: end for (_, number), (end, _) in found.items()}
         epochs = {number: epoch for (_, number), (_, epoch) in found.items()}
         before = self._places.get(topic)

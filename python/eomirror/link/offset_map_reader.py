@@ -18,7 +18,8 @@ from eomirror._native import PartitionMap, decode_offset_map
 from eomirror.clock import Deadline
 from eomirror.errors import ClusterError, StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord
-from eomirror.link.valid_positions import valid_positions
+from eomirror.kafka.topic_follower import News, TopicFollower
+from eomirror.link.valid_positions import PositionSelection
 from eomirror.records.mm2 import Mm2Names, decode_checkpoint
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
@@ -64,9 +65,12 @@ class OffsetMapReader:
 
     Args:
         first_window: Records of the map topic to read first.
+        keeps: True to keep what was read of positions and checkpoints: the next call then reads only what is new.
     """
 
-    def __init__(self, link: Link, target: ClusterSession, *, first_window: int = _FIRST_WINDOW) -> None:
+    def __init__(
+        self, link: Link, target: ClusterSession, *, first_window: int = _FIRST_WINDOW, keeps: bool = False
+    ) -> None:
         self._names = LinkNames(link.state_name)
         self._topic = self._names.offset_map_topic
         self._source = link.source
@@ -75,6 +79,9 @@ class OffsetMapReader:
         self._named: set[str] = set()
         self._admin = target.admin
         self._log = CompactedTopicReader(target)
+        self._follower = TopicFollower(target, wait_for_open=True) if keeps else None
+        self._positions = PositionSelection()
+        self._checkpoints: dict[bytes | None, list[Checkpoint]] = {}
 
     def positions(self) -> Mapping[SourcePartition, Position]:
         """
@@ -84,7 +91,20 @@ class OffsetMapReader:
             StateError: A position is not readable.
             ClusterError: The target cannot be read.
         """
-        return valid_positions(self._log.records(self._names.positions_topic))
+        topic = self._names.positions_topic
+        news = self._news(topic)
+        found = PositionSelection() if news.restarted else self._positions
+        try:
+            for record in news.records:
+                found.take(record)
+            valid = found.valid()
+        except StateError:
+            # Compaction may remove the record: the next read begins at the log's start.
+            self._forget(topic)
+            raise
+        if self._follower is not None:
+            self._positions = found
+        return valid
 
     def checkpoints(self) -> list[Checkpoint]:
         """
@@ -120,8 +140,9 @@ class OffsetMapReader:
         Raises:
             ClusterError: The target cannot be read.
         """
-        found: dict[bytes | None, list[Checkpoint]] = {}
-        for record in self._log.records(Mm2Names().checkpoints(self._source)):
+        news = self._news(Mm2Names().checkpoints(self._source))
+        found = {} if news.restarted else self._checkpoints
+        for record in news.records:
             if record.value is None:
                 # Deleted, and not compacted away yet.
                 found.pop(record.key, None)
@@ -132,6 +153,8 @@ class OffsetMapReader:
                 log.warning("checkpoint_not_readable", reason=error.message)
             else:
                 found.setdefault(record.key, []).append(one)
+        if self._follower is not None:
+            self._checkpoints = found
         # A group without a name cannot be queried (`eomirror.kafka.consumer_groups`).
         return [each for each in found.values() if each[-1].group]
 
@@ -258,6 +281,16 @@ class OffsetMapReader:
                 if not waiting:
                     break
         return found
+
+    def _news(self, topic: str) -> News:
+        """Returns the records of a topic that this reader has not kept; none if the topic does not exist."""
+        if self._follower is None:
+            return News(restarted=True, records=self._log.records(topic))
+        return self._follower.read(topic, seconds=_SECONDS, missing=True)
+
+    def _forget(self, topic: str) -> None:
+        if self._follower is not None:
+            self._follower.forget(topic)
 
     def _parts(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, int] | None:
         """Returns the partition of the map topic for each source partition; None if the topic does not exist."""

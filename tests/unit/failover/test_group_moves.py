@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror.failover.group_moves import Absence, GroupMove, counted, plan_moves, written
-from eomirror.groups.offset_queries import GroupPartition
+from eomirror.groups.groups_there import GroupsThere
+from eomirror.groups.translation import Translation
+from eomirror.kafka.consumer_groups import Committed, GroupState
 from eomirror.records.promotion import Cut
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 ORDERS = SourcePartition("orders", 0)
 COPY = ("east.orders", 0)
@@ -19,18 +24,40 @@ CUT = Cut(
 )  # fmt: skip
 
 
-def row(**changes: Any) -> GroupPartition:
-    """A group at source offset 40, which is 36 on the target, where it does not exist."""
+def row(**changes: Any) -> Translation:
+    """A group at source offset 40, which is 36 on the target."""
     values: dict[str, Any] = {
         "link": "l", "group": "billing", "topic": "orders", "partition": 0, "offset": 40, "to_topic": "east.orders",
-        "to_partition": 0, "to_offset": 36, "kind": "exact", "state": "DEAD", **changes,
+        "to_partition": 0, "to_offset": 36, "kind": "exact", **changes,
     }  # fmt: skip
-    return GroupPartition(**values)
+    return Translation(**values)
 
 
-def planned(placed: tuple[int, ...] = (), **changes: Any) -> GroupMove:
+def there(rows: Sequence[Translation], has: Mapping[str, int], states: Mapping[str, str]) -> GroupsThere:
+    """The groups of rows on the target; by default they do not exist there."""
+    return GroupsThere(
+        {one.group: GroupState(states.get(one.group, "DEAD"), 0, idle=True) for one in rows},
+        {group: {COPY: Committed(offset)} for group, offset in has.items()},
+    )
+
+
+def planned(
+    *,
+    placed: tuple[int, ...] = (),
+    has_offset: int | None = None,
+    state: str = "DEAD",
+    from_checkpoints: bool = False,
+    **changes: Any,
+) -> GroupMove:
+    rows = [row(**changes)]
+    has = {} if has_offset is None else {"billing": has_offset}
     (move,) = plan_moves(
-        [row(**changes)], {ORDERS: CUT}, {COPY: 7}, {("billing", *COPY): placed} if placed else {}
+        rows,
+        there(rows, has, {"billing": state}),
+        {ORDERS: CUT},
+        {COPY: 7},
+        {("billing", *COPY): placed} if placed else {},
+        from_checkpoints=from_checkpoints,
     )
     return move
 
@@ -47,7 +74,7 @@ def planned(placed: tuple[int, ...] = (), **changes: Any) -> GroupMove:
         ({"has_offset": 50, "placed": (49, 36)}, ("skip", 36, "exact")),
         # it went back on the source, its checkpoint is written, and its offset on the target is not
         ({"has_offset": 50, "placed": (50, 36)}, ("move", 36, "exact")),
-        ({"has_offset": 50, "placed": (50, 36), "from_checkpoint": True}, ("move", 36, "exact")),
+        ({"has_offset": 50, "placed": (50, 36), "from_checkpoints": True}, ("move", 36, "exact")),
         ({"state": "STABLE"}, ("skip", 36, "exact")),
         ({"offset": 100, "to_offset": None, "kind": "unknown"}, ("move", 90, "cut")),
         ({"offset": 500, "to_offset": None, "kind": "unknown"}, ("move", 90, "cut")),
@@ -58,7 +85,7 @@ def planned(placed: tuple[int, ...] = (), **changes: Any) -> GroupMove:
                 "offset": 500,
                 "to_offset": None,
                 "kind": "unknown",
-                "skipped": "topic a was deleted and created again",
+                "reason": "topic a was deleted and created again",
             },
             ("skip", None, "unknown"),
         ),
@@ -74,7 +101,7 @@ def test_a_group_resumes_at_its_record_or_before(changes: dict[str, Any], expect
 
 def test_a_checkpoint_is_a_lower_bound() -> None:
     """The group may have read further since, by an unknown number of records."""
-    assert planned(from_checkpoint=True).again is None
+    assert planned(from_checkpoints=True).again is None
     assert planned().again == 0
 
 
@@ -92,8 +119,9 @@ def test_a_group_among_records_of_the_link_back_resumes_where_applications_began
     offset: int, at: int, expected: tuple[str, int]
 ) -> None:
     """The copy holds what was written there while the link was promoted, and one map would skip it."""
+    rows = [row(offset=offset, to_offset=at)]
     (move,) = plan_moves(
-        [row(offset=offset, to_offset=at)], {ORDERS: CUT}, {}, {}, {ORDERS: [Absence(20, 40, 25)]}
+        rows, there(rows, {}, {}), {ORDERS: CUT}, {}, {}, absences={ORDERS: [Absence(20, 40, 25)]}
     )
 
     assert (move.kind, move.to_offset) == expected
@@ -102,19 +130,16 @@ def test_a_group_among_records_of_the_link_back_resumes_where_applications_began
 
 def test_groups_are_counted_once_whatever_their_partitions() -> None:
     """A group with one offset that cannot be set counts as skipped."""
-    moves = plan_moves(
-        [
-            row(),
-            row(partition=1, state="STABLE"),
-            row(group="new"),
-            row(group="refused"),
-            row(group="same", has_offset=36),
-            row(group="ahead", offset=100, to_offset=None, kind="unknown"),
-        ],
-        {ORDERS: CUT},
-        {COPY: 7},
-        {},
-    )
+    rows = [
+        row(),
+        row(group="busy"),
+        row(group="busy", partition=1, offset=3),
+        row(group="new"),
+        row(group="refused"),
+        row(group="same"),
+        row(group="ahead", offset=100, to_offset=None, kind="unknown"),
+    ]
+    moves = plan_moves(rows, there(rows, {"same": 36}, {"busy": "STABLE"}), {ORDERS: CUT}, {COPY: 7}, {})
 
-    assert counted(moves, {"refused": "why"}) == {"moved": 2, "stayed": 1, "cut": 1, "skipped": 2}
+    assert counted(moves, {"refused": "why"}) == {"moved": 3, "stayed": 1, "cut": 1, "skipped": 2}
     assert set(written(moves)) == {"billing", "new", "refused", "ahead"}

@@ -1,0 +1,50 @@
+"""Reads states and committed offsets of groups on the side that they move to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.groups.translation import Name
+    from eomirror.kafka.consumer_groups import GroupState, Offsets
+    from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+
+__all__ = ["GroupsThere", "groups_there"]
+
+_DEAD = "DEAD"
+
+
+class GroupsThere(NamedTuple):
+    """
+    Groups on the side that they move to.
+
+    Attributes:
+        states: State of each group.
+        offsets: Committed offsets of each group that exists there.
+    """
+
+    states: Mapping[str, GroupState]
+    offsets: Mapping[str, Offsets]
+
+    def offset(self, group: str, name: Name) -> int | None:
+        """Returns the committed offset of a group in a partition; None for none."""
+        found = self.offsets.get(group)
+        committed = None if found is None else found.get(name)
+        return None if committed is None else committed.offset
+
+
+def groups_there(groups: ClusterGroups, names: Sequence[str]) -> GroupsThere:
+    """
+    Reads states, then the offsets of groups that exist: one without members and offsets needs no second request.
+
+    Offsets are read last, because a consumer that starts in between commits them.
+
+    Raises:
+        AuthorizationError: A group may not be described.
+        ClusterError: A coordinator does not answer.
+    """
+    states = groups.states(names)
+    living = [name for name in names if states[name].name != _DEAD]
+    return GroupsThere(states, groups.committed(living) if living else {})
