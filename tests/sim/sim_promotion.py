@@ -21,7 +21,7 @@ from sim_world import Choices, Crashed
 
 from eomirror import load_config
 from eomirror.errors import FencedError, LaneError, MirrorError, TransactionFailedError
-from eomirror.failover import promotion, writer_fence
+from eomirror.failover import drain, promotion, writer_fence
 from eomirror.failover.group_moves import plan_moves
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions
@@ -723,6 +723,24 @@ class _State:
         return False
 
 
+class _Topics:
+    """The same, as `eomirror.link.status_topics.StatusTopics` follows them."""
+
+    def __init__(self, target: Any, **_: object) -> None:
+        self._world: PromotionWorld = target.world
+
+    def control(self, topic: str) -> tuple[ControlView, list[Any]]:
+        del topic
+        self._world.point()
+        return self._world.view(), []
+
+    def positions(self, topic: str) -> Any:
+        del topic
+        self._world.point()
+        found = dict(self._world.positions)
+        return SimpleNamespace(valid=lambda: found)
+
+
 class _ControlProducer:
     """The control producer: fenced by whichever producer of its id is initialized later."""
 
@@ -987,6 +1005,7 @@ _REPLACED: dict[Any, dict[str, Any]] = {
         "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
         "crash_point": lambda _: _world().point(), "new_run_id": lambda: f"command-{next(_RUNS)}",
     },
+    drain: {"StatusTopics": _Topics},
     writer_fence: {
         "history_of": _history, "LinkState": _State, "TransactionalProducer": _FenceProducer,
         "WriteDenials": _Denials, "ClusterSession": _Closing, "fence": _fence_control,

@@ -19,6 +19,7 @@ from sim_promotion import STEPS, BrokenPromotionError, installed
 from sim_world import Choices
 
 from eomirror.failover import machine, writer_fence
+from eomirror.failover.drain import SourceDrain
 from eomirror.failover.machine import Event, State
 from eomirror.failover.promotion import _Run
 from eomirror.failover.writer_fence import LinkWriterFence
@@ -117,8 +118,8 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
         {(LinkOwner, "_raise_if_superseded"): lambda _: None},
         {"one decision", "silence", "cut", "planned", "resumes"}, 0,
     ),
-    "later records are not looked for": ({(_Run, "_refuse_later_records"): lambda _: None}, {"planned"}, 155),
-    "partitions that are new are not looked for": ({(_Run, "_uncut"): lambda *_: []}, {"planned"}, 40),
+    "later records are not looked for": ({(_Run, "_refuse_later_records"): lambda _: None}, {"planned"}, 1590),
+    "partitions that are new are not looked for": ({(SourceDrain, "uncut"): lambda *_: []}, {"planned"}, 40),
     "groups are moved behind the record": ({(machine, "TRANSITIONS"): moved_last()}, {"groups"}, 80),
     "groups are not moved": ({(machine, "TRANSITIONS"): without(State.MOVING)}, {"groups"}, 0),
     "a failure leaves the fence": ({(LinkWriterFence, "undo"): lambda _: None}, {"undone"}, 20),

@@ -12,6 +12,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError
+from eomirror.failover.drain import SourceDrain
 from eomirror.failover.facts import cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, written
 from eomirror.failover.group_reader import GroupReader
@@ -20,7 +21,6 @@ from eomirror.failover.machine import FINAL, Event, State, Verb, checked, follow
 from eomirror.failover.move_notes import note_moves
 from eomirror.failover.planned_facts import planned_facts
 from eomirror.failover.readiness import QUIET_SECONDS, assess
-from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
@@ -32,7 +32,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, Promotion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.failover.readiness import Readiness
@@ -242,6 +242,7 @@ class _Run:
         self._started_ms = clock.wall_ms()
         clusters = config.clusters[link.source], config.clusters[link.target]
         self._sessions = link_sessions(link, *clusters, verb.value, clock=clock)
+        self._source = SourceDrain(link, self._sessions, clock=clock)
         self._groups = GroupReader(config, link, self._sessions.target)
         self._owner: LinkOwner | None = None
         self._renewal: _Renewal | None = None
@@ -361,6 +362,9 @@ class _Run:
                 fix="; ".join(dict.fromkeys(fixes)),
             )
         elif not self._options.dry_run:
+            if self._verb is not Verb.FAILOVER:
+                # Connects, and reads the state topics, while applications may still write.
+                self._source.look()
             crash_point("failover.checked")
         return checked(self._verb, ready=self._readiness.ready)
 
@@ -376,20 +380,17 @@ class _Run:
         """Waits until the mirror has reached the source's ends, and these stand still."""
         self._on_event("waiting until everything is mirrored")
         deadline = Deadline(self._options.patience, self._clock)
-        before: dict[SourcePartition, int] = {}
+        before: Mapping[SourcePartition, int] = {}
         since = self._clock.monotonic()
         while True:
-            positions = self._read_positions()
-            cuts = cuts_of(positions.values(), self._sessions.target.admin, self._sessions.source.admin)
-            ends = self._log_ends(cuts)
+            look = self._source.look()
             now = self._clock.monotonic()
-            if ends != before:
-                before, since = ends, now
-            behind = [cut for cut in cuts.values() if cut.lost is None or cut.position != ends[cut.source]]
-            if not behind and now - since >= self._options.quiet and not self._uncut(positions):
+            if look.ends != before:
+                before, since = look.ends, now
+            if look.drained and now - since >= self._options.quiet:
                 break
             if deadline.passed:
-                raise self._not_drained(behind, self._uncut(positions))
+                raise self._not_drained(look.behind, look.uncut)
             self._clock.sleep(_LOOK_SECONDS)
         crash_point("failover.drained")
         return Event.DONE
@@ -570,14 +571,10 @@ class _Run:
         """Raises if a planned command would leave records of the source behind; no lane runs any more."""
         if self._verb is Verb.FAILOVER:
             return
-        ends = self._log_ends(self._cuts)
+        ends = self._source.ends(self._cuts)
         behind = [cut for cut in self._cuts.values() if cut.position != ends.get(cut.source)]
-        if behind or (uncut := self._uncut(self._cuts)):
+        if behind or (uncut := self._source.uncut(self._cuts)):
             raise self._not_drained(behind, [] if behind else uncut)
-
-    def _uncut(self, known: Collection[SourcePartition]) -> list[SourcePartition]:
-        """Returns source partitions with records that the mirror has not found yet."""
-        return sorted(uncut_partitions(self._link, self._sessions.source.admin, known))
 
     def _is_recorded(self) -> bool | None:
         """Returns True if this run has promoted the link, although its commit was not answered; None if unknown."""
@@ -587,18 +584,7 @@ class _Run:
             return None
         return current is not None and current.run == self._run
 
-    def _read_positions(self) -> Mapping[SourcePartition, Position]:
-        state = LinkState(self._link, self._sessions.target)
-        positions = state.positions(wait_for_open=False, overruled=())
-        return mirrored(self._link, positions, state.control(wait_for_open=False))
-
-    def _log_ends(self, cuts: Mapping[SourcePartition, Cut]) -> dict[SourcePartition, int]:
-        """Returns the source's log ends, open transactions included: a planned command waits for these, too."""
-        there = [cut.source for cut in cuts.values() if cut.source_end is not None]
-        found = self._sessions.source.admin.offsets(there, at="latest", read_committed=False) if there else {}
-        return {source: found[source] for source in there}
-
-    def _not_drained(self, behind: list[Cut], uncut: list[SourcePartition]) -> NotReadyError:
+    def _not_drained(self, behind: Sequence[Cut], uncut: Sequence[SourcePartition]) -> NotReadyError:
         some = ", ".join(
             f"{cut.source} at {cut.position} of {'?' if cut.source_end is None else cut.source_end}"
             for cut in behind[:3]

@@ -1,0 +1,86 @@
+"""Looks at a running mirror and its source, until everything is mirrored and the source stands still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eomirror.failover.facts import cuts_of, mirrored
+from eomirror.failover.uncut import uncut_partitions
+from eomirror.link.status_topics import StatusTopics
+from eomirror.records.names import LinkNames
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from eomirror.clock import Clock
+    from eomirror.config import Link
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.records.promotion import Cut
+    from eomirror.types import SourcePartition
+
+__all__ = ["DrainLook", "SourceDrain"]
+
+# Without a record for this long, a read of a state topic has failed.
+_STALL_SECONDS = 30.0
+
+
+class DrainLook(NamedTuple):
+    """
+    One look at source and positions.
+
+    Attributes:
+        ends: Log ends of the source, open transactions included.
+        behind: Cuts of partitions that are not mirrored to these ends.
+        uncut: Source partitions with records that the mirror has not found yet.
+    """
+
+    ends: Mapping[SourcePartition, int]
+    behind: tuple[Cut, ...]
+    uncut: tuple[SourcePartition, ...]
+
+    @property
+    def drained(self) -> bool:
+        """Returns True if everything up to the ends is mirrored."""
+        return not self.behind and not self.uncut
+
+
+class SourceDrain:
+    """
+    Watches how a running mirror drains its source; keeps its connections, and reads only new records of state topics.
+
+    Applications cannot write between the fence and the promotion, so a look must be quick.  The first one connects.
+
+    Args:
+        sessions: Connections to both clusters.
+    """
+
+    def __init__(self, link: Link, sessions: LinkSessions, *, clock: Clock) -> None:
+        self._link, self._sessions = link, sessions
+        self._names = LinkNames(link.state_name)
+        # The mirror's transactions are not waited for: a planned promotion compares again when no lane can commit.
+        self._topics = StatusTopics(sessions.target, seconds=_STALL_SECONDS, clock=clock)
+
+    def look(self) -> DrainLook:
+        """
+        Returns the source's ends beside the positions, which are read first.
+
+        Raises:
+            StateError: A record in the link's topics is not readable.
+            ClusterError: A cluster does not answer.
+        """
+        control, _ = self._topics.control(self._names.control_topic)
+        positions = mirrored(self._link, self._topics.positions(self._names.positions_topic).valid(), control)
+        cuts = cuts_of(positions.values(), self._sessions.target.admin, self._sessions.source.admin)
+        ends = self.ends(cuts)
+        behind = [cut for cut in cuts.values() if cut.lost is None or cut.position != ends[cut.source]]
+        return DrainLook(ends, tuple(behind), tuple(self.uncut(positions)))
+
+    def ends(self, cuts: Mapping[SourcePartition, Cut]) -> dict[SourcePartition, int]:
+        """Returns the source's log ends, open transactions included: a planned command waits for these, too."""
+        there = [cut.source for cut in cuts.values() if cut.source_end is not None]
+        found = self._sessions.source.admin.offsets(there, at="latest", read_committed=False) if there else {}
+        return {source: found[source] for source in there}
+
+    def uncut(self, known: Collection[SourcePartition]) -> list[SourcePartition]:
+        """Returns source partitions with records that the mirror has not found yet, sorted."""
+        return sorted(uncut_partitions(self._link, self._sessions.source.admin, known))
