@@ -6,6 +6,9 @@ The time that a failover and a cutover take, with many topics and many groups.
   and the offsets of all groups are read again afterwards.
 * *Cutover*: applications write to every topic until they are stopped.  The write pause is the time from that moment to
   the promotion record, and contains the comparison of the tail.
+
+On a shared machine the wall time says what else ran, so CPU time stands beside it: of a command all its processes, of
+the cutover the thread that takes its steps.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -60,10 +64,13 @@ class FailoverTimes:
         topics: Topics, of one partition each.
         groups: Groups; each has an offset in every topic.
         readiness_seconds: `readiness --source-gone`.
+        readiness_cpu_seconds: CPU time of its processes.
         failover_seconds: `failover --source-gone`.
+        failover_cpu_seconds: CPU time of its processes.
         failover_steps: Duration of each step, ms.
         groups_wrong: Groups that do not stand where their checkpoints say.
         cutover_seconds: `cutover`, its check included.
+        cutover_cpu_seconds: CPU time of its thread.
         write_pause_seconds: Time in which no application could write.
         verify_seconds: Of it, the comparison of the tail.
         cutover_steps: Duration of each step, ms.
@@ -72,10 +79,13 @@ class FailoverTimes:
     topics: int
     groups: int
     readiness_seconds: float
+    readiness_cpu_seconds: float
     failover_seconds: float
+    failover_cpu_seconds: float
     failover_steps: Mapping[str, int] = field(default_factory=dict)
     groups_wrong: int = 0
     cutover_seconds: float
+    cutover_cpu_seconds: float
     write_pause_seconds: float
     verify_seconds: float
     cutover_steps: Mapping[str, int] = field(default_factory=dict)
@@ -87,21 +97,38 @@ class FailoverTimes:
 
 def failover_markdown(found: FailoverTimes) -> str:
     """A table for a report."""
+    pause = found.write_pause_seconds - found.verify_seconds
+    rows = [
+        ("readiness, source dead", found.readiness_seconds, "5", found.readiness_cpu_seconds),
+        ("failover, source dead", found.failover_seconds, "30", found.failover_cpu_seconds),
+        ("cutover under load: write pause, without the comparison of the tail", pause, "2", None),
+        ("comparison of the tail", found.verify_seconds, "", None),
+        ("cutover, check included", found.cutover_seconds, "", found.cutover_cpu_seconds),
+    ]
+    steps = [
+        name
+        for name in dict.fromkeys([*found.failover_steps, *found.cutover_steps])
+        if max(found.failover_steps.get(name, 0), found.cutover_steps.get(name, 0)) > 0
+    ]
 
-    def steps(took: Mapping[str, int]) -> str:
-        return ", ".join(f"{name} {ms / 1000:.2f}" for name, ms in took.items() if ms >= 10)
+    def took(ms: int | None) -> str:
+        return "" if ms is None else f"{ms / 1000:.2f}"
 
     return "\n".join(
         [
-            f"| {found.topics} topics, {found.groups:,} groups in each | seconds |",
-            "|---|---:|",
-            f"| readiness, source dead | {found.readiness_seconds:.1f} |",
-            f"| failover, source dead | {found.failover_seconds:.1f} |",
-            f"| cutover under load: write pause | {found.write_pause_seconds:.2f} |",
-            f"| of it, comparison of the tail | {found.verify_seconds:.2f} |",
-            f"| cutover, check included | {found.cutover_seconds:.1f} |",
+            f"| {found.topics} topics, {found.groups:,} groups in each | seconds | wanted | CPU seconds |",
+            "|---|---:|---:|---:|",
+            *(
+                f"| {name} | {seconds:.2f} | {wanted} | {'' if cpu is None else f'{cpu:.2f}'} |"
+                for name, seconds, wanted, cpu in rows
+            ),
             "",
-            f"Steps of the failover: {steps(found.failover_steps)}. Of the cutover: {steps(found.cutover_steps)}.",
+            "| step | failover, s | cutover, s |",
+            "|---|---:|---:|",
+            *(
+                f"| {name} | {took(found.failover_steps.get(name))} | {took(found.cutover_steps.get(name))} |"
+                for name in steps
+            ),
         ]
     )
 
@@ -130,8 +157,8 @@ def measure_failover(site: Site, *, topics: int, groups: int, say: Callable[[str
     for pid in site.brokers["source"]:
         os.kill(pid, signal.SIGKILL)
     say("the brokers of the source are dead: readiness, failover")
-    readiness, _ = _command("readiness", str(path), "--source-gone")
-    failover, result = _command("failover", str(path), "--source-gone", "--yes")
+    readiness, readiness_cpu, _ = _command("readiness", str(path), "--source-gone")
+    failover, failover_cpu, result = _command("failover", str(path), "--source-gone", "--yes")
     wrong = _wrong(site.target, wanted)
     if wrong:
         raise WrongCopyError(f"{len(wrong)} groups do not stand at their record, such as {wrong[0]}")
@@ -140,9 +167,12 @@ def measure_failover(site: Site, *, topics: int, groups: int, say: Callable[[str
         topics=topics,
         groups=groups,
         readiness_seconds=readiness,
+        readiness_cpu_seconds=readiness_cpu,
         failover_seconds=failover,
+        failover_cpu_seconds=failover_cpu,
         failover_steps=result["milliseconds"],
         cutover_seconds=planned.seconds,
+        cutover_cpu_seconds=planned.cpu_seconds,
         write_pause_seconds=report["write_pause_ms"] / 1000,
         verify_seconds=report["milliseconds"]["verify"] / 1000,
         cutover_steps=report["milliseconds"],
@@ -155,8 +185,8 @@ def measure_failover(site: Site, *, topics: int, groups: int, say: Callable[[str
 class _Planned:
     """Result of the cutover."""
 
-    def __init__(self, report: Any, seconds: float) -> None:
-        self._report, self.seconds = report, seconds
+    def __init__(self, report: Any, seconds: float, cpu_seconds: float) -> None:
+        self._report, self.seconds, self.cpu_seconds = report, seconds, cpu_seconds
 
     def as_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = self._report.as_dict()
@@ -206,7 +236,7 @@ def _cutover(site: Site, topics: int, say: Callable[[str], None]) -> _Planned:
         writers = _Writers(site.source, names)
         _await_copies(site.target, [f"source.{name}" for name in names])
         time.sleep(5)
-        began = time.monotonic()
+        began, cpu = time.monotonic(), time.thread_time()
         report = promote(
             config,
             Verb.CUTOVER,
@@ -214,7 +244,7 @@ def _cutover(site: Site, topics: int, say: Callable[[str], None]) -> _Planned:
                 fence=writers, verify=lambda: verify_copies(config, config.links[0]), patience=_SECONDS
             ),
         )
-        seconds = time.monotonic() - began
+        seconds, cpu = time.monotonic() - began, time.thread_time() - cpu
         writers.fence()
     if report.error is not None:
         raise report.error
@@ -223,7 +253,7 @@ def _cutover(site: Site, topics: int, say: Callable[[str], None]) -> _Planned:
     mirrored = sum(cut.position for cut in report.promotion.cuts)
     if mirrored != writers.written or there < mirrored:
         raise WrongCopyError(f"{writers.written} records were written, the cut has {mirrored}")
-    return _Planned(report, seconds)
+    return _Planned(report, seconds, cpu)
 
 
 # -- clusters -----------------------------------------------------------------------------------------
@@ -303,7 +333,16 @@ def _commit(servers: str, names: Sequence[str], groups: int) -> dict[str, dict[s
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
     # the first group of a cluster makes the topic in which they are kept
     first = Consumer({"bootstrap.servers": servers, "group.id": "bench-first"})
-    first.committed([TopicPartition(names[0], 0)], 60)
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            first.committed([TopicPartition(names[0], 0)], 60)
+            break
+        except KafkaException:
+            # its partitions have leaders, and no coordinator has loaded them
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
     first.close()
     everything = list(wanted)
     for begin in range(0, len(everything), _AT_ONCE):
@@ -389,9 +428,9 @@ def _read(servers: str, name: str) -> list[tuple[int, int]]:
     return found
 
 
-def _command(verb: str, *arguments: str) -> tuple[float, dict[str, Any]]:
-    """Seconds that a command takes, and its result."""
-    began = time.monotonic()
+def _command(verb: str, *arguments: str) -> tuple[float, float, dict[str, Any]]:
+    """Seconds and CPU seconds that a command takes, and its result."""
+    began, before = time.monotonic(), _cpu_of_children()
     done = subprocess.run(
         [sys.executable, "-m", "eomirror", verb, *arguments, "-o", "json"],
         capture_output=True, check=False, timeout=_SECONDS,
@@ -400,4 +439,10 @@ def _command(verb: str, *arguments: str) -> tuple[float, dict[str, Any]]:
     if done.returncode != 0:
         raise RuntimeError(f"{verb}: exit {done.returncode}: {done.stderr.decode()[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
-    return seconds, found
+    return seconds, _cpu_of_children() - before, found
+
+
+def _cpu_of_children() -> float:
+    """CPU seconds of all processes below this one that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
