@@ -306,7 +306,8 @@ def promote(
     stands still, then takes the same steps as `eomirror failover`, and compares the source with the cut once more
     before it commits the promotion record.
 
-    Exit codes: 0 promoted, 1 failed before the record, 5 another mirror took the link, 6 not ready.
+    Exit codes: 0 promoted, 1 failed before the record, 3 source and copies differ, 5 another mirror
+    took the link, 6 not ready.
     """
     from eomirror.failover import PromotionOptions, Verb
 
