@@ -112,6 +112,13 @@ def test_an_acl_fence_stops_applications_and_is_removed_exactly(
     java = java_application(stack.enter_context(java_gateway()), application, scene.topic)
     stack.callback(java.close)
     assert java.send("before") == ""
+    _, found, said = scene.command("cutover", "--method", "acl", "--dry-run", "--verify", "skip")
+    (check,) = (each for each in found["readiness"]["checks"] if each["name"] == "fence")
+    assert (check["level"], check["text"].split(": ", 1)[1]) == (
+        "ok",
+        f"adds 1 entries DENY Write for User:*: {scene.topic}",
+    ), said
+    assert entries(admin) == before
 
     for _ in range(2):
         code, _, said = scene.command("fence", "--method", "acl", "--yes")

@@ -29,6 +29,7 @@ from eomirror.errors import (
     UsageError,
 )
 from eomirror.failover.facts import history_of, mirrored
+from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.session import ClusterSession
 from eomirror.kafka.write_denials import WriteDenials
 from eomirror.link.fencing import fence
@@ -167,6 +168,16 @@ class LinkWriterFence:
             return "wait: the user stops the producers"
         if self._method.name == "command":
             return f"command: calls {self._method.command}"
+        source = self._config.clusters[self._link.source]
+        with closing(
+            ClusterAdmin(source, client_id=self._names.client_id("fence"), clock=self._clock)
+        ) as admin:
+            # Without one, brokers answer that there are no entries, and refuse only to add some.
+            if admin.broker_setting("authorizer.class.name") == "":
+                raise ClusterError(
+                    f"acl: {source.alias} has no authorizer",
+                    fix="fence with another method: `--method wait`, or `--method command` with a hook of your own",
+                )
         names = f": {', '.join(topics[:_SHOWN])}" if topics else ""
         more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
         return f"acl: adds {len(topics)} entries DENY Write for User:*{names}{more}"

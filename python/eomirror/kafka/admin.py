@@ -380,11 +380,16 @@ class ClusterAdmin:
 
     def longest_transaction_ms(self) -> int | None:
         """Returns ``transaction.max.timeout.ms`` of a broker; None where it does not say, or we may not read it."""
+        value = self.broker_setting("transaction.max.timeout.ms")
+        return int(value) if value is not None and value.isdigit() else None
+
+    def broker_setting(self, name: str) -> str | None:
+        """Returns a setting of a broker, empty for none; None where it does not say, or we may not read it."""
         try:
             broker = next(iter(self._client.list_topics(timeout=_BROKER_SECONDS).brokers))
             resource = ConfigResource(ResourceType.BROKER, str(broker))
             future = self._client.describe_configs([resource], request_timeout=_BROKER_SECONDS)[resource]
-            return int(future.result(_BROKER_SECONDS + 1)["transaction.max.timeout.ms"].value)
+            return future.result(_BROKER_SECONDS + 1)[name].value or ""
         except (KafkaException, FutureTimeoutError, KeyError, StopIteration, TypeError, ValueError):
             return None
 
