@@ -32,6 +32,7 @@ from bench.relay import measure_relay, relay_markdown
 from bench.report import RESULTS, Comparison, keep, markdown, table, without_results
 from bench.restart import measure_restart, restart_markdown
 from bench.scaling import measure_scaling, scaling_markdown
+from bench.scrape import measure_scrape, scrape_markdown
 from bench.stamped import BURST_MS
 from bench.throughput import Timing, prepare
 from bench.topics import Topics
@@ -494,6 +495,25 @@ def failover(context: click.Context, *, topics: int, groups: int, output: str, r
         except WrongCopyError as error:
             context.exit(session.give_up(error))
     context.exit(session.tell(found.as_dict(), failover_markdown(found)))
+
+
+@main.command()
+@click.option("--partitions", type=click.IntRange(1, 5_000), default=1_000, show_default=True)
+@click.option("--topics", type=click.IntRange(1, 5_000), default=100, show_default=True)
+@click.option("--plane", type=click.Choice(["native", "client"]), default="native", show_default=True)
+@click.option("--scrapes", type=click.IntRange(10), default=120, show_default=True, help="To measure.")
+@_output
+@_keep
+@click.pass_context
+def scrape(context: click.Context, /, *, output: str, results: Path | None, **plan: Any) -> None:
+    """What a scrape of `/metrics` costs the driver of a running mirror."""
+    session = _Session("scrape", output, results or RESULTS)
+    with _clusters() as site:
+        try:
+            found = measure_scrape(site, say=session.say, **plan)
+        except (MirrorEndedError, TimeoutError) as error:
+            context.exit(session.give_up(error))
+    context.exit(session.tell(found.as_dict(), scrape_markdown(found)))
 
 
 def run() -> None:

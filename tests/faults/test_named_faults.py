@@ -236,7 +236,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "transaction": Fault(
         open_transaction, both("EomirrorOldOpenTransaction"), ("Open transactions on the source", "What to do:"),
-        both(("eomirror_open_source_transactions", {}, 1.0)), slow=False,
+        both(("eomirror_open_source_transactions", {}, 1.0)),
     ),
     "stalled": Fault(
         stalled_lane, both("EomirrorStalled"), ("‖ stalled", "What to do:"), both(verdict("stalled")),
