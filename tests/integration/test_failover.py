@@ -83,6 +83,9 @@ def test_a_lost_source_is_failed_over_at_the_cut(
     assert [scene.next_of("west", "whole", number) for number in range(2)] == [None, None]
     with pytest.raises(NotReadyError, match="was promoted at"):
         scene.catch_up()
+    # a source that is away does not hide it
+    code, _, said = scene.command("run", "--until", "caught-up", lost=True)
+    assert (code, "was promoted at" in said) == (6, True), said
     assert scene.read("west") == mirrored
 
 

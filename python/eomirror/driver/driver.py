@@ -64,11 +64,14 @@ def _discovery(
     source: ClusterSession,
     target: ClusterSession,
     clock: Clock,
-    clusters: Mapping[str, Cluster],
+    options: DriverOptions,
 ) -> Discovery:
+    from eomirror.link.ended import refuse_ended
     from eomirror.topics.discovery import Discovery
 
-    return Discovery(link, source, target, clock=clock, clusters=clusters)
+    if not options.although_promoted:
+        refuse_ended(link, target)
+    return Discovery(link, source, target, clock=clock, clusters=options.clusters)
 
 
 def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
@@ -292,7 +295,7 @@ class MirrorDriver:
         return LinkThread(
             spec,
             sessions=sessions,
-            discovery=lambda: options.discovery(link, *sessions, self._clock, options.clusters),
+            discovery=lambda: options.discovery(link, *sessions, self._clock, options),
             owner=lambda take_over: options.owner(
                 link,
                 *sessions,

@@ -52,7 +52,7 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
    consumers of groups that were moved resume by their group id, others start at
    `eomirror.failover.where_to_start(config, group)`. Share groups: docs/disaster-recovery.md.
 4. A mirror of {link.name} that still ran has ended with exit code 5: the promotion took the link from it. Do not start
-   it again: it waits for {link.source} while that is away, and then refuses to run, with exit code 6.
+   it again: it refuses to run from here on, with exit code 6.
 
 ## {link.source} is back
 
