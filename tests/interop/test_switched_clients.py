@@ -208,9 +208,13 @@ def test_an_idempotent_producer_that_is_moved_without_a_restart_may_lose_an_ackn
             broker.kill()
         address.upstream = _port(second)
         answers: list[str] = []
-        assert (
-            seconds_until(lambda: answers.append(moved.send("moved 1")) or answers[-1] == "", 60) is not None
-        )
+
+        def acknowledged() -> bool:
+            # long enough that no record stays behind in the producer, and another one follows
+            answers.append(moved.send("moved 1", seconds=60))
+            return answers[-1] == ""
+
+        assert seconds_until(acknowledged, 120) is not None, answers
         before = _texts(second, topic_name)
         moved.close()
         moved.restart()

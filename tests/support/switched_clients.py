@@ -129,10 +129,10 @@ class JavaApplication:
             values.append(str(records.next().value()))
         return values
 
-    def send(self, value: str) -> str:
+    def send(self, value: str, *, seconds: int = 6) -> str:
         record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord(self._topic, value)
         try:
-            self._producer.send(record).get(6, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+            self._producer.send(record).get(seconds, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
         except Exception as error:  # noqa: BLE001  whatever Java throws is what is asked for
             return str(getattr(error, "java_exception", error)).splitlines()[0][:200]
         return ""
