@@ -21,6 +21,7 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
+from eomirror.kafka.errors import Right
 from eomirror.plane.native.errors import KINDS, NativeFailureError, lane_error
 from eomirror.plane.protocol import RangeRefusedError, RejectionReason
 
@@ -80,6 +81,16 @@ def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
     error = lane_error(failure(kind))
     assert isinstance(error, MirrorError)
     assert error.topic == "orders"
+
+
+def test_a_right_that_is_missing_comes_with_the_command_that_grants_it() -> None:
+    """As on the client plane, where discovery names it; the extension knows no principal."""
+    error = lane_error(failure("unauthorized"))
+    assert isinstance(error, MirrorError)
+    assert error.fix == Right("Read", "topic", "orders").acl("")
+    whole = lane_error(NativeFailureError("unauthorized", "the login is refused", fix="check it"))
+    assert isinstance(whole, MirrorError)
+    assert whole.fix == "check it"
 
 
 @pytest.mark.parametrize(

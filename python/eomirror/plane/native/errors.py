@@ -103,6 +103,12 @@ _GROUNDS: Final = {
 }
 
 
+_READ: Final = (
+    "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal 'User:PRINCIPAL' --operation Read "
+    "--topic '{topic}'"
+)
+
+
 def _failed(failure: NativeFailureError) -> LaneError:
     return TransactionFailedError(failure.message)
 
@@ -112,7 +118,10 @@ def _cluster(failure: NativeFailureError) -> MirrorError:
 
 
 def _unauthorized(failure: NativeFailureError) -> MirrorError:
-    return AuthorizationError(failure.message, fix=failure.fix, topic=failure.topic)
+    # With a partition it is a fetch from the source.  The command is that of `eomirror.kafka.errors.Right`, which is
+    # not pure; the extension does not know the principal.
+    fix = _READ.format(topic=failure.topic) if failure.topic else failure.fix
+    return AuthorizationError(failure.message, fix=fix, topic=failure.topic)
 
 
 def _truncated(failure: NativeFailureError) -> MirrorError:
