@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
+from eomirror.failover.facts import control_of
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader
 from support.mirrors import running
@@ -134,6 +135,19 @@ class Disaster:
 
         def seen() -> bool:
             return sum(one.group.startswith(f"{self.name}-") for one in reader.checkpoints()) >= offsets
+
+        wait_for(seen, seconds)
+        session.close()
+
+    def await_ends(self, seconds: float = 90) -> None:
+        """Wait until the mirror has written where the source ends: before that, a failover states no bound."""
+        session = ClusterSession(self.config().clusters["west"], client_id="test")
+        link = self.config().link(self.name)
+
+        def seen() -> bool:
+            view = control_of(link, session)
+            known = {source for source in view.ends if source.topic == self.topic}
+            return view.seen is not None and len(known) == self.partitions
 
         wait_for(seen, seconds)
         session.close()

@@ -150,6 +150,7 @@ class Batch:
             self._load.start()
             for each in self._links:
                 each.scene.await_checkpoints(_PARTITIONS, 240)
+                each.scene.await_ends()
             for at, each in enumerate(self._links):
                 self._fail_over(each, self._links[at + 1 :])
         finally:
