@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -225,6 +226,7 @@ def readiness(
         return 0
     compared = {"tail": tail, "full": None, "skip": 0}[verify]
     found = read(loaded, link=link, source_gone=source_gone, tail=compared)
+    _settled()
     _write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_readiness(found, "readiness"))
     return 0 if found.ready else NotReadyError.exit_code
@@ -375,6 +377,7 @@ def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
     action.confirm(verb.value)
     with terminable():
         found = run(action.config, verb, link=action.link, options=chosen, on_event=print_message)
+    _settled()
     action.show(found.as_dict(), lambda: _draw_promotion(found))
     if chosen.dry_run:
         return dry_run_code(found.readiness)
@@ -426,6 +429,11 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _settled() -> None:
+    """Hides what was read from the garbage collector: it may be 100,000 rows, which stay until the process ends."""
+    gc.freeze()
 
 
 def _write_report(path: Path | None, value: Any) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eomirror.types import SourcePartition
 
@@ -56,10 +56,9 @@ class Absence:
     target_end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMove:
+class GroupMove(NamedTuple):
     """
-    A group in one partition.
+    A group in one partition; 1,000 groups in 100 partitions are 100,000 of these.
 
     Attributes:
         group: Name of the group.
@@ -93,22 +92,7 @@ class GroupMove:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
-        # Not asdict, which copies every value: 1,000 groups in 100 partitions are 100,000 of these.
-        return {
-            "group": self.group,
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "to_topic": self.to_topic,
-            "to_offset": self.to_offset,
-            "kind": self.kind,
-            "again": self.again,
-            "has": self.has,
-            "action": self.action,
-            "reason": self.reason,
-            "metadata": self.metadata,
-            "from_checkpoint": self.from_checkpoint,
-        }
+        return self._asdict()
 
 
 def plan_moves(
@@ -141,23 +125,23 @@ def plan_moves(
         if absence is not None:
             at, kind, again = absence.target_end, "earlier", None
             reason = "it stands among records that the link back wrote"
-        has = there.offset(row.group, (row.to_topic, row.to_partition))
+        has = there.offset(row.group, (row.to_topic, row.to_partition)) if there.offsets else None
         action, why = _action(row, at, has, there.states[row.group], placed)
         moves.append(
             GroupMove(
-                group=row.group,
-                topic=row.topic,
-                partition=row.partition,
-                offset=row.offset,
-                to_topic=row.to_topic,
-                to_offset=at,
-                kind=kind,
-                again=again,
-                has=has,
-                action=action,
-                reason=why or reason,
-                metadata=row.metadata,
-                from_checkpoint=from_checkpoints or absence is not None,
+                row.group,
+                row.topic,
+                row.partition,
+                row.offset,
+                row.to_topic,
+                at,
+                kind,
+                again,
+                has,
+                action,
+                why or reason,
+                row.metadata,
+                from_checkpoints or absence is not None,
             )
         )
     return moves

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import Cut, PromotionHistory
     from eomirror.types import SourcePartition
 
-__all__ = ["GroupReader"]
+__all__ = ["GroupReader", "collecting_later"]
 
 
 class GroupReader:
@@ -73,7 +73,7 @@ class GroupReader:
         """
         if not self._link.groups:
             return []
-        with _collecting_later(), _started(self._groups):
+        with collecting_later(), _started(self._groups):
             return self._moves(cuts, history, answers=answers)
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class GroupReader:
 
 
 @contextmanager
-def _collecting_later() -> Iterator[None]:
+def collecting_later() -> Iterator[None]:
     """Holds the garbage collector off: 100,000 rows hold no cycles, and it looks at all of them again and again."""
     if not gc.isenabled():
         yield

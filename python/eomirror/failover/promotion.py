@@ -15,7 +15,7 @@ from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover.drain import SourceDrain
 from eomirror.failover.facts import cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, written
-from eomirror.failover.group_reader import GroupReader
+from eomirror.failover.group_reader import GroupReader, collecting_later
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
 from eomirror.failover.move_notes import note_moves
@@ -438,6 +438,7 @@ class _Run:
         crash_point("failover.read")
         return Event.DONE
 
+    @collecting_later()
     def _move(self) -> Event:
         self._on_event("moving consumer groups")
         try:

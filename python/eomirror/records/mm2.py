@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from eomirror.errors import StateError
 
@@ -74,8 +75,7 @@ class OffsetSync:
         return _offset("upstream", self.upstream) + _offset("downstream", self.downstream)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """
     Offsets of a consumer group in one partition, on both clusters.
 

@@ -50,9 +50,9 @@ def test_offsets_that_no_checkpoint_has_are_noted(written: list[tuple[int, int]]
     """One that was taken from a checkpoint is known, and a group without an offset cannot go back."""
     moves = [
         MOVE,
-        replace(MOVE, offset=40, to_offset=38, kind="exact"),
-        replace(MOVE, from_checkpoint=True),
-        replace(MOVE, offset=-1, to_offset=0, kind="start"),
+        MOVE._replace(offset=40, to_offset=38, kind="exact"),
+        MOVE._replace(from_checkpoint=True),
+        MOVE._replace(offset=-1, to_offset=0, kind="start"),
     ]
 
     assert move_notes.note_moves(LINK, target(), moves) == ""

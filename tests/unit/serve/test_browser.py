@@ -76,7 +76,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 def serving(status: LinkStatus) -> tuple[HttpServer, str]:
     """Serves a link and the answers about it; returns the server, and the URL of the link's page."""
-    facts = Facts(status=status, groups=(MOVE, replace(MOVE, group=LONG, again=None, kind="unknown")))
+    facts = Facts(status=status, groups=(MOVE, MOVE._replace(group=LONG, again=None, kind="unknown")))
     answer = {
         "planned": assess(facts, Verb.PROMOTE).as_dict(),
         "failover": assess(facts, Verb.FAILOVER, force=True).as_dict(),
