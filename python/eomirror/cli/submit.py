@@ -5,10 +5,11 @@ Program for ``spark-submit``, with the options of ``eomirror run``::
         "$(python -c 'import eomirror.cli.submit as program; print(program.__file__)')" \
         mirror.yaml --until caught-up
 
-Spark's settings are those of spark-submit, under the same rules as ``--spark-conf``.  If no master was chosen,
-spark-submit sets ``local[*]`` and the mirror uses ``local[256]``.  eomirror must be installed where
-``PYSPARK_PYTHON`` points, on the workers too.  Client deploy mode; with YARN and Kubernetes cluster mode, ship the
-configuration with ``--files``.
+Settings of spark-submit follow the same rules as ``--spark-conf``; the section ``spark`` of the configuration wins over
+them, but for the master.  If no master was chosen, spark-submit sets ``local[*]`` and the mirror uses ``local[256]``.
+
+eomirror must be installed where ``PYSPARK_PYTHON`` points, on the workers too.  Client deploy mode; with YARN and
+Kubernetes cluster mode, ship the configuration with ``--files``.
 
 The driver is a child of the JVM, so send signals to the Python process.  A JVM that ends takes the lanes with it,
 which aborts the open transactions and loses no record.

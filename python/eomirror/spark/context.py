@@ -29,6 +29,7 @@ __all__ = [
     "check_settings",
     "engine_settings",
     "open_engine",
+    "submitted_settings",
 ]
 
 log = structlog.get_logger(__name__)
@@ -38,6 +39,18 @@ _REDACTED = (
     r"(?i)secret|passw|passphrase|token|access[._-]?key|api[._-]?key|private[._-]?key|credential"
     r"|://[^/@\s]*:[^/@\s]*@"
 )
+# defaults that a cluster, or a user of spark-submit, may need otherwise
+_CONVENIENT = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eomirror.channel.port": "0",
+}
+_ONLY_LOCAL = {
+    "spark.driver.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "eomirror.spark.pyspark_daemon",
+}
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
@@ -74,17 +87,12 @@ def engine_settings(
         # closures contain passwords: above this size Spark would write them to a broadcast file
         "spark.broadcast.UDFCompressionThreshold": str(64 << 20),
         "spark.redaction.regex": _REDACTED,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.eomirror.version": version,
-        "spark.eomirror.channel.port": "0",
+        **_CONVENIENT,
     }
     java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
     if is_local(chosen.get("spark.master", "")):
-        settings["spark.driver.memory"] = "512m"
-        settings["spark.driver.host"] = "127.0.0.1"
-        settings["spark.driver.bindAddress"] = "127.0.0.1"
-        settings["spark.python.daemon.module"] = "eomirror.spark.pyspark_daemon"
+        settings.update(_ONLY_LOCAL)
         # a small JVM that only schedules: these options halve its start and avoid idle collector threads
         java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     settings["spark.driver.extraJavaOptions"] = java
@@ -94,6 +102,32 @@ def engine_settings(
         settings["spark.driver.extraJavaOptions"] = f"{java} {extra}"
     check_settings(settings)
     return settings
+
+
+def submitted_settings(settings: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """
+    Returns settings to add to those of ``spark-submit``.
+
+    Its master wins, unless that is its default, and what it sets wins over our convenient defaults.  `engine_settings`
+    did not know the master, so the defaults of a local one are left out for another: workers elsewhere could not reach
+    a driver on the loopback interface.
+
+    Args:
+        settings: From `engine_settings`.
+        found: Settings that ``spark-submit`` has made.
+    """
+    submitted = found.get("spark.master", "")
+    keeps_master = submitted not in {"", "local[*]"}
+    local = is_local(submitted if keeps_master else settings.get("spark.master", ""))
+    added = {}
+    for name, value in settings.items():
+        if name == "spark.master" and keeps_master:
+            continue
+        default = _CONVENIENT.get(name) == value or _ONLY_LOCAL.get(name) == value
+        if default and (name in found or (name in _ONLY_LOCAL and not local)):
+            continue
+        added[name] = value
+    return added
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -210,11 +244,9 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
     try:
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  as above
         conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001  as above
-        submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            settings = submitted_settings(settings, dict(conf.getAll()))
         for name, value in settings.items():
-            # the master of spark-submit wins, unless it is its default
-            if submitted and name == "spark.master" and conf.get(name, "") not in {"", "local[*]"}:
-                continue
             conf.set(name, value)
         chosen = dict(conf.getAll())
         check_settings(chosen)

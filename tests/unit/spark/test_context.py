@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from eomirror.errors import ConfigError, UsageError
-from eomirror.spark.context import channel_addresses, check_settings, engine_settings
+from eomirror.spark.context import (
+    channel_addresses,
+    check_settings,
+    engine_settings,
+    submitted_settings,
+)
 from eomirror.spark.master import check_slots
 from eomirror.spark.transport import check_transport
 
@@ -117,3 +122,39 @@ def test_the_channel_is_on_loopback_unless_workers_are_elsewhere() -> None:
         "spark.eomirror.channel.port": "7070",
     }
     assert channel_addresses(cluster, "k8s://x") == ("0.0.0.0", "host", 7070)  # noqa: S104  as above
+
+
+def test_spark_submit_keeps_its_master_and_reaches_the_driver() -> None:
+    """A driver on the loopback interface, the default of a local master, is not found by a worker elsewhere."""
+    cluster = {"spark.master": "spark://host:7077", "spark.app.name": "submit.py"}
+    added = submitted_settings(settings(), cluster)
+    assert "spark.master" not in added
+    assert not {name for name in added if name.startswith("spark.driver.") and "JavaOptions" not in name}
+    assert "spark.python.daemon.module" not in added
+    assert added["spark.task.maxFailures"] == "1"
+    assert added["spark.eomirror.channel.port"] == "0"
+
+
+def test_spark_submit_wins_over_defaults_and_the_configuration_over_it() -> None:
+    """A port or host of ``--conf`` stays; a setting of the file replaces it; safety is not a default."""
+    found = {
+        "spark.master": "yarn", "spark.eomirror.channel.port": "7000", "spark.driver.host": "10.0.0.5",
+        "spark.ui.enabled": "true", "spark.task.maxFailures": "4",
+    }  # fmt: skip
+    added = submitted_settings(settings(), found)
+    assert not {"spark.eomirror.channel.port", "spark.driver.host", "spark.ui.enabled"} & added.keys()
+    assert added["spark.task.maxFailures"] == "1"
+    own = settings(spark__driver__host="10.0.0.9", spark__eomirror__channel__port="7001")
+    added = submitted_settings(own, found)
+    assert (added["spark.driver.host"], added["spark.eomirror.channel.port"]) == ("10.0.0.9", "7001")
+
+
+def test_spark_submit_without_a_master_is_local() -> None:
+    """Its ``local[*]`` has as many slots as cores, and each lane holds one."""
+    added = submitted_settings(settings(), {"spark.master": "local[*]"})
+    assert added["spark.master"] == "local[256]"
+    assert added["spark.driver.host"] == "127.0.0.1"
+    kept = submitted_settings(settings(), {"spark.master": "local[4]", "spark.driver.memory": "2g"})
+    assert "spark.master" not in kept
+    assert "spark.driver.memory" not in kept
+    assert kept["spark.driver.bindAddress"] == "127.0.0.1"
