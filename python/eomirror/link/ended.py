@@ -26,6 +26,8 @@ def refuse_ended(link: Link, target: ClusterSession) -> None:
         StateError: It was handed to another replicator, or a record is not readable.
         MirrorError: The target does not answer.
     """
+    # a cluster that is away is named within seconds; a description of topics waits 30 s for it
+    target.admin.describe_cluster()
     topic = LinkNames(link.state_name).control_topic
     if target.admin.describe_topics([topic])[topic] is None:
         return
