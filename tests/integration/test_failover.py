@@ -6,9 +6,11 @@ import base64
 import json
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 
 from eomirror import Mirror, NotReadyError, SupersededError
 from eomirror.crash import FAILOVER_CRASH_POINTS
@@ -17,6 +19,7 @@ from support.link import RunningLink
 from support.records import read_committed, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -163,6 +166,22 @@ def test_the_way_there_and_back_with_orphans(
     assert numbers == [(1, "failover"), (2, "planned")]
 
 
+@contextmanager
+def unfenced_application(scene: Disaster) -> Iterator[None]:
+    """
+    An application with an open transaction on the source, which no fence has stopped.
+
+    The producers of a scene are silent between two writes, for as long as a busy machine takes.
+    """
+    producer = Producer({**scene.east, "transactional.id": f"{scene.name}-unfenced"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(scene.topic, b"of an application that was not stopped", partition=0)
+    producer.flush(30)
+    yield
+    producer.abort_transaction(30)
+
+
 @pytest.mark.timeout(400)
 def test_a_cutover_under_load_loses_nothing_and_a_failed_one_undoes_its_fence(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
@@ -196,9 +215,10 @@ def test_a_cutover_under_load_loses_nothing_and_a_failed_one_undoes_its_fence(
     producer.start()
     try:
         mirror.wait(lambda: scene.count("west") > 0, 90)
-        code, found, said = scene.command(
-            "cutover", "--yes", "--method", "command", "--fence-command", str(deaf), "--patience", "2"
-        )
+        with unfenced_application(scene):
+            code, found, said = scene.command(
+                "cutover", "--yes", "--method", "command", "--fence-command", str(deaf), "--patience", "2"
+            )
         assert (code, found["state"]) == (6, "failed"), said
         assert "not silent" in said
         assert calls.read_text().split() == ["fence", "unfence"]
