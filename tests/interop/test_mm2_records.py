@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,7 +203,7 @@ def test_checkpoints_are_true_wherever_a_group_stands(
     rewound = next(one for one in found if one.upstream == 2)
     for wrong, what in ((0, "twice"), (rewound.downstream + 3, "skipped")):
         with pytest.raises(AssertionError, match=what):
-            copies.check_checkpoint(replace(rewound, downstream=wrong))
+            copies.check_checkpoint(rewound._replace(downstream=wrong))
     assert flow.standing("somebody-else") < 0
 
     # the source is lost: the target alone says where they go on
