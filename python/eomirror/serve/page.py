@@ -120,9 +120,14 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> str:
     kind = text(link["verdict"])
     listed = [
         ("lag", _lag(link, wall_ms)),
-        ("rate", f"{count(link['records_per_second'])} records/s"),
+        ("rate", _rate(link)),
         ("failover, if the source died now", text(link["failover"])),
-        ("topics", f"{count(link['topics'])}, {count(link['stopped_topics'])} stopped"),
+        (
+            "topics",
+            "unknown"
+            if _unread(link)
+            else f"{count(link['topics'])}, {count(link['stopped_topics'])} stopped",
+        ),
         ("from, to", f"{text(link['source'])} → {text(link['target'])}"),
     ]
     return (
@@ -161,7 +166,7 @@ def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
     listed = [
         ("failover, if the source died now", text(link["failover"])),
         ("lag", _lag(link, wall_ms) + _worst(link)),
-        ("rate", f"{count(link['records_per_second'])} records/s"),
+        ("rate", _rate(link)),
         ("changed in the last hour", _changed(link, wall_ms)),
         ("last commit", age(link["last_commit"], wall_ms) if link["last_commit"] else "unknown"),
         ("verified", _verified(link, wall_ms)),
@@ -187,10 +192,19 @@ def _worst(link: Mapping[str, Any]) -> str:
     return f'<br><span class="soft">most in {text(rows[0]["topic"])}: {count(rows[0]["lag_records"])} records</span>'
 
 
+def _unread(link: Mapping[str, Any]) -> bool:
+    """Returns True if the target did not answer: what its topics hold is unknown, not absent."""
+    return bool(link["state"] == "unknown")
+
+
+def _rate(link: Mapping[str, Any]) -> str:
+    return "unknown" if _unread(link) else f"{count(link['records_per_second'])} records/s"
+
+
 def _changed(link: Mapping[str, Any], wall_ms: int) -> str:
     recent = [event for event in link["events"] if event["at"] >= wall_ms - _HOUR_MS]
     if not recent:
-        return "nothing"
+        return "unknown" if _unread(link) else "nothing"
     many = "event" if len(recent) == 1 else "events"
     return f'<a href="#events">{count(len(recent))} {many}</a>, the newest: {text(recent[0]["text"])}'
 
@@ -206,7 +220,7 @@ def _owner(link: Mapping[str, Any], wall_ms: int) -> str:
     owner = link["owner"] or {}
     run = str(owner.get("run") or "")
     if not run:
-        return "none"
+        return "unknown" if _unread(link) else "none"
     who = f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process"
     shown = text(who)
     try:
@@ -226,6 +240,8 @@ def _owner(link: Mapping[str, Any], wall_ms: int) -> str:
 
 def _verified(link: Mapping[str, Any], wall_ms: int) -> str:
     found = link.get("verifications") or []
+    if not found and _unread(link):
+        return "unknown"
     if not found:
         return "no comparison is recorded; compare: <code>eomirror verify CONFIG</code>"
     worst = [each for each in found if each["outcome"] != "equal"]

@@ -235,6 +235,16 @@ def test_a_link_that_cannot_be_read_is_unknown_with_its_reason() -> None:
     assert "a detail" not in text
 
 
+def test_what_was_not_read_is_not_told_as_absent() -> None:
+    """A target that does not answer may hold an owner, comparisons and events."""
+    made = served(UnreachableError("no way to west", fix="check it"))
+    shown = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)", page(made, "links", "east->west")))
+    for name in ("lag", "rate", "changed in the last hour", "last commit", "verified", "owner", "state"):
+        assert shown[name] == "unknown", name
+    card = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)", page(made)))
+    assert (card["lag"], card["rate"], card["topics"]) == ("unknown", "unknown", "unknown")
+
+
 def test_an_open_transaction_of_the_source_is_listed() -> None:
     """Only one that is old enough to be more than work in progress."""
     parts = tuple(
