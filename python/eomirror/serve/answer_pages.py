@@ -130,6 +130,12 @@ def _checks(title: str, readiness: Mapping[str, Any], key: str) -> str:
     loses = "an unknown number of" if lost is None else count(lost)
     more = "" if not lost or readiness["lost_seconds"] is None else f", {seconds(readiness['lost_seconds'])}"
     state = "ok" if readiness["ready"] else "no"
+    age = readiness["lost_age_seconds"]
+    if age is not None:
+        loses = f"at least {loses}"
+        more += f": the source was last read {seconds(age)} ago, and what was written since is not known"
+    if key == "failover" and readiness["ready"] and (lost != 0 or age is not None):
+        state = "warn"
     before = f"<p>{word(state)} {'it is ready' if readiness['ready'] else 'it is not ready: see each check with NO'}"
     before += f"; a failover would lose {loses} offsets{more}</p>" if key == "failover" else "</p>"
     return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from html import unescape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_page import EVIL, FACTS, SECRET, STATUS, Reader, Tags
+from test_page import EVIL, FACTS, PARTITION, SECRET, STATUS, Reader, Tags
 
 from eomirror.errors import UnreachableError
 from eomirror.failover.group_moves import GroupMove
@@ -108,6 +109,22 @@ def test_readiness_is_a_check_list_for_both_kinds_of_failover() -> None:
     page, _ = shown(answer, "groups")
     assert "billing" in page
     assert "orders-0" in page
+
+
+def test_a_loss_that_is_not_known_is_no_ok() -> None:
+    """Without the source, no loss up to its last known ends is a lower bound."""
+    facts = Facts(status=replace(STATUS, stopped=(), partitions=(PARTITION,)), source_answers=False)
+    for known, seen, loses in (
+        (0, 90.0, "at least 0 offsets: the source was last read "),
+        (None, None, "an unknown number of offsets"),
+    ):
+        asked = replace(facts, known_lost=known, seen_seconds=seen)
+        answer = {verb: assess(asked, verb).as_dict() for verb in (Verb.PROMOTE, Verb.FAILOVER)}
+        assert answer[Verb.FAILOVER]["ready"]
+        page, _ = shown({"planned": answer[Verb.PROMOTE], "failover": answer[Verb.FAILOVER]}, "readiness")
+        headline = page.partition("would lose ")[0].rpartition("<p>")[2]
+        assert "word warn" in headline
+        assert f"would lose {loses}" in page
 
 
 def test_groups_that_read_most_again_come_first() -> None:
