@@ -382,7 +382,7 @@ def _gaps(facts: Facts) -> Check:
 
 def _open(facts: Facts, verb: Verb) -> Check:
     if not facts.source_answers:
-        return Check("open transactions", Level.OK, "not known without the source")
+        return Check("open transactions", Level.WARN, "not known without the source")
     if not facts.open_transactions:
         return Check("open transactions", Level.OK, "0")
     names = [
@@ -460,7 +460,7 @@ def _groups(facts: Facts) -> Check:
 
 def _share_groups(facts: Facts) -> Check:
     if facts.unfollowed is None:
-        return Check("share groups", Level.OK, "not known without the source")
+        return Check("share groups", Level.WARN, "not known without the source")
     if not facts.unfollowed:
         return Check("share groups", Level.OK, "0")
     return Check(
@@ -484,7 +484,7 @@ def _in_sync(facts: Facts) -> Check:
 
 def _settings(facts: Facts) -> Check:
     if facts.drifts is None:
-        return Check("settings", Level.OK, "not compared without the source")
+        return Check("settings", Level.WARN, "not compared without the source")
     if isinstance(facts.drifts, str):
         return Check("settings", Level.WARN, f"not known: {facts.drifts}")
     if not facts.drifts:
