@@ -153,17 +153,29 @@ def test_the_way_there_and_back_with_orphans(
     assert values(scene.read("east")) == everything
     assert values(scene.read("west")) == everything
 
-    code, _, said = scene.command("promote", "--yes")
+    more = values(*lose_again(scene))
+    everything = {number: sorted(everything[number] + more[number]) for number in everything}
+    assert values(scene.read("east")) == everything
+    assert values(scene.read("west")) == everything
+    code, _, said = scene.command("verify", link=scene.back)
     assert code == 0, said
+    numbers = [(each["number"], each["kind"]) for each in scene.command("history")[1]["promotions"]]
+    assert numbers == [(1, "failover"), (2, "failover")]
+
+
+def lose_again(scene: Disaster) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+    """Loses the source a second time, and merges its orphans; returns these, and what was written on the target."""
+    orphans = scene.write("east", 40)
+    assert scene.command("failover", "--source-gone", "--yes", lost=True)[0] == 0
     last = scene.write("west")
     code, _, said = scene.command("reverse", "--yes")
     assert code == 0, said
     scene.catch_up(scene.back)
-    everything = values(first, orphans, there, again, last)
-    assert values(scene.read("east")) == everything
-    assert values(scene.read("west")) == everything
-    numbers = [(each["number"], each["kind"]) for each in scene.command("history")[1]["promotions"]]
-    assert numbers == [(1, "failover"), (2, "planned")]
+    code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+    assert code == 0, said
+    assert found["records"] == sum(map(len, orphans.values()))
+    scene.catch_up(scene.back)
+    return orphans, last
 
 
 @contextmanager
