@@ -24,12 +24,20 @@ def runbook(config: Config, link: Link, path: str) -> str:
     back_name = back_link_name(link) if back is None else back.name
     back_call = f"{_shell(path)} --link {_shell(back_name)}"
     target = config.clusters[link.target].bootstrap_servers
+    removed = (
+        f" Take the entry of {back_name} out of\n"
+        "   the file first: while it is there, groups have no checkpoints, and a failover without the source moves\n"
+        "   none of them. Add it again at step 5 of the next time."
+        if link.guard or (back is None and link.naming.kind == "identity")
+        else ""
+    )
     missing = (
         f"The configuration has no link back. Step 5 shows the entry to add, with the name {back_name}. Add it then, "
         "not before: without it the groups have checkpoints, which a failover without the source needs.\n"
         if back is None
         else f"The link back is {back.name}. While both links are in the file, and copy equal names, the groups have "
-        "no checkpoints: a failover without the source cannot move them.\n"
+        f"no checkpoints: a failover without the source cannot move them. While {link.name} mirrors, leave the entry "
+        f"of {back.name} out of the file, and add it at step 5.\n"
         if link.guard
         else f"The link back is {back.name}.\n"
     )
@@ -46,27 +54,33 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
 ## {link.source} is lost
 
 1. See what is there:           eomirror readiness {call} --source-gone
+   READY WITH LOSS n: n counts up to the moment at which {link.source} was last read; what was written there since is
+   not known. Decide now if you accept that.
 2. Promote the copies:          eomirror failover {call} --source-gone --report failover.json
    Killed or failed: repeat it. Exit code 6: read the reasons.
 3. Point the applications to {link.target} ({target}) and the topics of the column COPY. Restart producers;
    consumers of groups that were moved resume by their group id, others start at
    `eomirror.failover.where_to_start(config, group)`. Share groups: docs/disaster-recovery.md.
-4. A mirror of {link.name} that still ran has ended with exit code 5: the promotion took the link from it. Do not start
-   it again: it refuses to run from here on, with exit code 6.
+4. A mirror of {link.name} that still runs ends with exit code 5 within about 30 s: the promotion took the link from it.
+   Do not start it again, not with --take-over either: it refuses to run from here on, with exit code 6.
 
 ## {link.source} is back
 
-5. Make sure that no application writes to {link.source}. Start the way back at the cut:
+5. Keep applications off {link.source} before you start it, by its listeners or ACLs: what they write there before this
+   step is left behind, too (step 7). Start the way back at the cut:
                                 eomirror reverse {call}
    If the configuration has no link back, this ends with exit code 2 and the entry to add under `links`. Repeat it then.
 6. Mirror back, and keep it running:
                                 eomirror run {back_call}
-7. See which records never reached {link.target}, then decide:
+7. See which records never reached {link.target}:
                                 eomirror restore {call} --orphans keep --dry-run
+   If there are any, choose one; the link back may run meanwhile:
                                 eomirror restore {call} --orphans merge      # each reaches {link.target} once
                                 eomirror restore {call} --orphans export --to orphans.jsonl      # or --to-topic
+                                eomirror restore {call} --orphans keep       # they stay on {link.source} only
    Exit code 4: {link.source} has deleted some of them meanwhile; --accept-lost goes on with the others.
-   To have both sides equal record by record, stop the link back, recreate, and start the link back again:
+   Only after merge or export, to have both sides equal record by record: stop the link back, let this delete the
+   topics on {link.source} and copy them back, and start the link back again:
                                 eomirror restore {call} --orphans recreate
 
 ## Return to {link.source}
@@ -75,7 +89,7 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
                                 eomirror failback {call} --dry-run
                                 eomirror failback {call}      # --on-switch COMMAND switches the clients
    Whatever it ended with, repeat it: it takes the steps that are left. It ends the link back.
-9. Point the applications to {link.source}, restart producers, and mirror again:
+9. Point the applications to {link.source}, restart producers, and mirror again.{removed}
                                 eomirror run {call}
 
 ## A planned move to {link.target}
@@ -90,7 +104,8 @@ Then steps 5, 6, 8 and 9: a planned move leaves no orphans.
 
 ## Afterwards
 
-                                eomirror history {call}
+                                eomirror readiness {call} --verify tail      # READY, 0 differences
+                                eomirror history {call}      # each promotion, and the state: mirror or promoted
 """
 
 
