@@ -450,6 +450,14 @@ def _leaders(facts: Facts) -> Check:
 def _groups(facts: Facts) -> Check:
     if facts.groups_problem:
         return Check("groups", Level.WARN, facts.groups_problem)
+    known = 0 if facts.status.groups is None else facts.status.groups.followed
+    if known and not facts.groups:
+        return Check(
+            "groups",
+            Level.WARN,
+            f"none of {known} would be moved: their checkpoints are no longer written",
+            "if the link back stands in the configuration while this link mirrors, take its entry out",
+        )
     skipped = {move.group for move in facts.groups if move.action == "skip"}
     inexact = {move.group for move in facts.groups if move.kind not in {"exact", "next"}} - skipped
     exact = {move.group for move in facts.groups} - skipped - inexact

@@ -12,7 +12,7 @@ from eomirror.failover.facts import drifts_of
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Check, Facts, Level, Verified, assess
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.link.status import LinkStatus, PartitionStatus
+from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
 from eomirror.records.promotion import Promotion
 from eomirror.topics.diff import AlterConfig, Differs
 
@@ -114,6 +114,14 @@ def test_a_stopped_topic_is_named_and_a_group_that_is_not_moved_is_a_warning() -
 
 def named(given: Facts, name: str) -> Check:
     return next(check for check in assess(given, Verb.FAILOVER, force=True).checks if check.name == name)
+
+
+def test_groups_whose_checkpoints_are_no_longer_written_are_a_warning() -> None:
+    """While two links copy equal names both ways: a failover without the source moves none."""
+    status = {"groups": GroupsStatus(followed=2, offsets=4, last_checkpoint=5, by_group=())}
+    found = named(facts(status), "groups")
+    assert (found.level, found.text.split(":")[0]) == (Level.WARN, "none of 2 would be moved")
+    assert named(facts(), "groups").level is Level.OK
 
 
 def test_replicas_that_are_not_in_sync_are_named() -> None:
