@@ -25,9 +25,9 @@ def runbook(config: Config, link: Link, path: str) -> str:
     back_call = f"{_shell(path)} --link {_shell(back_name)}"
     target = config.clusters[link.target].bootstrap_servers
     removed = (
-        f" Take the entry of {back_name} out of\n"
-        "   the file first: while it is there, groups have no checkpoints, and a failover without the source moves\n"
-        "   none of them. Add it again at step 5 of the next time."
+        f"   Once the consumers have caught up on {link.source}, take the entry of {back_name} out of the file, and\n"
+        "   restart this mirror: while it is there, groups have no checkpoints, and a failover without the source\n"
+        "   moves none of them. Add it again at step 5 of the next time.\n"
         if link.guard or (back is None and link.naming.kind == "identity")
         else ""
     )
@@ -89,9 +89,9 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
                                 eomirror failback {call} --dry-run
                                 eomirror failback {call}      # --on-switch COMMAND switches the clients
    Whatever it ended with, repeat it: it takes the steps that are left. It ends the link back.
-9. Point the applications to {link.source}, restart producers, and mirror again.{removed}
+9. Point the applications to {link.source}, restart producers, and mirror again:
                                 eomirror run {call}
-
+{removed}
 ## A planned move to {link.target}
 
 The mirror runs. Stop the producers on {link.source}; or `--method acl` denies their writes there, or
