@@ -30,13 +30,14 @@ class Receiver:
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
                 message = ExportMetricsServiceRequest.FromString(body)
+                # before the answer: a test that sees the exporter end looks here
+                receiver.messages.append((dict(self.headers) | {"path": self.path}, message))
                 answer = b"" if receiver.code == 200 else str(self.headers).encode()
                 reason = None if receiver.code == 200 else f"refused {self.headers['x-key']}"
                 self.send_response(receiver.code, reason)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
-                receiver.messages.append((dict(self.headers) | {"path": self.path}, message))
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  named by the standard library
                 del format, args
