@@ -25,9 +25,13 @@ _SECRET = "quite-a-secret"  # noqa: S105  of nobody
 
 def sight(pid: int) -> list[str]:
     """The arguments of a process and all below it, as any user of the machine reads them."""
-    found = []
-    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-        # one that has ended meanwhile shows nothing
+    found: list[str] = []
+    processes: list[psutil.Process] = []
+    # one that has ended meanwhile shows nothing: the launcher ends by itself between two looks
+    with contextlib.suppress(psutil.Error):
+        processes.append(psutil.Process(pid))
+        processes += processes[0].children(recursive=True)
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             found.append(" ".join(process.cmdline()))
     return found
