@@ -29,7 +29,7 @@ def events(
     config: str, links: tuple[str, ...], since: str | None, overrides: tuple[str, ...], output: str | None
 ) -> int:
     """
-    Show what happened to each link: owners, generations, starts of lanes, stopped topics, gaps, adoptions.
+    Show what happened to each link: owners, starts of lanes, stopped topics, gaps, pauses, promotions, comparisons.
 
     Reads the link's control and positions topics on the target; needs no running mirror. Both topics are compacted, so
     the newest events are complete and of older ones only the last of each kind and topic is left.

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from eomirror.link.failover_events import FailoverTexts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -40,8 +42,9 @@ class Event:
     Attributes:
         at: Time, ms since the epoch.
         kind: ``owner``, ``take-over``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``,
-            ``taken-back``, ``stopped``, ``resumed``, ``lane``, ``restarts``, ``verification`` or ``drill``; or the kind
-            of a control record of a newer release.
+            ``taken-back``, ``stopped``, ``resumed``, ``pause``, ``lane``, ``restarts``, ``verification``, ``drill``,
+            ``promotion``, ``fence``, ``reversal``, ``restoration``, ``resumption``, ``recreation`` or ``copy-back``; or
+            the kind of a control record of a newer release.
         text: One line for people.
         topic: Source topic that it is about; empty for none.
     """
@@ -63,6 +66,7 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
     """
     found: list[Event] = []
     owner: tuple[str, bool] | None = None
+    failover = FailoverTexts()
     for key, value, timestamp in control:
         name, body = _parsed(key), _parsed(value)
         kind = str(name.get("kind", ""))
@@ -75,7 +79,11 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
                 found.append(_claim_event(body, timestamp, before=owner, released=claimed[1]))
             owner = claimed
             continue
-        found.append(_event(kind, name, body if value is not None else None, timestamp))
+        text = None if value is None else failover.text(kind, name, body)
+        if text is None:
+            found.append(_event(kind, name, body if value is not None else None, timestamp))
+        elif text:
+            found.append(Event(timestamp, kind, text))
     found += [
         Event(
             claim.timestamp,
@@ -111,7 +119,10 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
             "pause": "the link resumes",
         }.get(kind, f"the {kind} record is deleted")
         return Event(
-            timestamp, {"stopped": "resumed", "hand-back": "taken-back"}.get(kind, kind), text, topic
+            timestamp,
+            {"stopped": "resumed", "hand-back": "taken-back", "pause": "resumed"}.get(kind, kind),
+            text,
+            topic,
         )
     match kind:
         case "generation":
