@@ -137,6 +137,8 @@ class Facts:
                 for item in status.partitions
                 if item.open_records and item.source_lso is not None and not item.parked
             ),
+            known_lost=status.known_lost,
+            seen_seconds=status.source_seen_seconds,
             whole=False,
         )
 

@@ -40,6 +40,7 @@ __all__ = [
     "groups_status",
     "link_status",
     "planes_line",
+    "unread_status",
 ]
 
 #: Records per second are averaged over this time before the newest commit.
@@ -232,6 +233,9 @@ class LinkStatus:
         paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
+        known_lost: Without the source: offsets up to its ends that the lanes saw last that are not mirrored; None if
+            these ends are not known, or the source answers.
+        source_seen_seconds: Age of these ends; None without them.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
         hanging: Hanging transactions on the target (`eomirror.link.hanging_status.Hanging`), also of the link's
@@ -262,6 +266,8 @@ class LinkStatus:
     gaps: tuple[dict[str, Any], ...] = ()
     groups: GroupsStatus | None = None
     paused: dict[str, Any] | None = None
+    known_lost: int | None = None
+    source_seen_seconds: float | None = None
     problem: str = ""
     fix: str = ""
     drifted: tuple[str, ...] = ()
@@ -351,6 +357,7 @@ def link_status(
         else _with_stop(item, stopped.get(source.topic))
         for source, item in shown.items()
     )
+    seen_ms = control.seen if problem else None
     # A left-out partition falls behind by an unknown amount: the link must not look like one without lag.
     mirrored = [item for item in partitions if not item.parked or item.problem]
     return LinkStatus(
@@ -408,9 +415,61 @@ def link_status(
             "host": control.pause.host,
             "at": control.pause.timestamp,
         },
+        known_lost=None if seen_ms is None else _known_lost(positions, control),
+        source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
         problem=problem,
         fix=fix,
     )
+
+
+def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str) -> LinkStatus:
+    """
+    Returns the status of a link whose topics cannot be read now, with what they showed last.
+
+    Its state is ``unknown``.  Owner, commits, gaps, comparisons and events are those of ``last``; lags, rates, the age
+    of the claim and the times of answers are unknown, because they change by themselves.
+
+    Args:
+        link: Name of the link.
+        last: Status of the last read that succeeded; None if there is none.
+        problem: Reason that the topics cannot be read.
+        fix: Recommended action.
+    """
+    if last is None:
+        return LinkStatus(link=link, state="unknown", problem=problem, fix=fix)
+    owner = None if last.owner is None else {**last.owner, "claim_age_seconds": None}
+    return replace(
+        last,
+        state="unknown",
+        owner=owner,
+        lag_records=None,
+        lag_seconds=None,
+        rate=0.0,
+        known_lost=None,
+        source_seen_seconds=None,
+        partitions=tuple(
+            replace(item, lag_records=None, lag_seconds=None, rate=0.0, source_lso=None, open_records=None)
+            for item in last.partitions
+        ),
+        source_seconds=None,
+        target_seconds=None,
+        problem=problem,
+        fix=fix,
+    )
+
+
+def _known_lost(positions: Mapping[SourcePartition, Position], control: ControlView) -> int | None:
+    """Returns the offsets between the positions of mirrored partitions and the last known ends of the source."""
+    assigned = set() if control.generation is None else set(control.generation.assignment.partitions)
+    lost = 0
+    for source, position in positions.items():
+        if source not in assigned:
+            continue
+        end = control.ends.get(source)
+        if end is None:
+            return None
+        lost += max(0, end - position.offset)
+    return lost
 
 
 def _state(control: ControlView, liveness: Liveness) -> str:

@@ -85,14 +85,14 @@ class Window:
             return Verdict("unknown", status.problem or "its topics cannot be read", status.fix, failover)
         if status.state == "promoted":
             text = "it was promoted: applications write to the target"
-            return Verdict("promoted", text, "the way back: eomirror failback CONFIG", "it has happened")
+            return Verdict("promoted", text, "the way back: `eomirror failback CONFIG`", "it has happened")
         if status.state == "paused":
             text = "it is paused: lanes hold all topics at their positions"
-            return Verdict("paused", text, f"eomirror resume CONFIG --link {status.link}", failover)
+            return Verdict("paused", text, f"`eomirror resume CONFIG --link '{status.link}'`", failover)
         if status.state not in {"running", "preparing", "acquiring"}:
             return Verdict(*_down(view), failover)
         if self._rewound:
-            fix = "find out whether the source was restored or recreated: eomirror status"
+            fix = "find out whether the source was restored or recreated: `eomirror status CONFIG`"
             return Verdict("rewound", self._rewound, fix, failover)
         if status.stopped:
             first = status.stopped[0]
@@ -102,7 +102,7 @@ class Window:
         if not status.problem and (silent := _silent(view)):
             return Verdict("stalled", *silent, failover)
         if status.problem or status.lag_records is None:
-            return Verdict("unknown", *_unknown(status), failover)
+            return Verdict("unknown", *_unknown(view), failover)
         if not any(not item.parked for item in status.partitions):
             return Verdict("ok", "it mirrors no topic yet", "", failover)
         return Verdict(*self._trend(), failover)
@@ -177,10 +177,11 @@ def _silent(view: LinkView) -> tuple[str, str] | None:
     return text, "its process stands still or is cut off: eomirror events names its host and process id"
 
 
-def _unknown(status: LinkStatus) -> tuple[str, str]:
+def _unknown(view: LinkView) -> tuple[str, str]:
     """Returns reason and fix of a lag that is unknown."""
+    status = view.status
     if status.problem:
-        return status.problem, status.fix
+        return status.problem, "; ".join(filter(None, [status.fix, _fail_over(view)]))
     troubled = [item for item in status.partitions if item.problem]
     if not troubled:
         unknown = sorted({item.topic for item in status.partitions if item.lag_records is None})
@@ -199,39 +200,65 @@ def _down(view: LinkView) -> tuple[str, str, str]:
     text = {
         "never ran": "the link never ran",
         "stopped": "its mirror was stopped",
-        "silent": "its mirror does not renew its claim: it was killed, or its host is away",
+        "silent": f"its mirror{_process(status)} does not renew its claim: it was killed, or its host is away",
         "handed back": "the link was handed back to another replicator",
         "waiting": f"it waits for a cluster: {status.problem}",
         "failed": f"it failed: {status.problem}",
     }.get(status.state, f"it is {status.state}")
     if status.problem and status.problem not in text:
         text += f"; also: {status.problem}"
-    fix = (
-        "start it: eomirror run CONFIG" if status.state in {"never ran", "stopped", "silent"} else status.fix
+    if status.state not in {"never ran", "stopped", "silent"}:
+        return "down", text, status.fix
+    return (
+        "down",
+        text,
+        "; ".join(filter(None, ["start the mirror: `eomirror run CONFIG`", _fail_over(view)])),
     )
-    return "down", text, fix
+
+
+def _fail_over(view: LinkView) -> str:
+    """Returns the action for a source that does not come back; empty while it answers."""
+    away = view.status.problem if view.live is None else view.live.source_failing_seconds
+    if not away:
+        return ""
+    command = f"`eomirror readiness CONFIG --link '{view.facts.name}'`"
+    return f"if {view.facts.source} is lost for good, see what a failover loses: {command}"
+
+
+def _process(status: LinkStatus) -> str:
+    """Returns the process of a link's owner; empty if it is not known."""
+    owner = status.owner or {}
+    return f", process {owner['pid']} on host {owner['host']}," if owner.get("host") else ""
 
 
 def _failover(view: LinkView) -> str:
     status = view.status
-    if status.state in {"unknown", "never ran"}:
-        return "unknown"
+    if status.state == "never ran":
+        return "no: the link never ran, so there is no copy"
+    if status.state == "unknown":
+        return f"not now: the topics of the link on {view.facts.target} cannot be read"
     # the lag of a running mirror is that of the topics that it mirrors; read from topics, it is that of all
     more = ", and what stopped topics lack" if status.stopped and view.live is not None else ""
     # the one judgement of what a failover loses, which `eomirror readiness` prints as well
     found = assess(Facts.of_status(status), Verb.FAILOVER, force=True)
     if found.lost is None:
-        return _part_of_loss(status)
+        return _part_of_loss(view)
+    if (since := found.lost_age_seconds) is not None:
+        unknown = f"what was written in the {_duration(since)} since the source was last read is not known"
+        return (
+            f"loses {f'at least {found.lost:,} records' if found.lost else 'nothing older'}; {unknown}{more}"
+        )
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
     seconds = "" if found.lost_seconds is None else f", {_duration(found.lost_seconds)}"
     return f"loses at most {found.lost:,} records{seconds}{more}"
 
 
-def _part_of_loss(status: LinkStatus) -> str:
+def _part_of_loss(view: LinkView) -> str:
     """Returns what a failover would lose if that is unknown for the source or for some topics."""
+    status = view.status
     if status.problem:
-        return "unknown: the source does not answer"
+        return f"unknown: the source, {view.facts.source}, does not answer"
     mirrored = [item for item in status.partitions if not item.parked]
     unknown = sorted({item.topic for item in mirrored if item.lag_records is None})
     if not unknown:

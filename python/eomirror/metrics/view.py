@@ -69,12 +69,14 @@ class LinkView:
         status: Its status.
         live: Snapshot of the running driver; None if the status is read from topics.
         read_seconds: Time that reading the topics took; None if they were not read.
+        kept_seconds: Age of what the topics showed last, if they cannot be read now; None if they can, or never were.
     """
 
     facts: LinkFacts
     status: LinkStatus
     live: LinkSnapshot | None = None
     read_seconds: float | None = None
+    kept_seconds: float | None = None
 
     @property
     def has_topics(self) -> bool:
@@ -87,6 +89,7 @@ def running_view(
     snapshot: LinkSnapshot,
     topics: LinkStatus | None = None,
     read_seconds: float | None = None,
+    kept_seconds: float | None = None,
 ) -> LinkView:
     """
     Returns the view of a link that this process mirrors.
@@ -94,13 +97,16 @@ def running_view(
     Args:
         facts: Its configuration.
         snapshot: Newest snapshot of its driver.
-        topics: Status as its topics showed it last, ``unknown`` if they could not be read; None if they were not.
+        topics: Status as its topics showed it last, ``unknown`` if they cannot be read now; None if they never were.
         read_seconds: Time that reading them took.
+        kept_seconds: Age of what it holds, if they cannot be read now; None if they can, or never were.
     """
     problem, fix = _trouble(facts, snapshot, topics)
     if topics is None or topics.state == "unknown":
         status = replace(running_status(snapshot), problem=problem, fix=fix)
-        return LinkView(facts=facts, status=status, live=snapshot)
+        if topics is not None and kept_seconds is not None:
+            status = _with_topics(status, topics)
+        return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
     status = running_status(snapshot, topics)
     mirrored = {(item.topic, item.partition) for item in status.partitions}
     left_out = tuple(
@@ -109,13 +115,21 @@ def running_view(
         if item.parked and item.problem and (item.topic, item.partition) not in mirrored
     )
     status = replace(
-        status,
+        _with_topics(status, topics),
         problem=problem,
         fix=fix,
         partitions=status.partitions + left_out,
         # it falls behind by an unknown amount
         lag_records=None if left_out else status.lag_records,
         lag_seconds=None if left_out else status.lag_seconds,
+    )
+    return LinkView(facts=facts, status=status, live=snapshot, read_seconds=read_seconds or 0.0)
+
+
+def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
+    """Returns the status of a running link with what only its topics hold."""
+    return replace(
+        status,
         owner={**(topics.owner or {}), **(status.owner or {})},
         gaps=topics.gaps,
         groups=topics.groups or status.groups,
@@ -125,10 +139,11 @@ def running_view(
         verifications=topics.verifications,
         drill=topics.drill,
         events=topics.events,
+        known_lost=topics.known_lost,
+        source_seen_seconds=topics.source_seen_seconds,
         source_seconds=topics.source_seconds,
         target_seconds=topics.target_seconds,
     )
-    return LinkView(facts=facts, status=status, live=snapshot, read_seconds=read_seconds or 0.0)
 
 
 def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> LinkStatus:

@@ -17,6 +17,22 @@ __all__ = ["Question", "groups_page", "offset_page", "readiness_page"]
 _EVERY_SECONDS = 15
 _PENDING_SECONDS = 2
 
+# worst first
+_LEVELS = ("no", "warn", "ok")
+# pages and sections that show what a check counts
+_DETAILS = {
+    "link": ("", "#verdict"),
+    "claim": ("", "#facts"),
+    "source": ("", "#speed"),
+    "lag": ("", "#topics"),
+    "stopped topics": ("", "#problems"),
+    "gaps": ("", "#gaps"),
+    "open transactions": ("", "#open"),
+    "hanging on the target": ("", "#problems"),
+    "groups": ("groups", ""),
+    "verified": ("", "#verification"),
+}
+
 Question = dict[str, str]
 
 
@@ -33,8 +49,14 @@ def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, versio
     head = f"<h1>Can {name(link['link'])} fail over?</h1>"
     body = _unanswered(answer)
     if not body:
-        body = _checks("Planned: cutover or promote, while the source lives", answer["planned"], "planned")
-        body += _checks("Disaster: failover, if the source is lost now", answer["failover"], "failover")
+        tables = [
+            _checks(
+                link, "Planned: cutover or promote, while the source lives", answer["planned"], "planned"
+            ),
+            _checks(link, "Disaster: failover, if the source is lost now", answer["failover"], "failover"),
+        ]
+        # without the source only a failover is left
+        body = "".join(tables if answer["planned"]["source_answers"] else reversed(tables))
     return page(
         f"readiness of {link['link']}", head + body, version=version, wall_ms=wall_ms,
         tabs=tabs(link, "readiness"), every=_every(answer),
@@ -121,10 +143,11 @@ def _offsets(answer: Mapping[str, Any], here: str, there: str) -> str:
     return "".join(parts) or "<p>no link knows this topic</p>"
 
 
-def _checks(title: str, readiness: Mapping[str, Any], key: str) -> str:
+def _checks(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], key: str) -> str:
+    """Returns a verdict with its checks, those that fail first."""
     rows = [
-        (text(check["name"]), word(check["level"]), f"{text(check['text'])}{fix(_wanted(check))}")
-        for check in readiness["checks"]
+        (_named(link, check), word(check["level"]), f"{text(check['text'])}{fix(_wanted(check))}")
+        for check in sorted(readiness["checks"], key=lambda check: _LEVELS.index(check["level"]))
     ]
     lost = readiness["lost"]
     loses = "an unknown number of" if lost is None else count(lost)
@@ -139,6 +162,15 @@ def _checks(title: str, readiness: Mapping[str, Any], key: str) -> str:
     before = f"<p>{word(state)} {'it is ready' if readiness['ready'] else 'it is not ready: see each check with NO'}"
     before += f"; a failover would lose {loses} offsets{more}</p>" if key == "failover" else "</p>"
     return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)
+
+
+def _named(link: Mapping[str, Any], check: Mapping[str, Any]) -> str:
+    """Returns the name of a check; of one that is not met, as a link to what it counts."""
+    parts = _DETAILS.get(check["name"])
+    if parts is None or check["level"] == "ok":
+        return text(check["name"])
+    page_, anchor = parts
+    return f'<a href="{link_path(link, *filter(None, [page_]))}{anchor}">{text(check["name"])}</a>'
 
 
 def _wanted(check: Mapping[str, Any]) -> str:

@@ -60,6 +60,8 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "lag_records": status.lag_records,
         "lag_seconds": status.lag_seconds,
         "known_lag_records": sum(item.lag_records or 0 for item in status.partitions if not item.parked),
+        "known_lost": status.known_lost,
+        "source_seen_seconds": status.source_seen_seconds,
         "unknown_topics": len(
             {item.topic for item in status.partitions if not item.parked and item.lag_records is None}
         ),
@@ -67,6 +69,7 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "topics": len(topics),
         "stopped_topics": len(status.stopped),
         "age_seconds": round(judged.age_seconds, 1),
+        "kept_seconds": judged.view.kept_seconds,
     }
 
 

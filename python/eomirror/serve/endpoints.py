@@ -206,10 +206,12 @@ class Endpoints:
             page = message_page("No such link", name, version=self._version, wall_ms=_whole_second(now_ms))
             return _html(page, HTTPStatus.NOT_FOUND)
         query, shown = request.query, _Shown(version=self._version, wall_ms=_whole_second(now_ms))
-        if what == "readiness":
-            return _html(readiness_page(found, self._readiness(name), **shown))
-        if what == "groups":
-            return _html(groups_page(found, self._readiness(name), **shown))
+        if what in {"readiness", "groups"}:
+            found_out = self._readiness(name)
+            # an answer is given again for some seconds: the page shows when it was found
+            shown["wall_ms"] = _whole_second(now_ms - round(found_out.get("age_seconds", 0.0) * 1000))
+            draw = readiness_page if what == "readiness" else groups_page
+            return _html(draw(found, found_out, **shown))
         if what == "offset":
             question = {key: query.get(key, "") for key in ("from", "topic", "partition", "offset")}
             answer = (

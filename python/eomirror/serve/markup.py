@@ -123,7 +123,8 @@ def section(
         else f'<th scope="col">{text(head)}</th>'
         for head in heads
     )
-    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
+    named = [text(head.removeprefix("#")) for head in heads]
+    body = "".join("<tr>" + "".join(map(_cell, row, named)) + "</tr>" for row in rows)
     if body:
         body = (
             f'<div class="table" role="region" aria-label="{text(title)}" tabindex="0"><table><thead><tr>{top}</tr>'
@@ -137,9 +138,10 @@ def facts(items: Iterable[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in items) + "</dl>"
 
 
-def _cell(markup: str) -> str:
+def _cell(markup: str, head: str) -> str:
     kind = ' class="n"' if isinstance(markup, Number) else ' class="t"' if isinstance(markup, Time) else ""
-    return f"<td{kind}>{markup}</td>"
+    # a phone shows a row as lines, each with the head of its column
+    return f'<td{kind} data-head="{head}">{markup}</td>'
 
 
 def word(name: str) -> str:

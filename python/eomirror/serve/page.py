@@ -61,8 +61,7 @@ def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: 
     troubled = [link for link in links if link["verdict"] not in {"ok", "promoted"}]
     text_ = "nothing: all links keep up" if links and not troubled else ""
     todo = "".join(
-        f'<li><a href="{link_path(link)}">{name(link["link"])}</a>: '
-        f"{text(link['fix'] or link['reason'])}</li>"
+        f'<li><a href="{link_path(link)}">{name(link["link"])}</a>: {text(link["reason"])}{fix(link["fix"])}</li>'
         for link in troubled
     )
     now = f'<section id="now"><h2>What to do now</h2>{f"<ul>{todo}</ul>" if todo else f"<p>{text_}</p>"}</section>'
@@ -121,11 +120,11 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> str:
     listed = [
         ("lag", _lag(link, wall_ms)),
         ("rate", _rate(link)),
-        ("failover, if the source died now", text(link["failover"])),
+        ("safe to fail over", _failover(link)),
         (
             "topics",
             "unknown"
-            if _unread(link)
+            if _unread(link) and not link["topics"]
             else f"{count(link['topics'])}, {count(link['stopped_topics'])} stopped",
         ),
         ("from, to", f"{text(link['source'])} → {text(link['target'])}"),
@@ -141,12 +140,26 @@ def _verdict(link: Mapping[str, Any]) -> str:
 
 
 def _old(link: Mapping[str, Any]) -> str:
-    if link["age_seconds"] <= _OLD_SECONDS:
+    """Returns a banner if the values are not those of the moment; empty if they are."""
+    if (kept := link["kept_seconds"]) is not None:
+        told = (
+            f"The topics of the link on {text(link['target'])} cannot be read now. "
+            f"Values that are not unknown were read {seconds(kept + link['age_seconds'])} ago."
+        )
+    elif link["age_seconds"] > _OLD_SECONDS:
+        told = f"This is old: the link was last read {seconds(link['age_seconds'])} ago."
+    else:
         return ""
-    return f'<p class="banner">This is old: the link was last read {seconds(link["age_seconds"])} ago.</p>'
+    return f'<p class="banner">{told}</p>'
+
+
+def _failover(link: Mapping[str, Any]) -> str:
+    return f'{text(link["failover"])} <a href="{link_path(link, "readiness")}">Readiness</a>'
 
 
 def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
+    if (seen := link["source_seen_seconds"]) is not None and link["known_lost"] is not None:
+        return f"at least {count(link['known_lost'])} records; the source was last read {seconds(seen)} ago"
     if link["lag_records"] is None:
         unknown, topics = link["unknown_topics"], link["topics"]
         if not topics or unknown == topics:
@@ -164,7 +177,7 @@ def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
 
 def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
     listed = [
-        ("failover, if the source died now", text(link["failover"])),
+        ("safe to fail over", _failover(link)),
         ("lag", _lag(link, wall_ms) + _worst(link)),
         ("rate", _rate(link)),
         ("changed in the last hour", _changed(link, wall_ms)),
@@ -414,6 +427,16 @@ def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
     return section("Topics, by lag", heads, cells, key="topics", before=form + total)
 
 
+def _worker(lane: Mapping[str, Any], wall_ms: int) -> str:
+    """Returns the state of a lane's worker, which only the running driver knows; else the worker that took it last."""
+    if "state" in lane:
+        return text(lane["state"])
+    if not lane.get("host"):
+        return "-"
+    since = f", since {age(lane['since'], wall_ms)}" if lane.get("since") else ""
+    return f"{text(lane['host'])}, process {text(lane['pid'])}{since}"
+
+
 def _lanes(link: Mapping[str, Any], wall_ms: int) -> str:
     restarts = {each["lane"]: each for each in link.get("restarts") or []}
     rows = []
@@ -424,14 +447,13 @@ def _lanes(link: Mapping[str, Any], wall_ms: int) -> str:
             told += f"{'<br>' if told else ''}last: {text(again['reason'])}, {age(again['at'], wall_ms)}"
         rows.append((
             Number(text(lane["lane"])),
-            # only the running driver knows the state of a lane's worker
-            text(lane.get("state") or "-"),
+            _worker(lane, wall_ms),
             text(lane["plane"] or "-"),
             Number(count(0 if again is None else again["count"])),
             told or "-",
         ))  # fmt: skip
     return (
-        section("Lanes", ("#lane", "state", "plane", "#restarts", "reason"), rows, key="lanes")
+        section("Lanes", ("#lane", "worker", "plane", "#restarts", "reason"), rows, key="lanes")
         if rows
         else ""
     )

@@ -3,7 +3,8 @@ State of links read from their topics, for ``eomirror serve``: a thread for each
 
 A request never waits for a broker: it gets the last read, with its age, and the data that the thread built of it.
 
-A link that cannot be read is unknown, with the reason, until it can.
+A link that cannot be read is unknown, with the reason, until it can.  What its topics showed last stays on the page,
+with the time of that read: an operator needs it most while the target does not answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
-from eomirror.link.status import LinkStatus
+from eomirror.link.status import LinkStatus, unread_status
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, LinkView
 from eomirror.serve.body import Judged
@@ -133,26 +134,30 @@ class PolledEndpoints:
     def _poll(self, facts: LinkFacts, make: Callable[[], Reader]) -> None:
         window = Window()
         reader: Reader | None = None
+        # the last read that succeeded, and its time
+        last: tuple[LinkStatus, float] | None = None
         try:
             while not self._over.is_set():
                 began = self._clock.monotonic()
                 try:
                     reader = reader or make()
                     status = reader.read()
+                    last, failed = (status, self._clock.monotonic()), None
                 except MirrorError as error:
-                    status = LinkStatus(
-                        link=facts.name, state="unknown", problem=error.message, fix=error.fix
-                    )
+                    failed = error.message, error.fix
                 except Exception as error:
                     log.exception("link_not_read", link=facts.name)
-                    status = LinkStatus(
-                        link=facts.name,
-                        state="unknown",
-                        problem=f"reading it fails: {type(error).__name__}",
-                        fix="report this as a bug, with the log",
+                    failed = (
+                        f"reading it fails: {type(error).__name__}",
+                        "report this as a bug, with the log",
                     )
                 now = self._clock.monotonic()
-                view = LinkView(facts=facts, status=status, read_seconds=now - began)
+                kept = None
+                if failed is not None:
+                    problem, fix = failed
+                    status = unread_status(facts.name, last and last[0], problem=problem, fix=fix)
+                    kept = None if last is None else now - last[1]
+                view = LinkView(facts=facts, status=status, read_seconds=now - began, kept_seconds=kept)
                 judged = Judged(view, window.judge(view, now), 0.0)
                 self._endpoints.prepare(judged)
                 with self._lock:

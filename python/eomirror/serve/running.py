@@ -16,7 +16,7 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
-from eomirror.link.status import LinkStatus
+from eomirror.link.status import unread_status
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, running_view
 from eomirror.serve.body import Judged
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, Snapshot
+    from eomirror.link.status import LinkStatus
     from eomirror.link.status_reader import StatusReader
     from eomirror.metrics.sink import Sink
+    from eomirror.metrics.view import LinkView
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
 
@@ -89,8 +91,8 @@ class RunningEndpoints:
             clock=clock,
             queries=queries,
         )
-        # what the topics of a link showed last, and the time that reading them took
-        self._topics: dict[str, tuple[LinkStatus, float]] = {}
+        # what the topics of a link showed last, the time that reading them took, and when that was
+        self._topics: dict[str, tuple[LinkStatus, float, float | None]] = {}
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._read, args=(name, make), name=f"topics-{name}", daemon=True)
@@ -127,15 +129,18 @@ class RunningEndpoints:
         with self._lock:
             if now - self._judged[0] < _JUDGE_SECONDS:
                 return self._judged[1]
-            views = [
-                running_view(self._facts[link.link], link, *self._topics.get(link.link, ()))
-                for link in snapshot.links
-            ]
+            views = [self._view(link, now) for link in snapshot.links]
             found = [
                 Judged(view, self._windows[view.facts.name].judge(view, now), now - at) for view in views
             ]
             self._judged = (now, found)
             return found
+
+    def _view(self, link: LinkSnapshot, now: float) -> LinkView:
+        topics, took, at = self._topics.get(link.link, (None, None, None))
+        unread = topics is not None and topics.state == "unknown"
+        kept = now - at if unread and at is not None else None
+        return running_view(self._facts[link.link], link, topics, took, kept)
 
     def live(self) -> tuple[bool, dict[str, Any]]:
         """Returns True while the driver's loop moves."""
@@ -152,17 +157,21 @@ class RunningEndpoints:
 
     def _read(self, name: str, make: Callable[[], StatusReader]) -> None:
         reader: StatusReader | None = None
+        # the last read that succeeded, and its time
+        last: tuple[LinkStatus, float] | None = None
         try:
             while not self._over.is_set():
                 began = self._clock.monotonic()
                 try:
                     reader = reader or make()
                     found = reader.read()
-                    self._topics[name] = found, self._clock.monotonic() - began
+                    now = self._clock.monotonic()
+                    last = found, now
+                    self._topics[name] = found, now - began, now
                 except MirrorError as error:
-                    # an old finding would look like a new one
-                    away = LinkStatus(link=name, state="unknown", problem=error.message, fix=error.fix)
-                    self._topics[name] = away, 0.0
+                    # without an own mark, an old finding would look like a new one
+                    away = unread_status(name, last and last[0], problem=error.message, fix=error.fix)
+                    self._topics[name] = away, 0.0, None if last is None else last[1]
                     log.debug("topics_not_read", link=name, reason=error.message)
                 except Exception:
                     self._topics.pop(name, None)

@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.errors import UnreachableError
 from eomirror.link.liveness import Liveness
-from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line
+from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
@@ -56,6 +56,9 @@ def picture(
     pause: Pause | None = None,
     past: PromotionHistory | None = None,
     recreation: Recreation | None = None,
+    problem: str = "",
+    ends: Any = (),
+    seen_ms: int | None = None,
 ) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
@@ -69,6 +72,8 @@ def picture(
             pause=pause,
             history=past or PromotionHistory(),
             recreation=recreation,
+            ends=dict(ends),
+            seen=seen_ms,
         ),
         {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
         history=history,
@@ -78,7 +83,42 @@ def picture(
         now_ms=now_ms,
         liveness=Liveness(state, offset_ms),
         left_out=left_out,
+        problem=problem,
     )
+
+
+@pytest.mark.parametrize(
+    ("ends", "seen_ms", "problem", "expected"),
+    [
+        ({ORDERS: 25, PAY: 10}, 2_000, "away", (15, 3.0)),
+        ({ORDERS: 25, PAY: 4}, 2_000, "away", (15, 3.0)),
+        ({ORDERS: 25}, 2_000, "away", (None, 3.0)),
+        ({ORDERS: 25, PAY: 10}, None, "away", (None, None)),
+        ({ORDERS: 25, PAY: 10}, 2_000, "", (None, None)),
+    ],
+)
+def test_without_the_source_the_lanes_last_ends_bound_the_loss(
+    ends: Any, seen_ms: int | None, problem: str, expected: Any
+) -> None:
+    """They are known as of a time; an end that no lane has seen leaves the loss unknown."""
+    found = picture(ends=ends, seen_ms=seen_ms, problem=problem)
+    assert (found.known_lost, found.source_seen_seconds) == expected
+
+
+def test_what_topics_showed_last_is_kept_without_what_changes_by_itself() -> None:
+    """Owner, commits and comparisons stay; lags, rates and the age of the claim are unknown."""
+    last = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)))
+    kept = unread_status("a->b", last, problem="no way to b", fix="check it")
+    assert (kept.state, kept.problem, kept.fix) == ("unknown", "no way to b", "check it")
+    assert (kept.lag_records, kept.lag_seconds, kept.rate) == (None, None, 0.0)
+    assert {(item.lag_records, item.lag_seconds, item.source_lso) for item in kept.partitions} == {
+        (None, None, None)
+    }
+    assert [item.position for item in kept.partitions] == [item.position for item in last.partitions]
+    assert kept.owner is not None
+    assert kept.owner["run"] == CLAIM.run
+    assert kept.owner["claim_age_seconds"] is None
+    assert unread_status("a->b", None, problem="no way to b", fix="").partitions == ()
 
 
 def test_lag_is_the_distance_to_the_last_stable_offset() -> None:

@@ -159,8 +159,27 @@ def test_what_a_failover_loses_is_told_for_the_topics_that_are_known() -> None:
     away = replace(status, problem="the source does not answer")
     assert (
         Window().judge(LinkView(facts=FACTS, status=away), 0.0).failover
-        == "unknown: the source does not answer"
+        == "unknown: the source, a, does not answer"
     )
+    seen = replace(away, known_lost=70, source_seen_seconds=90.0)
+    found = Window().judge(LinkView(facts=FACTS, status=seen), 0.0)
+    assert found.failover == (
+        "loses at least 70 records; what was written in the 1 min 30 s since the source was last read is not known"
+    )
+    assert "if a is lost for good" in found.fix
+    none = Window().judge(LinkView(facts=FACTS, status=replace(seen, known_lost=0)), 0.0)
+    assert none.failover.startswith("loses nothing older; what was written in the 1 min 30 s")
+
+
+def test_a_dead_mirror_is_named_with_its_process() -> None:
+    """The way back to a running mirror comes first; with a source that is away, a failover is the other way."""
+    owner = {"run": "r", "host": "east-1", "pid": 4711, "claim_age_seconds": 50.0}
+    found = judged((0, view(5, 9, state="silent", owner=owner)))
+    assert found.text.startswith("its mirror, process 4711 on host east-1, does not renew its claim")
+    assert found.fix == "start the mirror: `eomirror run CONFIG`"
+    found = judged((0, view(5, 9, state="silent", owner=owner, problem="cluster a does not answer")))
+    assert found.text.endswith("; also: cluster a does not answer")
+    assert "`eomirror readiness CONFIG --link" in found.fix
 
 
 def test_a_link_without_topics_says_so() -> None:

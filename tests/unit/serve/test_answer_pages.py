@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from dataclasses import replace
@@ -109,6 +110,24 @@ def test_readiness_is_a_check_list_for_both_kinds_of_failover() -> None:
     page, _ = shown(answer, "groups")
     assert "billing" in page
     assert "orders-0" in page
+
+
+def test_checks_that_fail_come_first_and_lead_to_what_they_count() -> None:
+    """Without the source, the table of a failover comes before that of a planned promotion."""
+    facts = Facts(status=STATUS, groups=(MOVE,))
+    for answers, first in ((True, "planned"), (False, "failover")):
+        asked = replace(facts, source_answers=answers)
+        answer = {
+            "planned": assess(asked, Verb.PROMOTE).as_dict(),
+            "failover": assess(asked, Verb.FAILOVER, force=True).as_dict(),
+        }
+        page, _ = shown(answer, "readiness")
+        sections = re.findall('<section id="([a-z]+)">', page)
+        assert sections[0] == first
+        table = page.partition('id="planned"')[2].partition("</section>")[0]
+        levels = re.findall(r'class="word (no|warn|ok)"', table)[1:]
+        assert levels == sorted(levels, key=["no", "warn", "ok"].index)
+        assert '<a href="/links/east-%3Ewest#problems">stopped topics</a>' in page
 
 
 def test_a_loss_that_is_not_known_is_no_ok() -> None:

@@ -220,9 +220,47 @@ def test_five_thousand_topics_stay_small() -> None:
     assert "team.service.events-04999" in found
     assert "team.service.events-04998" not in found
     last = page(made, "links", "east->west", page="25")
-    assert len(re.findall(r"<tr><td>team\.service\.events-", last)) == 200
+    assert len(re.findall(r"<tr><td[^>]*>team\.service\.events-", last)) == 200
     for wrong in ("0", "-1", "99999", "x", "٣", "9" * 40):
         assert "events-" in page(made, "links", "east->west", page=wrong)
+
+
+class Failing(Reader):
+    """Returns a status once, then raises."""
+
+    def read(self) -> LinkStatus:
+        found = super().read()
+        self.status = UnreachableError("no way to west", fix="check it")
+        return found
+
+
+def test_what_was_read_last_stays_on_the_page_while_the_target_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With its age, marked as old; metrics give no old value, and lags are unknown."""
+    monkeypatch.setattr("eomirror.serve.polled._POLL_SECONDS", 0.01)
+    owner = {"run": "r", "host": "east-1", "pid": 4711, "released": False, "claim_age_seconds": 1.0}
+    verified = {
+        "topic": EVIL, "outcome": "differs", "offsets": 5, "unverified": 2, "differences": {"missing": 3},
+        "problem": "", "at": 5,
+    }  # fmt: skip
+    reader = Failing(replace(STATUS, owner=owner, verifications=(verified,)))
+    made = PolledEndpoints({FACTS: lambda: reader}, version="1.2.3")
+    made.start()
+    end = time.monotonic() + 30
+    while not (made.judged() and made.judged()[0].view.kept_seconds is not None):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    made.close()
+    shown = page(made, "links", "east->west")
+    assert "The topics of the link on west cannot be read now" in shown
+    assert "no way to west" in shown
+    for kept in ("east-1, process 4711", "3 missing", "the source lost these records"):
+        assert kept.lower() in shown.lower(), kept
+    assert "lag</dt><dd>unknown" in shown
+    assert "not now: the topics of the link on west cannot be read" in shown
+    assert b"eomirror_lag_records{" not in made.answer(Request(("metrics",))).body
+    assert "cannot be read now" in page(made)
 
 
 def test_a_link_that_cannot_be_read_is_unknown_with_its_reason() -> None:

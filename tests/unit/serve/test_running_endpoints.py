@@ -90,7 +90,7 @@ def test_the_page_tells_which_cluster_is_slow(endpoints: RunningEndpoints, clock
     page = endpoints.answer(Request(("links", "b"))).body.decode()
     assert page.count("not asked yet") == 2
     read = LinkStatus(link="c", state="running", source_seconds=0.004, target_seconds=0.45)
-    endpoints._topics["c"] = read, 0.1
+    endpoints._topics["c"] = read, 0.1, 100.0
     clock.now += 2
     page = endpoints.answer(Request(("links", "c"))).body.decode()
     speed = page.partition('id="speed"')[2].partition("</section>")[0]
