@@ -102,9 +102,10 @@ def test_the_record_of_a_drill_is_seen_everywhere(
     failed = eomirror("drill", "--record", config, JAVA_HOME=str(tmp_path))
     assert failed.returncode == 1
     assert f"{topic_name}: the drill is recorded on the target" in failed.stderr
-    assert drills(config) == ["a drill failed: repeat it with eomirror drill --report FILE"]
+    (told,) = drills(config)
+    assert told.startswith("a drill failed at the stage 'start': ")
     body, page, alerts = served(config, lambda found: found["drill"] is not None)
-    assert body["drill"]["passed"] is False
+    assert (body["drill"]["passed"], body["drill"]["stage"]) == (False, "start")
     assert "failed, " in page
     assert "repeat it, and see its stage" in page
     assert alerts == {"EomirrorDrillFailed"}

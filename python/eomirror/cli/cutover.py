@@ -15,11 +15,11 @@ from eomirror.cli.failover import (
     patience_option,
     promoted,
     tail_option,
-    terminable,
     verification,
     verification_option,
 )
 from eomirror.cli.render import escape, print_message, stdout_console
+from eomirror.cli.termination import terminable
 from eomirror.errors import MirrorError
 
 if TYPE_CHECKING:

@@ -10,10 +10,14 @@ import orjson
 
 from eomirror.cli import options
 from eomirror.cli.render import print_message, print_result, print_table, stdout_console
+from eomirror.cli.termination import terminable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eomirror.config import Config
     from eomirror.demo.drill import DrillReport
+    from eomirror.records.reports import DrillResult
 
 __all__ = ["drill"]
 
@@ -63,36 +67,43 @@ def drill(
     deletes these topics at the end.  It refuses to start if a link of CONFIG would mirror its topic; other mirrors may
     do so.
 
-    Without --on the drill touches none of your clusters. --record CONFIG notes its result, passed or failed, in the
-    control topic of each link that has run, or of those of --link, so that it is known when the team last practised.
+    Without --on the drill touches none of your clusters. --record CONFIG notes its result in the control topic of each
+    link that has run, or of those of --link, so that it is known when the team last practised.  A drill that fails, or
+    that a signal ends, is noted as failed, with its stage.
 
     Exit codes: 0 passed, 1 a stage failed, 3 the records differ.
     """
     from eomirror.config import load_config
     from eomirror.demo.drill import Drill, OwnClusters
-    from eomirror.errors import MirrorError, UsageError
+    from eomirror.errors import UsageError
+    from eomirror.kafka.client_factory import secret_hider
 
     if links and record is None and on is None:
         raise UsageError("--link requires --on or --record", fix="add --on CONFIG, or leave out --link")
     if on is not None and len(links) > 1:
         raise UsageError("--on takes one link", fix="give --link once")
-    clusters = None
-    if on is not None:
-        own = load_config(on)
+    clusters, own = None, None if on is None else load_config(on)
+    if own is not None:
         clusters = OwnClusters(own, own.only_link(links[0] if links else None))
     # first, so that a faulty file is refused before minutes of drill
     loaded = None if record is None else load_config(record)
     if loaded is not None:
         for name in links:
             loaded.link(name)
+    made = Drill(clusters=clusters, records=records, on_event=print_message)
     try:
-        found = Drill(clusters=clusters, records=records, on_event=print_message).run()
-    except MirrorError:
+        # SIGTERM as well: the clusters and topics of the drill must not stay, and a drill that was ended has not passed
+        with terminable():
+            found = made.run()
+    except BaseException as error:
         if loaded is not None:
-            _note(loaded, links, None)
+            hide = secret_hider(
+                cluster for each in (own, loaded) if each is not None for cluster in each.clusters.values()
+            )
+            _note(loaded, links, _failed(made.stage, error, hide))
         raise
     if loaded is not None:
-        _note(loaded, links, found)
+        _note(loaded, links, _passed(found))
     if report is not None:
         report.write_bytes(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2) + b"\n")
         report.with_suffix(".md").write_text(found.markdown(), encoding="utf-8")
@@ -100,25 +111,62 @@ def drill(
     return 0
 
 
-def _note(config: Config, links: tuple[str, ...], found: DrillReport | None) -> None:
-    """Records the result of a drill, None for one that failed, in the control topics of links that have run."""
+def _passed(found: DrillReport) -> DrillResult:
     import socket
-    from contextlib import closing
 
     from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.records.reports import DrillResult
+
+    return DrillResult(
+        passed=found.passed,
+        rpo_records=found.rpo_records,
+        rto_ms=round(found.rto_seconds * 1000),
+        host=socket.gethostname(),
+        timestamp=SYSTEM_CLOCK.wall_ms(),
+    )
+
+
+def _failed(stage: str, error: BaseException, hide: Callable[[str], str]) -> DrillResult:
+    """
+    Returns the result of a drill that failed.
+
+    Args:
+        stage: Stage that ran.
+        error: Reason.
+        hide: Removes a text that shows a secret: every reader of the control topic sees the reason.
+    """
+    import socket
+
+    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.errors import MirrorError
+    from eomirror.records.reports import DrillResult
+
+    if isinstance(error, MirrorError):
+        problem = error.message
+    elif isinstance(error, Exception):
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        problem = "ended by a signal"
+    return DrillResult(
+        passed=False,
+        rpo_records=0,
+        rto_ms=0,
+        host=socket.gethostname(),
+        timestamp=SYSTEM_CLOCK.wall_ms(),
+        stage=stage,
+        problem=hide(" ".join(problem.split())),
+    )
+
+
+def _note(config: Config, links: tuple[str, ...], result: DrillResult) -> None:
+    """Records the result of a drill in the control topics of links that have run."""
+    from contextlib import closing
+
     from eomirror.errors import MirrorError
     from eomirror.kafka.plain_producer import write_records
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.names import LinkNames
-    from eomirror.records.reports import DrillResult
 
-    result = DrillResult(
-        passed=found is not None and found.passed,
-        rpo_records=0 if found is None else found.rpo_records,
-        rto_ms=0 if found is None else round(found.rto_seconds * 1000),
-        host=socket.gethostname(),
-        timestamp=SYSTEM_CLOCK.wall_ms(),
-    )
     for link in [config.link(name) for name in links] or config.links:
         names, target = LinkNames(link.state_name), config.clusters[link.target]
         client_id = names.client_id("drill")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -26,11 +24,11 @@ from eomirror.cli.render import (
     print_table,
     stdout_console,
 )
+from eomirror.cli.termination import terminable
 from eomirror.errors import DifferenceError, MirrorError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import FrameType
+    from collections.abc import Callable, Iterable
 
     from rich.console import Console
 
@@ -61,7 +59,6 @@ __all__ = [
     "readiness",
     "reverse",
     "tail_option",
-    "terminable",
     "verification",
     "verification_option",
 ]
@@ -415,20 +412,6 @@ def _not_moved(action: Action, found: PromotionReport) -> MirrorError:
         fix="set their offsets before their consumers start, as `RESUMES` of the table, or "
         "`eomirror.failover.where_to_start(config, group)`, names them; this command need not be repeated",
     )
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Lets SIGTERM unwind the stack, as Ctrl-C does, so that a fence is lifted."""
-
-    def leave(number: int, _: FrameType | None) -> NoReturn:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _settled() -> None:

@@ -179,7 +179,8 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
             )
     if (drill := item.drill) is not None:
         result = "passed" if drill["passed"] else "[red]failed[/red]"
-        console.print(f"the last drill {result}, {_ago(drill['at'], now_ms)}")
+        where = f" at the stage {escape(drill['stage'])}" if drill["stage"] else ""
+        console.print(f"the last drill {result}{where}, {_ago(drill['at'], now_ms)}")
 
 
 def _ago(at: int, now_ms: int) -> str:

@@ -333,6 +333,9 @@ class Drill:
         partitions: Partitions of the topic.
         clusters: The clusters; two local ones by default.
         on_event: Receives a short text for each step.
+
+    Attributes:
+        stage: Name of the stage that runs, or ran last; empty before the first one.
     """
 
     def __init__(
@@ -348,6 +351,7 @@ class Drill:
         self._on_event = on_event or (lambda _: None)
         self._clock = clock
         self._number = 0
+        self.stage = ""
         self._stages: list[DrillStage] = []
         self._clusters: DrillClusters = clusters or LocalClusters()
 
@@ -380,6 +384,7 @@ class Drill:
             returned = self._stages[-1].seconds
             self._stage("write on the source", lambda: self._write("east", self._records))
             self._stage("mirror again", lambda: self._mirror(self._clusters.there), compare=True)
+            self.stage = "clean up"
         return DrillReport(
             passed=True,
             rpo_records=orphans,
@@ -396,6 +401,7 @@ class Drill:
     # -- stages ----------------------------------------------------------------------------------
 
     def _stage(self, name: str, act: Callable[[], Any], *, compare: bool = False) -> Any:
+        self.stage = name
         self._on_event(name)
         began = self._clock.monotonic()
         found = act()

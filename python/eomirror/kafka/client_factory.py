@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster
 
-__all__ = ["create_client", "holds_secret", "secret_finder"]
+__all__ = ["create_client", "holds_secret", "secret_finder", "secret_hider"]
 
 Client = TypeVar("Client")
+
+_HIDDEN = "hidden, because it contains a secret"
 
 
 def create_client(
@@ -76,3 +78,9 @@ def secret_finder(clusters: Iterable[Cluster]) -> Callable[[str], bool]:
         if isinstance(value, Secret) and value.reveal()
     }
     return lambda text: any(secret in text for secret in secrets)
+
+
+def secret_hider(clusters: Iterable[Cluster]) -> Callable[[str], str]:
+    """Returns a function that returns a text as it is, or a remark in place of one that shows such a value."""
+    shows = secret_finder(clusters)
+    return lambda text: _HIDDEN if shows(text) else text

@@ -158,7 +158,9 @@ def _other(kind: str, body: dict[str, Any], where: str) -> str:
 def _drilled(body: dict[str, Any]) -> str:
     if not body.get("passed"):
         # it measured nothing
-        return "a drill failed: repeat it with eomirror drill --report FILE"
+        where = f" at the stage {body['stage']!r}" if body.get("stage") else ""
+        why = f": {body['problem']}" if body.get("problem") else ""
+        return f"a drill failed{where}{why}; repeat it with eomirror drill --report FILE"
     text = f"a drill passed: {body.get('rpo_records')} records left behind, all merged later; "
     return text + f"{body.get('rto_ms')} ms to the promotion"
 

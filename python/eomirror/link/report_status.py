@@ -42,6 +42,8 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
             "rpo_records": drill.rpo_records,
             "rto_seconds": drill.rto_ms / 1000,
             "host": drill.host,
+            "stage": drill.stage,
+            "problem": drill.problem,
             "at": drill.timestamp,
         },
     )

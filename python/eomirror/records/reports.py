@@ -119,6 +119,8 @@ class DrillResult:
         rto_ms: Time from the loss of the source to the promotion.
         host: Host that ran it.
         timestamp: Time of its end, ms since the epoch.
+        stage: Stage that failed; empty if it passed, and in records of older releases.
+        problem: Reason of the failure, without secrets; empty in the same cases.
     """
 
     passed: bool
@@ -126,6 +128,8 @@ class DrillResult:
     rto_ms: int
     host: str
     timestamp: int
+    stage: str = ""
+    problem: str = ""
 
     @staticmethod
     def key() -> bytes:
@@ -134,7 +138,8 @@ class DrillResult:
 
     def value(self) -> bytes:
         """Value of the record."""
-        return orjson.dumps({"v": VERSION, **asdict(self)})
+        body = asdict(self) | {"problem": self.problem[:_MOST_CHARACTERS]}
+        return orjson.dumps({"v": VERSION, **body})
 
 
 @dataclass(frozen=True, slots=True)

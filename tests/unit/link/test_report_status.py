@@ -52,7 +52,7 @@ def test_a_verification_says_how_much_was_mirrored_since() -> None:
 def test_the_last_drill_is_shown() -> None:
     """Also one that failed."""
     assert status(Reports(drill=DRILL)).drill == {
-        "passed": False, "rpo_records": 0, "rto_seconds": 1.5, "host": "h", "at": 6,
+        "passed": False, "rpo_records": 0, "rto_seconds": 1.5, "host": "h", "stage": "", "problem": "", "at": 6,
     }  # fmt: skip
     assert status(Reports()).drill is None
 
@@ -77,7 +77,7 @@ def test_the_timeline_tells_them_in_words() -> None:
     assert found[0].text == "lane 1 ended early, 3 times in this run: rebuild: <b>"
     assert "differs, 30 offsets, 2 missing" in found[1].text
     assert found[1].topic == "orders"
-    assert found[2].text.startswith("a drill failed: repeat it")
+    assert found[2].text.startswith("a drill failed; repeat it")
     passed = replace(DRILL, passed=True, rpo_records=4)
     (event,) = link_events([(passed.key(), passed.value(), 7)], [])
     assert event.text == "a drill passed: 4 records left behind, all merged later; 1500 ms to the promotion"
