@@ -149,6 +149,11 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
         console.print(f"[red]{what}[/red]: {escape(item.problem)}")
         if item.fix:
             console.print(f"  fix: {escape(item.fix)}")
+    if item.known_lost is not None:
+        console.print(
+            f"not mirrored of what the lanes had seen of the source {human_seconds(item.source_seen_seconds)} ago: "
+            + human_things(item.known_lost, "offset")
+        )
     for drifted in item.drifted:
         console.print(f"[red]problem[/red]: {escape(drifted)}")
 

@@ -90,7 +90,8 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
                     until = Deadline(_REDRAW_SECONDS, SYSTEM_CLOCK)
                     while not until.passed:
                         columns, height = frame.size
-                        most = max(_FEWEST_TOPICS, height - _HEAD_ROWS - 2 * len(judged))
+                        heads = sum(3 if verdict.fix else 2 for _, verdict in judged)
+                        most = max(_FEWEST_TOPICS, height - _HEAD_ROWS - heads)
                         first = scrolled(first, "", rows=len(rows), shown=most)
                         frame.draw(
                             Text.from_ansi(_drawn(judged, rows[first : first + most], columns=columns))
@@ -150,9 +151,11 @@ def _draw(judged: Judged, rows: list[LagRow], console: Console) -> None:
         )
         console.print(
             f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
-            f"  {human_rate(item.rate)}  failover: {escape(verdict.failover)}",
+            f"  {human_rate(item.rate)}  failover: {escape(printable(verdict.failover))}",
             style="dim",
         )
+        if verdict.fix:
+            console.print(f"  fix: {escape(printable(verdict.fix).replace(chr(10), ' '))}")
     print_table(
         console,
         [

@@ -126,7 +126,22 @@ def test_top_prints_one_look_without_a_terminal(path: str, capsys: pytest.Captur
     assert run("top", path, "--link", "west->east", "-o", "table") == 0
     table = capsys.readouterr().out
     assert "UNKNOWN  the topic is gone; and 1 more partitions have a problem" in table
+    assert "fix: do this" in table
     assert "busy" in table
+
+
+def test_without_the_source_status_and_top_bound_the_loss(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the ends that the lanes saw last, with their age."""
+    away = replace(
+        STATUS, problem="no way to west", fix="check it", known_lost=1_500, source_seen_seconds=42.0
+    )
+    monkeypatch.setattr(Reader, "read", lambda _: away)
+    assert run("status", path, "--link", "west->east", "-o", "table") == 0
+    assert "had seen of the source 42.0 s ago: 1,500 offsets" in " ".join(capsys.readouterr().out.split())
+    assert run("top", path, "--link", "west->east", "-o", "table") == 0
+    assert "failover: loses at least 1,500 records" in " ".join(capsys.readouterr().out.split())
 
 
 def test_events_are_told_since_a_time(path: str, capsys: pytest.CaptureFixture[str]) -> None:
