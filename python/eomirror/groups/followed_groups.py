@@ -15,6 +15,7 @@ is written twice does no harm.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASK_AGAIN_SECONDS",
     "GONE_SECONDS",
+    "MOST_REREADS",
     "RESEND_SECONDS",
     "WAITS",
     "DeletedGroups",
@@ -49,6 +51,9 @@ ASK_AGAIN_SECONDS = 10.0
 #: Seconds for which the source must report a group without offsets before that is believed.
 GONE_SECONDS = 10.0
 
+#: Groups whose records to be read again are told by name.
+MOST_REREADS = 20
+
 _IDLE = frozenset({"empty", "dead"})
 
 #: Reason for an offset without a checkpoint that only waits for the mirror.
@@ -65,6 +70,8 @@ class GroupsSnapshot:
         age_seconds: Time since the last look at the source; None before the first answer.
         pending: Offsets without a checkpoint yet, by reason.
         skipped: Groups that are not moved, by reason.
+        rereads: Source offsets from its checkpoints to its commits, as of the last look, of the groups with most; None
+            for a group with a partition that has no checkpoint.
         moved: Number of commits for groups on the target.
         deleted: Number of groups deleted on the target, because they were deleted on the source.
         error: Reason that groups are not followed at this moment; empty while they are.
@@ -74,6 +81,7 @@ class GroupsSnapshot:
     age_seconds: float | None = None
     pending: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    rereads: Mapping[str, int | None] = field(default_factory=dict)
     moved: int = 0
     deleted: int = 0
     error: str = ""
@@ -130,6 +138,18 @@ def _behind(entry: _Entry | None, committed: Committed) -> GroupOffset | None:
     """Returns the last checkpoint, unless the group went back behind it and wants to read records again."""
     checkpoint = None if entry is None else entry.checkpoint
     return checkpoint if checkpoint is not None and checkpoint.upstream <= committed.offset else None
+
+
+def _reread(entries: Iterable[_Entry]) -> int | None:
+    """Returns the offsets from checkpoints to commits; None if an entry has no checkpoint."""
+    total = 0
+    for entry in entries:
+        if entry.confirmed:
+            continue
+        if entry.checkpoint is None:
+            return None
+        total += entry.upstream - entry.checkpoint.upstream
+    return total
 
 
 class GroupBook:
@@ -289,6 +309,24 @@ class GroupBook:
             if not entry.confirmed:
                 counts[entry.why] = counts.get(entry.why, 0) + 1
         return counts
+
+    def rereads(self, most: int = MOST_REREADS) -> dict[str, int | None]:
+        """
+        Returns the source offsets that groups would read again if they resumed from their checkpoints now.
+
+        Args:
+            most: Number of groups; those that would read most come first, before them those for which it is unknown.
+
+        Returns:
+            Group -> offsets from its checkpoints to its commits; None if a partition of it has no checkpoint.
+        """
+        again = {group: _reread(entries.values()) for group, entries in self._groups.items()}
+        first = heapq.nsmallest(
+            most,
+            again,
+            key=lambda group: (-float("inf") if again[group] is None else -(again[group] or 0), group),
+        )
+        return {group: again[group] for group in first}
 
     def _entries(self) -> Iterator[tuple[str, SourcePartition, _Entry]]:
         for group, partitions in self._groups.items():

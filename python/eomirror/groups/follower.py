@@ -80,6 +80,7 @@ class GroupFollower:
         self._unreadable: dict[str, str] = {}
         self._followed = 0
         self._pending: Mapping[str, int] = {}
+        self._rereads: Mapping[str, int | None] = {}
         self._problem = ""
         if link.sync_group_offsets and link.guard:
             log.warning(
@@ -155,6 +156,7 @@ class GroupFollower:
             age_seconds=age,
             pending=self._pending,
             skipped=skipped,
+            rereads=self._rereads,
             moved=self._writer.moved,
             deleted=self._writer.deleted,
             error=self._problem,
@@ -214,6 +216,8 @@ class GroupFollower:
         self._unreadable = unreadable
         self._followed = len(self._book)
         self._pending = self._book.pending()
+        # lanes of a guarded link write no checkpoints
+        self._rereads = {} if self._link.guard else self._book.rereads()
 
     def _send_to_lanes(self, mirrored: Mirrored) -> None:
         sent = self._book.to_send(mirrored.lanes, mirrored.stopped, self._clock.monotonic())

@@ -299,6 +299,8 @@ class _Link:
             self._add("groups", sum(groups.pending.values()), "pending")
             self._add("groups", sum(groups.skipped.values()), "skipped")
             self._add("group_offset_age_seconds", groups.age_seconds)
+            for group, again in groups.rereads.items():
+                self._add("group_reread_records", again, group)
 
     def _add(self, name: str, value: float | None, *labels: str) -> None:
         self._out.add(_FAMILIES[name], value, self._name, *labels)

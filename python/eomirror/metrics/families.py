@@ -141,6 +141,10 @@ FAMILIES = (
     _link("group_offset_age_seconds", "gauge",
           "In `run`: time since the last look at the source's groups. In `serve`: age of the newest checkpoint. "
           "NaN if there is none."),
+    _link("group_reread_records", "gauge",
+          "Source offsets that a group committed beyond its checkpoints, as of the last look, and reads again if it "
+          "resumes on the target without the source. The 20 groups with most; NaN without a checkpoint.", "group",
+          places=_RUN),
     _link("group_lag_records", "gauge",
           "Source offsets from a group's checkpoints to the end of the source; NaN if unknown.", "group"),
     _link("group_checkpoint_age_seconds", "gauge", "Age of a group's newest checkpoint.", "group"),

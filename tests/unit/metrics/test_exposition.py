@@ -78,7 +78,13 @@ def snapshot(**changes: Any) -> LinkSnapshot:
             ),
         ),
         topics=(topic,),
-        groups=GroupsSnapshot(followed=2, age_seconds=0.5, pending={"why": 3}, skipped={"a": 1, "b": 1}),
+        groups=GroupsSnapshot(
+            followed=2,
+            age_seconds=0.5,
+            pending={"why": 3},
+            skipped={"a": 1, "b": 1},
+            rereads={"billing": 12, "new": None},
+        ),
         generation=9,
         run="r1",
         source_age_seconds=1.0,
@@ -135,6 +141,8 @@ def test_a_running_link_is_read_as_it_was_written(*, openmetrics: bool) -> None:
     assert value(samples, "superseded_total") == 1
     assert value(samples, "owner_generation") == 9
     assert value(samples, "groups", state="pending") == 3
+    assert value(samples, "group_reread_records", group="billing") == 12
+    assert math.isnan(value(samples, "group_reread_records", group="new"))
     assert samples["eomirror_build_info", (("version", "1.2.3"),)] == 1
     assert samples["process_start_time_seconds", ()] == 1_700_000_000.5
 
