@@ -98,14 +98,15 @@ def cutover(
     """
     from eomirror.failover import PromotionOptions, Verb
 
-    chosen = PromotionOptions(
-        dry_run=action.dry_run,
-        patience=patience,
-        fence=_fence(action, method, fence_command),
-        verify=verification(action, verify, tail),
-        on_switch=_switch(action, on_switch),
-    )
-    return promoted(action, Verb.CUTOVER, chosen)
+    with comparison(action, Verb.CUTOVER.value, verify, tail) as compare:
+        chosen = PromotionOptions(
+            dry_run=action.dry_run,
+            patience=patience,
+            fence=_fence(action, method, fence_command),
+            verify=verification(action, compare),
+            on_switch=_switch(action, on_switch),
+        )
+        return promoted(action, Verb.CUTOVER, chosen)
 
 
 @click.command(epilog="Example: eomirror failback mirror.yaml --link 'east->west' --method acl --dry-run")
@@ -140,12 +141,12 @@ def failback(
 
     action.confirm("failback")
     chosen = PromotionOptions(dry_run=action.dry_run, patience=patience, on_switch=_switch(action, on_switch))
-    with terminable():
+    with terminable(), comparison(action, "failback", verify, tail) as compare:
         found = run(
             action.config,
             link=action.link,
             method=FenceMethod(name=method, command=fence_command),
-            verify=comparison(action, verify, tail),
+            verify=compare,
             options=chosen,
             on_event=print_message,
         )

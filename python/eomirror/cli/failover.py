@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce, wraps
@@ -28,7 +29,7 @@ from eomirror.cli.termination import terminable
 from eomirror.errors import DifferenceError, MirrorError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import Console
 
@@ -272,18 +273,26 @@ verification_option = click.option(
 )
 
 
-def comparison(action: Action, verify: str, tail: int) -> Callable[[Link], None] | None:
-    """Returns the function that compares source and copies of a link, as ``--verify`` asks; None to skip it."""
-    from eomirror.failover import verify_copies
+@contextmanager
+def comparison(
+    action: Action, command: str, verify: str, tail: int
+) -> Iterator[Callable[[Link], None] | None]:
+    """Gives the function that compares source and copies of a link, None to skip it; records its result at the end."""
+    from eomirror.failover import CopyComparison
 
     if verify == "skip":
-        return None
-    return lambda link: verify_copies(action.config, link, tail=None if verify == "full" else tail)
+        yield None
+        return
+    made = CopyComparison(action.config, tail=None if verify == "full" else tail)
+    try:
+        yield made.compare
+    finally:
+        if not action.dry_run and (failed := made.record(command)):
+            print_message(f"{action.link}: the comparison is not recorded on the target: {failed}")
 
 
-def verification(action: Action, verify: str, tail: int) -> Callable[[], None] | None:
-    """Returns the same for the link of the command."""
-    compare = comparison(action, verify, tail)
+def verification(action: Action, compare: Callable[[Link], None] | None) -> Callable[[], None] | None:
+    """Returns the function of `comparison` for the link of the command."""
     return None if compare is None else lambda: compare(action.config.link(action.link))
 
 
@@ -310,10 +319,11 @@ def promote(
     """
     from eomirror.failover import PromotionOptions, Verb
 
-    chosen = PromotionOptions(
-        dry_run=action.dry_run, patience=patience, verify=verification(action, verify, tail)
-    )
-    return promoted(action, Verb.PROMOTE, chosen)
+    with comparison(action, Verb.PROMOTE.value, verify, tail) as compare:
+        chosen = PromotionOptions(
+            dry_run=action.dry_run, patience=patience, verify=verification(action, compare)
+        )
+        return promoted(action, Verb.PROMOTE, chosen)
 
 
 @click.command(epilog="Example: eomirror reverse mirror.yaml --link 'east->west'")

@@ -159,7 +159,7 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
 
 
 def _draw_reports(console: Console, item: LinkStatus) -> None:
-    """Draws restarts of lanes, the last comparison of each topic in sum, and the last drill."""
+    """Draws restarts of lanes, the last comparisons in sum, and the last drill."""
     from eomirror.clock import SYSTEM_CLOCK
 
     now_ms = SYSTEM_CLOCK.wall_ms()
@@ -182,6 +182,12 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
             console.print(
                 "  fix: eomirror verify CONFIG shows the records; see the runbook of EomirrorVerifyDiffers"
             )
+    if (tail := item.tail) is not None:
+        colour = "green" if tail["outcome"] == "equal" else "red"
+        console.print(
+            f"only the last {tail['tail']:,} offsets of each partition were compared before a "
+            f"{escape(tail['command'])}, {_ago(tail['at'], now_ms)}: [{colour}]{escape(tail['outcome'])}[/{colour}]"
+        )
     if (drill := item.drill) is not None:
         result = "passed" if drill["passed"] else "[red]failed[/red]"
         where = f" at the stage {escape(drill['stage'])}" if drill["stage"] else ""

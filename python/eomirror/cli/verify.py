@@ -40,8 +40,6 @@ _FOLLOW_SECONDS = 1.0
 _WAIT_SHARE = 2.0
 # between two records of --follow on the target
 _RECORD_SECONDS = 60.0
-# a target that takes no records must not hold up the result
-_WRITE_SECONDS = 10.0
 # below this, one core finishes before a JVM has started and its tasks have imported their modules
 _SPARK_PARTITIONS = 64
 _SPARK_OFFSETS = 20_000_000
@@ -340,27 +338,16 @@ class _Run:
 
         from eomirror.cli.render import print_message
         from eomirror.clock import SYSTEM_CLOCK
-        from eomirror.kafka.plain_producer import write_records
-        from eomirror.records.names import LinkNames
+        from eomirror.verify.recording import record
         from eomirror.verify.report import verifications
 
         host, now_ms = socket.gethostname(), SYSTEM_CLOCK.wall_ms()
         for link, verdict in zip(self.links, verdicts, strict=False):
             found = verifications(verdict, self.bound, host=host, now_ms=now_ms)
-            if not found:
-                continue
-            names = LinkNames(link.state_name)
-            failed = write_records(
-                self.config.clusters[link.target],
-                names.control_topic,
-                [(one.key(), one.value()) for one in found],
-                client_id=names.client_id("verify-report"),
-                seconds=_WRITE_SECONDS,
-            )
+            failed = record(self.config, link, found) if found else ""
             if failed:
                 print_message(
-                    f"{link.name}: the result is not recorded on the target: {failed}; fix: allow Write on topic "
-                    f"{names.control_topic}, or use --no-record"
+                    f"{link.name}: the result is not recorded on the target: {failed}, or use --no-record"
                 )
 
     def _spread(self, link: Link, verifier: Verifier, display: VerifyDisplay) -> Spread | None:

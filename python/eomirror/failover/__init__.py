@@ -25,10 +25,11 @@ from eomirror.failover.recreation import Recreated, RecreatedTopic, recreate
 from eomirror.failover.report import readiness, where_to_start
 from eomirror.failover.restoration import RestorationReport, restore
 from eomirror.failover.reversal import ReversalReport, reverse
-from eomirror.failover.verification import verify_copies
+from eomirror.failover.verification import CopyComparison, verify_copies
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
 
 __all__ = [
+    "CopyComparison",
     "FailbackReport",
     "FenceMethod",
     "LeftOrphans",

@@ -7,6 +7,7 @@ and records that were mirrored a second ago may carry those of last year.
 
 from __future__ import annotations
 
+import socket
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ from eomirror.kafka.session import ClusterSession
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.verify.origins import with_origins
+from eomirror.verify.recording import record
+from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import Bound
 
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
     from eomirror.config import Config, Link
     from eomirror.records.promotion import PromotionHistory
     from eomirror.types import SourcePartition
+    from eomirror.verify.verdict import LinkVerdict
 
-__all__ = ["TAIL_OFFSETS", "tail_starts", "verified", "verify_copies"]
+__all__ = ["TAIL_OFFSETS", "CopyComparison", "tail_starts", "verified", "verify_copies"]
 
 #: Source offsets of each partition that a planned promotion compares by default.
 TAIL_OFFSETS: Final = 10_000
@@ -69,20 +73,66 @@ def verify_copies(
         DifferenceError: They differ, or could not be compared whole.
         ClusterError: A cluster does not answer.
     """
-    clusters = config.clusters[link.source], config.clusters[link.target]
-    bound = Bound() if tail is None else Bound(from_offsets=_tail(link, config, tail, clock))
-    with closing(Verifier(with_origins(link, config.clusters), *clusters, clock=clock)) as verifier:
-        verdict = verifier.run(bound=bound)
-    if verdict.differs or not verdict.whole:
-        names = [
-            f"{partition.scope.source.topic}-{partition.scope.source.partition}: {partition.word}"
-            for partition in verdict.partitions
-            if partition.differs or not partition.whole
-        ]
-        raise DifferenceError(
-            f"link {link.name}: source and copies are {verdict.word}: {', '.join(names[:3])}",
-            fix="`eomirror verify CONFIG` shows the differences; to promote all the same: --verify skip",
-        )
+    CopyComparison(config, tail=tail, clock=clock).compare(link)
+
+
+class CopyComparison:
+    """
+    Comparison of source and copies before a planned promotion, with a result that can be recorded.
+
+    Args:
+        config: Configuration of the mirror.
+        tail: Only so many source offsets before each position; None for all.
+    """
+
+    def __init__(
+        self, config: Config, *, tail: int | None = TAIL_OFFSETS, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._config = config
+        self._tail = tail
+        self._clock = clock
+        self._result: tuple[Link, Bound, LinkVerdict] | None = None
+
+    def compare(self, link: Link) -> None:
+        """Compares the copies of a link; raises as `verify_copies`."""
+        config, clock = self._config, self._clock
+        clusters = config.clusters[link.source], config.clusters[link.target]
+        bound = Bound() if self._tail is None else Bound(from_offsets=_tail(link, config, self._tail, clock))
+        with closing(Verifier(with_origins(link, config.clusters), *clusters, clock=clock)) as verifier:
+            verdict = verifier.run(bound=bound)
+        self._result = link, bound, verdict
+        if verdict.differs or not verdict.whole:
+            names = [
+                f"{partition.scope.source.topic}-{partition.scope.source.partition}: {partition.word}"
+                for partition in verdict.partitions
+                if partition.differs or not partition.whole
+            ]
+            raise DifferenceError(
+                f"link {link.name}: source and copies are {verdict.word}: {', '.join(names[:3])}",
+                fix="`eomirror verify CONFIG` shows the differences; to promote all the same: --verify skip",
+            )
+
+    def record(self, command: str) -> str:
+        """
+        Records the last result on the target, where status, page and metrics show it.
+
+        It is called after the promotion: applications stand still while the copies are compared.
+
+        Args:
+            command: Name of the command.
+
+        Returns:
+            Reason that it was not recorded; empty if it was, or if nothing was compared.
+        """
+        if self._result is None:
+            return ""
+        link, bound, verdict = self._result
+        host, now_ms = socket.gethostname(), self._clock.wall_ms()
+        if self._tail is None:
+            whole = verifications(verdict, bound, host=host, now_ms=now_ms)
+            return record(self._config, link, whole) if whole else ""
+        found = tail_records(verdict, bound, tail=self._tail, command=command, host=host, now_ms=now_ms)
+        return record(self._config, link, found) if found else ""
 
 
 def verified(

@@ -8,6 +8,7 @@ newest record stays.  Nothing else is stored for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -42,9 +43,9 @@ class Event:
     Attributes:
         at: Time, ms since the epoch.
         kind: ``owner``, ``take-over``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``,
-            ``taken-back``, ``stopped``, ``resumed``, ``pause``, ``lane``, ``restarts``, ``verification``, ``drill``,
-            ``promotion``, ``fence``, ``reversal``, ``restoration``, ``resumption``, ``recreation`` or ``copy-back``; or
-            the kind of a control record of a newer release.
+            ``taken-back``, ``stopped``, ``resumed``, ``pause``, ``lane``, ``restarts``, ``verification``, ``tail``,
+            ``drill``, ``promotion``, ``fence``, ``reversal``, ``restoration``, ``resumption``, ``recreation`` or
+            ``copy-back``; or the kind of a control record of a newer release.
         text: One line for people.
         topic: Source topic that it is about; empty for none.
     """
@@ -142,8 +143,6 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
             text += f": {body.get('ending')}: {body.get('reason')}"
         case "verification":
             text = f"topic {topic} was compared with its source: {_compared(body)}"
-        case "drill":
-            text = _drilled(body)
         case _:
             text = _other(kind, body, where if topic else "")
     return Event(timestamp, kind, text, topic)
@@ -152,7 +151,12 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
 def _other(kind: str, body: dict[str, Any], where: str) -> str:
     if kind == "pause":
         return f"{body.get('host')} paused {body.get('topics') or 'all topics'}"
-    return f"{kind} {where}".rstrip()
+    if kind == "tail":
+        tail = body.get("tail")
+        part = f"only the last {tail:,} offsets" if isinstance(tail, int) else "only the last offsets"
+        text = f"{part} of each partition were compared with the source, before a {body.get('command')}"
+        return f"{text}: {_compared(body)}"
+    return _drilled(body) if kind == "drill" else f"{kind} {where}".rstrip()
 
 
 def _drilled(body: dict[str, Any]) -> str:
@@ -170,7 +174,18 @@ def _compared(body: dict[str, Any]) -> str:
     counts = differences.items() if isinstance(differences, dict) else ()
     found = [f"{count} {kind}" for kind, count in counts]
     problem = [str(body["problem"])] if body.get("problem") else []
-    return ", ".join([f"{body.get('outcome')}, {body.get('offsets')} offsets", *found, *problem])
+    start, since = body.get("from_offset"), body.get("since")
+    part = [f"from offset {start} on"] if start else []
+    if isinstance(since, int) and since > 0:
+        part.append(f"records since {_iso(since)}")
+    return ", ".join([f"{body.get('outcome')}, {body.get('offsets')} offsets", *part, *found, *problem])
+
+
+def _iso(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError):
+        return str(milliseconds)
 
 
 def _parsed(data: bytes | None) -> dict[str, Any]:

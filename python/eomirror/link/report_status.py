@@ -1,4 +1,4 @@
-"""Adds the informative records of control to the status of a link: restarts, verifications, the last drill. Pure."""
+"""Adds the informative records of control to the status of a link: restarts, comparisons, the last drill. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eomirror.link.status import LinkStatus
-    from eomirror.records.reports import LaneRestarts, Reports, Verification
+    from eomirror.records.reports import LaneRestarts, Reports, TailComparison, Verification
 
 __all__ = ["with_reports"]
 
 
 def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
     """
-    Returns the status with restarts of the owner's run, verifications of mirrored topics, and the last drill.
+    Returns the status with restarts of the owner's run, comparisons of mirrored topics, and the last drill.
 
     Args:
         reports: Informative records of the link.
@@ -46,6 +46,7 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
             "problem": drill.problem,
             "at": drill.timestamp,
         },
+        tail=None if reports.tail is None else _tail(reports.tail),
     )
 
 
@@ -57,6 +58,20 @@ def _restart(one: LaneRestarts) -> dict[str, Any]:
         "ending": one.ending,
         "reason": one.reason,
         "at": one.timestamp,
+    }
+
+
+def _tail(tail: TailComparison) -> dict[str, Any]:
+    return {
+        "outcome": tail.outcome,
+        "tail": tail.tail,
+        "topics": tail.topics,
+        "partitions": tail.partitions,
+        "offsets": tail.offsets,
+        "command": tail.command,
+        "problem": tail.problem,
+        "host": tail.host,
+        "at": tail.timestamp,
     }
 
 

@@ -246,6 +246,8 @@ class LinkStatus:
         verifications: Last comparison of each topic that was compared: outcome, counts, mirrored offsets since
             (``unverified``), time.
         drill: Last recorded drill: passed, RPO, RTO, time; None for none.
+        tail: Last comparison of only the ends of all copies, before a planned promotion: outcome, requested offsets of
+            each partition, counts, command, time; None for none.  ``verifications`` do not show it.
         source_seconds: Time in which the source answered one request of the reader; None if it did not.
         target_seconds: The same of the target.
         events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
@@ -275,6 +277,7 @@ class LinkStatus:
     restarts: tuple[dict[str, Any], ...] = ()
     verifications: tuple[dict[str, Any], ...] = ()
     drill: dict[str, Any] | None = None
+    tail: dict[str, Any] | None = None
     source_seconds: float | None = None
     target_seconds: float | None = None
     events: tuple[Event, ...] = ()

@@ -20,7 +20,8 @@ others.  Keys:
 * ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
 * ``{"kind":"recreation"}`` and ``{"kind":"copy-back"}``: topics of an old source that are copied back whole
   (`eomirror.records.recreation`).
-* ``restarts``, ``verification`` and ``drill``: informative; nothing is decided from them (`eomirror.records.reports`).
+* ``restarts``, ``verification``, ``tail`` and ``drill``: informative; nothing is decided from them
+  (`eomirror.records.reports`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Informative control records: restarts of lanes, verifications, drills. Pure.
+Informative control records: restarts of lanes, comparisons, drills. Pure.
 
 Nothing is decided from them, so `decode_reports` skips a record that it cannot read, and older releases ignore their
 kinds.  Keys:
@@ -7,9 +7,12 @@ kinds.  Keys:
 * ``{"kind":"restarts","lane"}`` -> `LaneRestarts`: attempts of a lane that ended early; the owner writes it with its
   claim.
 * ``{"kind":"verification","topic"}`` -> `Verification`: result of the last `eomirror verify` of a topic.
+* ``{"kind":"tail"}`` -> `TailComparison`: result of the last comparison before a planned promotion that compared only
+  the ends of the copies.  It replaces no `Verification`: what stands before these ends was not looked at.
 * ``{"kind":"drill"}`` -> `DrillResult`: result of the last `eomirror drill --record`.
 
-The last two come from a command that does not own the link, so a plain producer writes them, outside of transactions.
+All but the first come from a command that does not own the link, so a plain producer writes them, outside of
+transactions.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from eomirror.records.json_fields import checked, text, whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DrillResult", "LaneRestarts", "Reports", "Verification", "decode_reports"]
+__all__ = ["DrillResult", "LaneRestarts", "Reports", "TailComparison", "Verification", "decode_reports"]
 
 VERSION = 1
 
@@ -109,6 +112,44 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TailComparison:
+    """
+    Result of the last comparison of the ends of all copies, before a planned promotion.
+
+    Attributes:
+        outcome: ``equal``, ``differs``, or ``not compared`` if the comparison was stopped without a difference.
+        tail: Source offsets of each partition that were requested, before its position.
+        topics: Number of topics.
+        partitions: Number of their partitions.
+        offsets: Compared source offsets, all partitions.
+        command: Command that compared: ``promote``, ``cutover`` or ``failback``.
+        problem: Partitions that differ, the first ones; empty for none.
+        host: Host that compared.
+        timestamp: Time of the result, ms since the epoch.
+    """
+
+    outcome: str
+    tail: int
+    topics: int
+    partitions: int
+    offsets: int
+    command: str
+    problem: str = ""
+    host: str = ""
+    timestamp: int
+
+    @staticmethod
+    def key() -> bytes:
+        """Key of the record."""
+        return orjson.dumps({"kind": "tail"})
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        body = asdict(self) | {"problem": self.problem[:_MOST_CHARACTERS]}
+        return orjson.dumps({"v": VERSION, **body})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrillResult:
     """
     Result of a drill.
@@ -151,11 +192,13 @@ class Reports:
         restarts: By lane, in order; those of earlier runs stay until their lane restarts again.
         verifications: By topic, in order.
         drill: Last drill; None for none.
+        tail: Last comparison of the ends of all copies; None for none.
     """
 
     restarts: tuple[LaneRestarts, ...] = ()
     verifications: tuple[Verification, ...] = ()
     drill: DrillResult | None = None
+    tail: TailComparison | None = None
 
 
 def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Reports:
@@ -169,6 +212,7 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
     restarts: dict[int, LaneRestarts] = {}
     verifications: dict[str, Verification] = {}
     drill: DrillResult | None = None
+    tail: TailComparison | None = None
     for key, value in records:
         try:
             name, body = orjson.loads(key or b"{}"), orjson.loads(value or b"{}")
@@ -183,14 +227,19 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
                 verifications[topic] = checked(Verification(topic=topic, **_given(Verification, body)))
             elif kind == "drill":
                 drill = checked(DrillResult(**_given(DrillResult, body)))
+            elif kind == "tail":
+                tail = checked(TailComparison(**_given(TailComparison, body)))
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
     return Reports(
         tuple(one for _, one in sorted(restarts.items())),
         tuple(one for _, one in sorted(verifications.items())),
         drill,
+        tail,
     )
 
 
-def _given(kind: type[LaneRestarts | Verification | DrillResult], body: Mapping[str, Any]) -> dict[str, Any]:
+def _given(
+    kind: type[LaneRestarts | Verification | DrillResult | TailComparison], body: Mapping[str, Any]
+) -> dict[str, Any]:
     return {name: body[name] for name in kind.__slots__ if name in body}

@@ -1,11 +1,12 @@
-"""Builds the records that show results of `eomirror verify` on the target, one for each topic. Pure."""
+"""Builds the records that show results of comparisons on the target. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.records.reports import Verification
+from eomirror.records.reports import TailComparison, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from eomirror.verify.scope import Bound
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
 
-__all__ = ["verifications"]
+__all__ = ["tail_records", "verifications"]
+
+# partitions that are named
+_SHOWN = 3
 
 
 def verifications(verdict: LinkVerdict, bound: Bound, *, host: str, now_ms: int) -> list[Verification]:
@@ -56,6 +60,57 @@ def verifications(verdict: LinkVerdict, bound: Bound, *, host: str, now_ms: int)
             )
         )
     return found
+
+
+def tail_records(
+    verdict: LinkVerdict, bound: Bound, *, tail: int, command: str, host: str, now_ms: int
+) -> list[Verification | TailComparison]:
+    """
+    Returns the records of a comparison of the ends of copies; none if nothing was compared.
+
+    A difference is one of the topic, so a topic that differs has a `Verification`, which only a later one replaces.  An
+    equal end says nothing of what stands before it, so it replaces no result of a topic.
+
+    Args:
+        verdict: Result of the comparison.
+        bound: Requested offsets.
+        tail: Requested source offsets of each partition.
+        command: Command that compared.
+        host: This host, for people.
+        now_ms: Wall clock.
+    """
+    if not verdict.partitions:
+        return []
+    troubled = [
+        f"{partition.scope.source.topic}-{partition.scope.source.partition}: {partition.word}"
+        for partition in verdict.partitions
+        if partition.differs or not partition.whole
+    ]
+    more = f" and {len(troubled) - _SHOWN} more" if len(troubled) > _SHOWN else ""
+    starts: dict[str, int] = {}
+    for source, start in bound.from_offsets.items():
+        starts[source.topic] = min(start, starts.get(source.topic, start))
+    found: list[Verification | TailComparison] = [
+        replace(one, from_offset=starts.get(one.topic, 0))
+        for one in verifications(verdict, bound, host=host, now_ms=now_ms)
+        if one.outcome == "differs"
+    ]
+    sources = [partition.scope.source for partition in verdict.partitions]
+    compared = [partition.scope.source for partition in verdict.partitions if partition.whole]
+    return [
+        *found,
+        TailComparison(
+            outcome=verdict.word,
+            tail=tail,
+            topics=len({source.topic for source in sources}),
+            partitions=len(sources),
+            offsets=sum(source.end - source.start for source in compared),
+            command=command,
+            problem=", ".join(troubled[:_SHOWN]) + more,
+            host=host,
+            timestamp=now_ms,
+        ),
+    ]
 
 
 def _problem(partitions: Sequence[PartitionVerdict]) -> str:

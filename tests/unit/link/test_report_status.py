@@ -7,7 +7,7 @@ from dataclasses import replace
 from eomirror.link.events import link_events
 from eomirror.link.report_status import with_reports
 from eomirror.link.status import LinkStatus, PartitionStatus
-from eomirror.records.reports import DrillResult, LaneRestarts, Reports, Verification
+from eomirror.records.reports import DrillResult, LaneRestarts, Reports, TailComparison, Verification
 
 PARTITION = PartitionStatus(
     topic="orders", partition=0, target_topic="a.orders", lane=0, position=50, source_lso=50, lag_records=0,
@@ -19,6 +19,9 @@ RESTARTS = LaneRestarts(
 VERIFIED = Verification(
     topic="orders", outcome="differs", partitions=1, offsets=30, up_to={"0": 30}, differences={"missing": 2},
     timestamp=5,
+)  # fmt: skip
+TAIL = TailComparison(
+    outcome="equal", tail=10_000, topics=2, partitions=3, offsets=500, command="cutover", host="h", timestamp=6
 )  # fmt: skip
 DRILL = DrillResult(passed=False, rpo_records=0, rto_ms=1500, host="h", timestamp=6)
 
@@ -55,6 +58,27 @@ def test_the_last_drill_is_shown() -> None:
         "passed": False, "rpo_records": 0, "rto_seconds": 1.5, "host": "h", "stage": "", "problem": "", "at": 6,
     }  # fmt: skip
     assert status(Reports()).drill is None
+
+
+def test_a_comparison_of_the_ends_is_shown_as_one() -> None:
+    """The results of topics are those of whole comparisons."""
+    found = status(Reports(verifications=(VERIFIED,), tail=TAIL))
+    assert found.tail is not None
+    assert (found.tail["outcome"], found.tail["tail"], found.tail["at"]) == ("equal", 10_000, 6)
+    assert [one["topic"] for one in found.verifications] == ["orders"]
+    assert status(Reports()).tail is None
+    (event,) = link_events([(TAIL.key(), TAIL.value(), 6)], [])
+    assert event.text == (
+        "only the last 10,000 offsets of each partition were compared with the source, before a cutover: equal, "
+        "500 offsets"
+    )
+
+
+def test_a_comparison_of_a_part_says_so() -> None:
+    """`verify --since` and `--from-offset`."""
+    part = replace(VERIFIED, from_offset=70, since=86_400_000)
+    (event,) = link_events([(part.key(), part.value(), 6)], [])
+    assert ", from offset 70 on, records since 1970-01-02T00:00:00+00:00, 2 missing" in event.text
 
 
 def test_what_is_written_every_few_seconds_is_no_event() -> None:

@@ -6,7 +6,14 @@ import orjson
 import pytest
 
 from eomirror.records.control import ControlView, decode_control
-from eomirror.records.reports import DrillResult, LaneRestarts, Reports, Verification, decode_reports
+from eomirror.records.reports import (
+    DrillResult,
+    LaneRestarts,
+    Reports,
+    TailComparison,
+    Verification,
+    decode_reports,
+)
 
 RESTARTS = LaneRestarts(
     lane=3,
@@ -22,14 +29,17 @@ VERIFIED = Verification(
     differences={"missing": 1}, problem="", from_offset=5, since=0, host="h", timestamp=8,
 )  # fmt: skip
 DRILL = DrillResult(passed=True, rpo_records=7, rto_ms=1234, host="h", timestamp=7)
-RECORDS = [(one.key(), one.value()) for one in (RESTARTS, VERIFIED, DRILL)]
+TAIL = TailComparison(
+    outcome="equal", tail=10_000, topics=2, partitions=3, offsets=500, command="cutover", host="h", timestamp=6
+)  # fmt: skip
+RECORDS = [(one.key(), one.value()) for one in (RESTARTS, VERIFIED, DRILL, TAIL)]
 
 
 def test_every_record_is_read_as_it_was_written() -> None:
     """The last one of a key counts."""
     older = (VERIFIED.key(), Verification(topic="orders", outcome="equal", partitions=1, offsets=1, up_to={},
                                           timestamp=1).value())  # fmt: skip
-    assert decode_reports([older, *RECORDS]) == Reports((RESTARTS,), (VERIFIED,), DRILL)
+    assert decode_reports([older, *RECORDS]) == Reports((RESTARTS,), (VERIFIED,), DRILL, TAIL)
 
 
 def test_the_readers_that_decide_ignore_them() -> None:
@@ -49,6 +59,7 @@ def test_the_readers_that_decide_ignore_them() -> None:
         (orjson.dumps({"kind": "verification"}), VERIFIED.value()),
         (VERIFIED.key(), orjson.dumps(orjson.loads(VERIFIED.value()) | {"up_to": {"0": "x"}})),
         (DRILL.key(), orjson.dumps({"v": 1, "passed": True})),
+        (TAIL.key(), orjson.dumps(orjson.loads(TAIL.value()) | {"tail": "all"})),
         (None, b"{}"),
         (b"[]", b"{}"),
     ],

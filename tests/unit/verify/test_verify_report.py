@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from eomirror.records.reports import Verification
-from eomirror.verify.report import verifications
+from eomirror.records.reports import TailComparison, Verification
+from eomirror.types import SourcePartition
+from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.scope import Bound
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope
 
@@ -55,3 +56,35 @@ def test_a_partition_that_cannot_be_compared_differs_and_says_why() -> None:
     """A recreated copy is no equal copy."""
     (found,) = recorded(verdict("a", 3, problem="target topic e.a was recreated"))
     assert (found.outcome, found.problem) == ("differs", "a-3: target topic e.a was recreated")
+
+
+def tail(*partitions: PartitionVerdict) -> list[Verification | TailComparison]:
+    """The records of a comparison of the last 10 offsets."""
+    found = LinkVerdict(link="l", plane="native", partitions=partitions)
+    bound = Bound(from_offsets={SourcePartition("a", 0): 10, SourcePartition("a", 1): 7})
+    return tail_records(found, bound, tail=10, command="cutover", host="h", now_ms=9)
+
+
+def test_an_equal_end_replaces_no_result_of_a_topic() -> None:
+    """What stands before it was not compared."""
+    (found,) = tail(verdict("a", 0), verdict("a", 1), verdict("b", 0))
+    assert found == TailComparison(
+        outcome="equal", tail=10, topics=2, partitions=3, offsets=45, command="cutover", host="h", timestamp=9
+    )  # fmt: skip
+
+
+def test_a_difference_at_the_end_is_one_of_the_topic() -> None:
+    """It is alerted on until `verify` has compared the topic again."""
+    topic, found = tail(verdict("a", 0, missing=1), verdict("a", 1), verdict("b", 0))
+    assert isinstance(topic, Verification)
+    assert (topic.topic, topic.outcome, topic.from_offset) == ("a", "differs", 7)
+    assert isinstance(found, TailComparison)
+    assert (found.outcome, found.problem) == ("differs", "a-0: differs")
+
+
+def test_a_part_that_was_not_compared_is_not_called_equal() -> None:
+    """Nor are its offsets counted."""
+    (found,) = tail(verdict("a", 0, whole=False), verdict("b", 0))
+    assert isinstance(found, TailComparison)
+    assert (found.outcome, found.problem, found.offsets) == ("not compared", "a-0: not compared", 15)
+    assert tail() == []
