@@ -449,6 +449,10 @@ def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
     text = exposition([(view, verdict)], PROCESS, now_ms=1_000_000).text()
     assert 1_000_000 < len(text) < 2_000_000
     assert len(gzip.compress(text, 1)) < 300_000
+    # on request only; compressed it is no larger than a page with pictures
+    each = exposition([(view, verdict)], PROCESS, now_ms=1_000_000, per_partition=True).text()
+    assert 2_000_000 < len(each) < 4_000_000
+    assert len(gzip.compress(each, 1)) < 400_000
     # of the ages, those that decide
     ages = [line for line in text.decode().splitlines() if line.startswith("eomirror_verified_age_seconds{")]
     assert len(ages) == MOST_AGES

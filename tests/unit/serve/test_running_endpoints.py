@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import http.client
 import re
 
 import orjson
@@ -10,7 +12,8 @@ import pytest
 from eomirror.config import Link
 from eomirror.driver.snapshot import LinkSnapshot, Snapshot
 from eomirror.link.status import LinkStatus
-from eomirror.serve.http import Request
+from eomirror.serve.address import Address
+from eomirror.serve.http import HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
 
 
@@ -76,6 +79,25 @@ def test_metrics_before_the_first_snapshot_name_the_process(endpoints: RunningEn
     assert answer.status == 200
     assert b"process_resident_memory_bytes" in answer.body
     assert b"eomirror_link_state" not in answer.body
+
+
+def test_a_scrape_is_compressed_as_prometheus_asks_for_it(endpoints: RunningEndpoints) -> None:
+    """In both formats: of thousands of topics it would be megabytes."""
+    endpoints.update(states(b="running", c="running"))
+    server = HttpServer(Address("127.0.0.1", 0), endpoints.answer)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        for accept in ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3", "text/plain"):
+            connection.request("GET", "/metrics", headers={"Accept": accept, "Accept-Encoding": "gzip"})
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.getheader("Content-Encoding") == "gzip"
+            text = gzip.decompress(body)
+            assert b'eomirror_link_state{link="c",state="running"} 1' in text
+            assert len(body) < len(text) / 4
+    finally:
+        connection.close()
+        server.close()
 
 
 def test_another_path_is_not_found(endpoints: RunningEndpoints) -> None:
