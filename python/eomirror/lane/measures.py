@@ -91,7 +91,9 @@ class LaneMeasures:
         durations: Seconds from the begin of a committed transaction to its commit.
         records: Mirrored records of a committed transaction.
         latency: Seconds from a record's timestamp to its commit; one value for each transaction and partition, that
-            of the last record.
+            of the last record.  Without values of records that are older than the lane's start.
+        left_out: Number of these values: the record waited for the mirror, or its timestamp is not the time of its
+            append.
     """
 
     aborted: int = 0
@@ -99,6 +101,7 @@ class LaneMeasures:
     durations: Histogram = field(default_factory=Histogram)
     records: Histogram = field(default_factory=Histogram)
     latency: Histogram = field(default_factory=Histogram)
+    left_out: int = 0
 
     def plus(self, other: LaneMeasures) -> LaneMeasures:
         """Returns the sum of both."""
@@ -108,6 +111,7 @@ class LaneMeasures:
             self.durations.plus(other.durations),
             self.records.plus(other.records),
             self.latency.plus(other.latency),
+            self.left_out + other.left_out,
         )
 
     def since(self, earlier: LaneMeasures) -> LaneMeasures:
@@ -118,4 +122,5 @@ class LaneMeasures:
             self.durations.since(earlier.durations),
             self.records.since(earlier.records),
             self.latency.since(earlier.latency),
+            max(0, self.left_out - earlier.left_out),
         )

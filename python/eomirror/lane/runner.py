@@ -126,7 +126,7 @@ class LaneRunner:
         self._timer = TransactionTimer(
             CommitTrigger(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
         )
-        self._stats = AttemptStats(spec)
+        self._stats = AttemptStats(spec, since_ms=clock.wall_ms())
         self._rejections = RejectionHandler(spec.link, topics)
         self._plane = planes.select(self._rejections.policy.send_plan)
         self._hanging_client = hanging_client
@@ -196,7 +196,7 @@ class LaneRunner:
         self._partitions.gaps.clear()
         self._permit = None
         self._timer.committed(self._clock.monotonic())
-        self._stats = AttemptStats(spec)
+        self._stats = AttemptStats(spec, since_ms=self._stats.since_ms)
         self._overdue, self._damaged = False, spec.damaged
         self.outcome = Outcome()
 

@@ -35,12 +35,18 @@ class AttemptStats:
     """
     Counts what an attempt committed.
 
+    Args:
+        spec: The attempt.
+        since_ms: Wall clock when the lane began, in this attempt or in one before it that it continues.
+
     Attributes:
         transactions: Committed transactions with data or advances.
+        since_ms: As given.
     """
 
-    def __init__(self, spec: LaneSpec) -> None:
+    def __init__(self, spec: LaneSpec, *, since_ms: int) -> None:
         self.transactions = 0
+        self.since_ms = since_ms
         self._spec = spec
         # last reported values of each partition: position, end
         self._reported: dict[SourcePartition, tuple[int, int | None]] = {}
@@ -56,6 +62,7 @@ class AttemptStats:
         self._durations = Tally(DURATION_BOUNDS)
         self._sizes = Tally(RECORDS_BOUNDS)
         self._latency = Tally(LATENCY_BOUNDS)
+        self._left_out = 0
 
     def add(self, positions: Iterable[Position], *, seconds: float, wall_ms: int) -> None:
         """
@@ -81,10 +88,18 @@ class AttemptStats:
                 work = self._work[position.source] = _PartitionWork()
             work.add(position)
             if position.records and position.source_timestamp is not None:
-                self._latency.observe(max(0.0, (wall_ms - position.source_timestamp) / 1000))
+                self._measure(position.source_timestamp, wall_ms)
         self._records += records
         self._durations.observe(seconds)
         self._sizes.observe(records)
+
+    def _measure(self, timestamp: int, wall_ms: int) -> None:
+        # A topic of last year that is mirrored today would show a year.  Of a record that is older than the lane it is
+        # not known how long it has waited for the source, for the mirror to be started, or for its producer.
+        if timestamp < self.since_ms:
+            self._left_out += 1
+        else:
+            self._latency.observe(max(0.0, (wall_ms - timestamp) / 1000))
 
     def abort(self) -> None:
         """Records an aborted transaction."""
@@ -154,6 +169,7 @@ class AttemptStats:
                 self._durations.histogram(),
                 self._sizes.histogram(),
                 self._latency.histogram(),
+                self._left_out,
             ),
         )
 

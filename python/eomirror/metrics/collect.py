@@ -287,6 +287,8 @@ class _Link:
             if lane.memory_bytes is not None:
                 self._add("lane_memory_bytes", lane.memory_bytes, number)
         self._histogram("replication_latency_seconds", latency, LATENCY_BOUNDS)
+        left_out = sum(lane.work.measures.left_out for lane in live.lanes)
+        self._add("replication_latency_left_out_total", left_out)
         # from 0 on, so that the first one is an increase
         for reason in _EARLY_ENDINGS:
             self._add("lane_restarts_total", endings[reason], reason)

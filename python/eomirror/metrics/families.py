@@ -73,7 +73,11 @@ FAMILIES = (
     _link("transaction_records", "histogram", "Mirrored records of a committed transaction.", "lane", places=_RUN),
     _link("replication_latency_seconds", "histogram",
           "Time from a record's timestamp to its commit on the target; one value for each transaction and partition, "
-          "that of the last record. With CreateTime it includes the producer's own delay.", places=_RUN),
+          "that of the last record, without records that are older than the start of their lane. With CreateTime it "
+          "includes the producer's own delay.", places=_RUN),
+    _link("replication_latency_left_out_total", "counter",
+          "Values that replication_latency_seconds leaves out: the record waited for the mirror to be started, or its "
+          "timestamp is not the time of its append.", places=_RUN),
     _link("lag_records", "gauge",
           "Offsets between the position and the source's last stable offset; NaN if unknown.", "topic"),
     _link("lag_seconds", "gauge",

@@ -213,11 +213,11 @@ def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
 
 
 def _decode_measures(values: Sequence[Any]) -> LaneMeasures:
-    aborted, fenced, *histograms = values
+    aborted, fenced, *histograms, left_out = values
     durations, records, latency = (
         Histogram(tuple(int(count) for count in counts), float(total)) for counts, total in histograms
     )
-    return LaneMeasures(int(aborted), int(fenced), durations, records, latency)
+    return LaneMeasures(int(aborted), int(fenced), durations, records, latency, int(left_out))
 
 
 def encode_added(partitions: Sequence[AssignedPartition]) -> list[dict[str, Any]]:

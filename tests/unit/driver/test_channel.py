@@ -14,6 +14,7 @@ import pytest
 from eomirror.clock import SYSTEM_CLOCK, new_token
 from eomirror.config import Cluster, Link
 from eomirror.driver.channel import AttemptId, LaneChannel
+from eomirror.lane.measures import Histogram, LaneMeasures
 from eomirror.lane.spec import (
     AssignedPartition,
     GroupOffset,
@@ -162,14 +163,17 @@ def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() ->
     )
     gone = StoppedTopic("gone", "adopt it", exit_code=4, retried=True)
     said = LaneProgress(
-        lane=1, epoch=2, state="OPEN", records=7, partitions=items, stopped_topics={"x": gone}
-    )
+        lane=1, epoch=2, state="OPEN", records=7, partitions=items, stopped_topics={"x": gone},
+        measures=LaneMeasures(1, 2, Histogram((3,), 0.5), Histogram(), Histogram((4, 5), 6.0), 7),
+    )  # fmt: skip
     sender, receiver = codecs()
     frames = [sender.encode(message) for message in encode_progress(said)]
     assert max(map(len, frames)) < MAX_FRAME_BYTES
     heard = [decode_progress(message) for frame in frames for message in receiver.feed(frame)]
     assert tuple(item for one in heard for item in one.partitions) == items
-    assert {(one.records, one.stopped_topics["x"]) for one in heard} == {(7, gone)}
+    assert {(one.records, one.stopped_topics["x"], one.measures) for one in heard} == {
+        (7, gone, said.measures)
+    }
     many = [added(n) for n in range(2500)]
     assert [item for message in encode_added(many) for item in decode_added(message)] == many
     assert encode_added([]) == []

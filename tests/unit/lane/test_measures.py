@@ -34,7 +34,7 @@ class _Plane:
 
 def test_an_attempt_measures_its_transactions() -> None:
     """Duration, size and latency of each, and the work of each partition; an advance has no latency."""
-    stats = AttemptStats(spec(ORDERS, PAYMENTS))
+    stats = AttemptStats(spec(ORDERS, PAYMENTS), since_ms=9_000)
     written = position(ORDERS, 10, records=7, bytes=70, dropped={"filter": 2}, source_timestamp=9_000)
     advanced = position(PAYMENTS, 5, source_timestamp=1_000)
     stats.add([written, advanced], seconds=0.02, wall_ms=9_040)
@@ -54,6 +54,21 @@ def test_an_attempt_measures_its_transactions() -> None:
     orders, payments = told.partitions
     assert (orders.records, orders.bytes, orders.dropped) == (7, 70, {"filter": 2})
     assert (payments.records, payments.bytes, payments.dropped) == (0, 0, {})
+
+
+def test_a_record_that_is_older_than_the_lane_has_no_latency() -> None:
+    """A topic of last year that is mirrored today would show a year; it is counted apart."""
+    stats = AttemptStats(spec(ORDERS), since_ms=9_000)
+    for timestamp, wall_ms in ((1_000, 9_010), (8_999, 9_020), (9_000, 9_030), (9_050, 9_040)):
+        written = position(ORDERS, 10, records=7, source_timestamp=timestamp)
+        stats.add([written], seconds=0.02, wall_ms=wall_ms)
+    told = stats.progress("idle", {ORDERS: written}, _Plane(), stopped={}, now=1.0, wall_ms=9_040)  # type: ignore[arg-type]
+
+    assert sum(told.measures.latency.counts) == 2
+    assert told.measures.latency.total == 0.03
+    assert told.measures.left_out == 2
+    twice = told.measures.plus(told.measures)
+    assert (twice.left_out, twice.since(told.measures).left_out) == (4, 2)
 
 
 def test_no_measures_are_the_empty_sum() -> None:

@@ -414,6 +414,7 @@ def test_the_next_epoch_goes_on_with_the_same_producer() -> None:
     rig = Rig(spec(ORDERS, seconds=0.2))
     rig.plane.fetches = [{ORDERS: 5}]
     rig.mailbox.idle_looks = 10
+    began = rig.clock.wall_ms()
     assert rig.run().ending is Ending.EPOCH
     calls = len(rig.plane.calls)
 
@@ -427,6 +428,8 @@ def test_the_next_epoch_goes_on_with_the_same_producer() -> None:
     assert rig.plane.calls[calls:] == ["begin", "commit", "begin", "flush", "commit"]
     assert [moved["offset"] for moved in rig.positions(-1)] == [17]
     assert [start.source for start in rig.plane.started] == [ORDERS, PAYMENTS]
+    # the lane has run since then: what came meanwhile has a latency
+    assert rig.pump._stats.since_ms == began < rig.clock.wall_ms()
 
 
 def test_a_lane_goes_on_behind_its_epoch() -> None:

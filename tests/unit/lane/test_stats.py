@@ -42,7 +42,7 @@ def told(
 
 def test_an_end_that_becomes_known_is_told_without_a_commit() -> None:
     """At the claim no end is known; an idle partition never commits, and still gets a lag."""
-    tally = AttemptStats(spec(ORDERS, PAYMENTS))
+    tally = AttemptStats(spec(ORDERS, PAYMENTS), since_ms=0)
     at = {ORDERS: 10, PAYMENTS: 5}
     assert [item.lso for item in told(tally, at, {})] == [None, None]
     assert [(item.topic, item.lso, item.lag_seconds) for item in told(tally, at, {ORDERS: 10})] == [
@@ -53,7 +53,7 @@ def test_an_end_that_becomes_known_is_told_without_a_commit() -> None:
 
 def test_an_end_that_grows_is_told_without_a_commit() -> None:
     """The source goes on while the lane stands: its lag must grow."""
-    tally = AttemptStats(spec(ORDERS))
+    tally = AttemptStats(spec(ORDERS), since_ms=0)
     told(tally, {ORDERS: 10}, {ORDERS: 10})
     (item,) = told(tally, {ORDERS: 10}, {ORDERS: 30})
     assert (item.position, item.lso, item.lag_seconds) == (10, 30, 4.0)
@@ -61,7 +61,7 @@ def test_an_end_that_grows_is_told_without_a_commit() -> None:
 
 def test_what_did_not_change_is_not_repeated() -> None:
     """200 idle partitions cost their lookup, not their message."""
-    tally = AttemptStats(spec(ORDERS))
+    tally = AttemptStats(spec(ORDERS), since_ms=0)
     many = {SourcePartition("t", number): number for number in range(200)}
     assert len(told(tally, many, many)) == 200
     assert told(tally, many, many) == []
@@ -69,7 +69,7 @@ def test_what_did_not_change_is_not_repeated() -> None:
 
 def test_reports_are_rarer_when_they_are_dear() -> None:
     """Four a second as a rule; half a percent of a core with more partitions; never none for long."""
-    tally = AttemptStats(spec(ORDERS))
+    tally = AttemptStats(spec(ORDERS), since_ms=0)
     assert tally.due(100.0)
     told(tally, {}, {}, now=100.0)
     tally.took(0.001)

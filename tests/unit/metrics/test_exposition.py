@@ -49,6 +49,7 @@ def snapshot(**changes: Any) -> LinkSnapshot:
         filled(DURATION_BOUNDS, 3, 1, total=0.03),
         filled(RECORDS_BOUNDS, 0, 0, 4, total=40),
         filled(LATENCY_BOUNDS, 4, total=0.02),
+        6,
     )
     topic = TopicSnapshot(
         topic=EVIL,
@@ -136,6 +137,7 @@ def test_a_running_link_is_read_as_it_was_written(*, openmetrics: bool) -> None:
     assert value(samples, "transaction_duration_seconds_sum", lane="0") == 0.03
     assert value(samples, "transaction_records_count", lane="0") == 4
     assert value(samples, "replication_latency_seconds_bucket", le="0.01") == 4
+    assert value(samples, "replication_latency_left_out_total") == 6
     assert value(samples, "lane_restarts_total", reason="worker died") == 2
     assert value(samples, "lane_restarts_total", reason="rebuild") == 0
     assert value(samples, "superseded_total") == 1
