@@ -137,6 +137,7 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         drifted=topics.drifted,
         restarts=topics.restarts,
         verifications=topics.verifications,
+        tail=topics.tail,
         drill=topics.drill,
         events=topics.events,
         known_lost=topics.known_lost,

@@ -110,6 +110,7 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "drifted": list(status.drifted),
         "restarts": list(status.restarts),
         "verifications": list(status.verifications),
+        "tail": status.tail,
         "drill": status.drill,
         "groups": None if status.groups is None else asdict(status.groups),
         "events": [asdict(event) for event in reversed(status.events)],

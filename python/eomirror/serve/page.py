@@ -187,6 +187,11 @@ def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
         ("state", text(link["state"])),
         ("from, to", f"{text(link['source'])} → {text(link['target'])}, names: {text(link['naming'])}"),
     ]
+    if tail := link.get("tail"):
+        told = f"{word(tail['outcome'])} the last {count(tail['tail'])} offsets of each partition"
+        listed.append(
+            ("compared at the cut", f"{told}, before {text(tail['command'])}, {age(tail['at'], wall_ms)}")
+        )
     if drill := link.get("drill"):
         # a drill that failed measured nothing
         outcome = f"passed, {seconds(drill['rto_seconds'])} to promote" if drill["passed"] else "failed"
@@ -351,13 +356,16 @@ def _speed(link: Mapping[str, Any]) -> str:
             ("lanes heard the source", "not yet" if since is None else f"{seconds(since // 5 * 5)} ago"),
             ("last commit on the target", f"took {seconds(work['commit_seconds'])}"),
             ("transactions", f"{count(work['transactions'])} committed, {each}"),
-            (
-                "source to target",
-                f"{seconds(work['latency_seconds'])} on average, by the records' timestamps",
-            ),
+            ("source to target", _latency(work["latency_seconds"])),
             ("quotas of brokers", f"throttled for {seconds(work['throttled_seconds'])}"),
         ]
     return f'<section id="speed"><h2>Is a cluster slow?</h2>{facts(listed)}</section>'
+
+
+def _latency(mean: float | None) -> str:
+    if mean is None:
+        return "not measured yet: what was mirrored is older than its lane, or nothing was"
+    return f"{seconds(mean)} on average, by the timestamps of records that are younger than their lane"
 
 
 def _answers(link: Mapping[str, Any], end: str) -> str:

@@ -225,6 +225,14 @@ def test_five_thousand_topics_stay_small() -> None:
         assert "events-" in page(made, "links", "east->west", page=wrong)
 
 
+def test_a_comparison_of_ends_is_told_apart_from_a_whole_one() -> None:
+    """What stands before the ends was not looked at, so *verified* does not count it."""
+    tail = {"outcome": "equal", "tail": 1_000, "command": "cutover", "at": 5}
+    shown = page(served(replace(STATUS, tail=tail)), "links", "east->west")
+    assert "the last 1,000 offsets of each partition, before cutover" in shown
+    assert "no comparison is recorded" in shown
+
+
 class Failing(Reader):
     """Returns a status once, then raises."""
 
