@@ -465,7 +465,10 @@ def _groups(facts: Facts) -> Check:
     exact = {move.group for move in facts.groups} - skipped - inexact
     text = f"{len(exact)} exact, {len(inexact)} read again or at the cut, {len(skipped)} not moved"
     reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
-    return Check("groups", Level.WARN if skipped else Level.OK, text, _some(reasons))
+    old = bool(facts.groups) and not facts.source_answers
+    if old:
+        text += "; as of their last checkpoints: each group reads again what it has read since"
+    return Check("groups", Level.WARN if skipped or old else Level.OK, text, _some(reasons))
 
 
 def _share_groups(facts: Facts) -> Check:

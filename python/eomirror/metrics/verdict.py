@@ -244,10 +244,9 @@ def _failover(view: LinkView) -> str:
     if found.lost is None:
         return _part_of_loss(view)
     if (since := found.lost_age_seconds) is not None:
-        unknown = f"what was written in the {_duration(since)} since the source was last read is not known"
-        return (
-            f"loses {f'at least {found.lost:,} records' if found.lost else 'nothing older'}; {unknown}{more}"
-        )
+        least = f"at least {found.lost:,} records" if found.lost else "no known record"
+        seen = f"the source was last read {_duration(since)} ago, and what was written since is not known"
+        return f"loses {least}: {seen}{more}"
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
     seconds = "" if found.lost_seconds is None else f", {_duration(found.lost_seconds)}"

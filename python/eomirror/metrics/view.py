@@ -245,7 +245,7 @@ def _partitions(
             lag_records=item.lag_records if item.lag_records or asked else None,
             lag_seconds=item.lag_seconds if item.lag_records or asked else None,
             records=0 if (there := seen.get((topic.topic, item.partition))) is None else there.records,
-            rate=0.0,
+            rate=0.0 if there is None else there.rate,
             last_commit=0 if there is None else there.last_commit,
             stopped=bool(topic.stopped),
             paused=topic.paused,

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from eomirror.serve.markup import Number, count, fix, link_path, name, page, seconds, section, text, word
+from eomirror.serve.markup import (
+    Number,
+    count,
+    fix,
+    link_path,
+    name,
+    page,
+    partition,
+    seconds,
+    section,
+    text,
+    time,
+    word,
+)
 from eomirror.serve.page import ROWS, tabs
 
 if TYPE_CHECKING:
@@ -69,10 +82,16 @@ def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: 
     body = _unanswered(answer)
     if not body:
         moves: Sequence[Mapping[str, Any]] = answer["planned"]["groups"]
-        body = (
-            "<p>If a group moves to the target now, it resumes there at the offset that its last commit translates to. "
-            "It reads at most so many records again, and misses none.</p>" + _groups(moves) + _moves(moves)
+        alive = answer["planned"]["source_answers"]
+        lead = (
+            "If a group moves to the target now, it resumes there at the offset that its last commit translates to. "
+            "It reads at most so many records again, and misses none."
+            if alive
+            else "The source does not answer, so its commits are not known. If a group moves to the target now, it "
+            "resumes there at its last checkpoint: it misses none, and reads again what it has read since then."
         )
+        since = {} if alive else _checkpoints(link)
+        body = f"<p>{lead}</p>" + _groups(moves, since) + _moves(moves)
         if problem := _check(answer["planned"], "groups"):
             body = f"<p>{word(problem['level'])} {text(problem['text'])}{fix(problem['fix'])}</p>" + body
     return page(
@@ -181,8 +200,19 @@ def _check(readiness: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     return next((check for check in readiness["checks"] if check["name"] == name), None)
 
 
-def _groups(moves: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a row for each group: what it reads again in all of its partitions."""
+def _checkpoints(link: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the time of the newest checkpoint of each group, as far as known."""
+    groups = link.get("groups") or {"by_group": ()}
+    return {each["group"]: each["last_checkpoint"] for each in groups["by_group"]}
+
+
+def _groups(moves: Sequence[Mapping[str, Any]], since: Mapping[str, int]) -> str:
+    """
+    Returns a row for each group: what it reads again in all of its partitions.
+
+    Args:
+        since: Time of each group's newest checkpoint, if what it reads again counts from there.
+    """
     parts: dict[str, list[Mapping[str, Any]]] = {}
     for move in moves:
         parts.setdefault(move["group"], []).append(move)
@@ -194,7 +224,11 @@ def _groups(moves: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             text(group),
-            Number("unknown" if total[group] is None else count(total[group])),
+            Number(
+                f"what it read since {time(since[group])}"
+                if total[group] is None and group in since
+                else count(total[group])
+            ),
             Number(count(len(parts[group]))),
             _kinds(parts[group]),
         )
@@ -220,7 +254,7 @@ def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             text(move["group"]),
-            text(f"{move['topic']}-{move['partition']}"),
+            partition(move["topic"], move["partition"]),
             Number("-" if move["offset"] < 0 else count(move["offset"])),
             Number(count(move["to_offset"])),
             Number("unknown" if move["again"] is None else count(move["again"])),

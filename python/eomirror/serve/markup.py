@@ -25,6 +25,7 @@ __all__ = [
     "link_path",
     "name",
     "page",
+    "partition",
     "seconds",
     "section",
     "text",
@@ -41,6 +42,9 @@ _MARKS = {
     "exact": "✓", "fast": "✓", "slow": "!", "next": "✓", "earlier": "↘",
 }  # fmt: skip
 
+
+# longer names are divided, so that a table stays within its page
+_MOST_UNDIVIDED = 32
 
 _CODE = re.compile("`([^`]+)`")
 
@@ -159,6 +163,12 @@ def fix(what: str) -> str:
 def name(value: object) -> str:
     """Returns the name of a link, whose arrow no line end divides."""
     return text(value).replace("-&gt;", '<span class="t">-&gt;</span>')
+
+
+def partition(topic: object, number: object) -> str:
+    """Returns the name of a partition, which no line end divides unless it is long."""
+    shown = text(f"{topic}-{number}")
+    return Time(shown) if len(shown) <= _MOST_UNDIVIDED else shown
 
 
 def link_path(link: Mapping[str, Any], *parts: str) -> str:

@@ -24,6 +24,7 @@ from eomirror.serve.markup import (
     link_path,
     name,
     page,
+    partition,
     seconds,
     section,
     text,
@@ -158,8 +159,9 @@ def _failover(link: Mapping[str, Any]) -> str:
 
 
 def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
-    if (seen := link["source_seen_seconds"]) is not None and link["known_lost"] is not None:
-        return f"at least {count(link['known_lost'])} records; the source was last read {seconds(seen)} ago"
+    if (seen := link["source_seen_seconds"]) is not None and (lost := link["known_lost"]) is not None:
+        least = f"at least {count(lost)} records; " if lost else "no known record; "
+        return f"{least}the source was last read {seconds(seen)} ago"
     if link["lag_records"] is None:
         unknown, topics = link["unknown_topics"], link["topics"]
         if not topics or unknown == topics:
@@ -324,7 +326,7 @@ def _open(link: Mapping[str, Any], wall_ms: int) -> str:
     """Returns the open transactions of the source, which hide what follows from consumers and from the lag."""
     rows = [
         (
-            text(f"{each['topic']}-{each['partition']}"),
+            partition(each["topic"], each["partition"]),
             Number(count(each["from"])),
             Number(count(each["offsets"])),
             Time(age(wall_ms - each["seconds"] * 1000, wall_ms)),
@@ -408,6 +410,11 @@ def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
     return section("Verification", heads, rows, key="verification", before=before)
 
 
+def _topic_state(row: Mapping[str, Any], link: Mapping[str, Any]) -> str:
+    """Returns the state of a topic; records on their way are no trouble of a link that keeps up."""
+    return "ok" if row["state"] == "behind" and link["verdict"] == "ok" else str(row["state"])
+
+
 def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
     rows = [row for row in link["topic_rows"] if wanted in row["topic"]]
     pages = max(1, -(-len(rows) // ROWS))
@@ -415,7 +422,7 @@ def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
     shown = rows[(number - 1) * ROWS : number * ROWS]
     cells = [
         (
-            text(row["topic"]), word(row["state"]), Number(count(row["lag_records"])),
+            text(row["topic"]), word(_topic_state(row, link)), Number(count(row["lag_records"])),
             Number(seconds(row["lag_seconds"])), Number(count(row["rate"])), Number(count(row["records"])),
         )
         for row in shown
@@ -482,7 +489,7 @@ def _groups(link: Mapping[str, Any], wall_ms: int) -> str:
         f"<p class=soft>{count(groups['followed'])} groups are followed; {len(rows)} shown. "
         f'<a href="{link_path(link, "groups")}">What each group would read again</a></p>'
     )
-    heads = ("group", "#checkpoints", "newest")
+    heads = ("group", "#checkpoints", "newest checkpoint")
     return section("Consumer groups", heads, rows, key="groups", before=before)
 
 
@@ -490,7 +497,7 @@ def _gaps(link: Mapping[str, Any], wall_ms: int) -> str:
     rows = [
         (
             Time(age(gap["at"], wall_ms)),
-            text(f"{gap['topic']}-{gap['partition']}"),
+            partition(gap["topic"], gap["partition"]),
             text(f"[{gap['from']}, {gap['to']})"),
         )
         for gap in link["gaps"]

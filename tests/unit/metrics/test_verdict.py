@@ -164,11 +164,11 @@ def test_what_a_failover_loses_is_told_for_the_topics_that_are_known() -> None:
     seen = replace(away, known_lost=70, source_seen_seconds=90.0)
     found = Window().judge(LinkView(facts=FACTS, status=seen), 0.0)
     assert found.failover == (
-        "loses at least 70 records; what was written in the 1 min 30 s since the source was last read is not known"
+        "loses at least 70 records: the source was last read 1 min 30 s ago, and what was written since is not known"
     )
     assert "if a is lost for good" in found.fix
     none = Window().judge(LinkView(facts=FACTS, status=replace(seen, known_lost=0)), 0.0)
-    assert none.failover.startswith("loses nothing older; what was written in the 1 min 30 s")
+    assert none.failover.startswith("loses no known record: the source was last read 1 min 30 s ago")
 
 
 def test_a_dead_mirror_is_named_with_its_process() -> None:

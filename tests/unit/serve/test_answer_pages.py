@@ -165,6 +165,17 @@ def _fields(move: GroupMove) -> dict[str, Any]:
     return move.as_dict()
 
 
+def test_without_the_source_groups_read_again_since_their_checkpoints() -> None:
+    """How much that is, is not known; the time of the checkpoint is."""
+    move = MOVE._replace(group=EVIL, again=None, reason="as of its last checkpoint")
+    facts = Facts(status=STATUS, groups=(move,), source_answers=False)
+    answer = {"planned": assess(facts, Verb.PROMOTE).as_dict(), "failover": {}}
+    page, _ = shown(answer, "groups")
+    assert "The source does not answer" in page
+    assert "what it read since <time" in page
+    assert "as of their last checkpoints" in page
+
+
 @pytest.mark.parametrize("what", ["readiness", "groups", "offset"])
 def test_an_error_and_a_wait_are_told(what: str) -> None:
     """In place of the answer; the page of a wait looks again."""
