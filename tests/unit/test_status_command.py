@@ -62,6 +62,35 @@ def test_one_link_that_cannot_be_read_hides_no_other(path: str, capsys: pytest.C
     assert "cannot be read: no way to cluster north" in capsys.readouterr().out
 
 
+def test_what_the_source_may_delete_soon_is_told(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearest topic, with what to do; a topic with time left is in the JSON only."""
+    row = {
+        "topic": "or<b>ders",
+        "partition": 3,
+        "used": 0.9,
+        "left_seconds": 7200.0,
+        "setting": "retention.ms",
+    }
+    rows = (row, {**row, "topic": "b", "used": 0.8}, {**row, "topic": "c", "used": 0.79})
+    monkeypatch.setattr(
+        Reader, "read", lambda _: LinkStatus(link="west->east", state="stopped", retention=rows)
+    )
+    assert exit_code(path, "--link", "west->east", "-o", "table") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "at risk: or<b>ders-3: the source may delete records that are not mirrored, in 2 h 0 min" in told
+    assert "(retention.ms); so for 1 more topic fix: have the mirror catch up" in told
+    monkeypatch.setattr(
+        Reader, "read", lambda _: LinkStatus(link="west->east", state="stopped", retention=rows[2:])
+    )
+    assert exit_code(path, "--link", "west->east", "-o", "table") == 0
+    assert "at risk" not in capsys.readouterr().out
+    assert exit_code(path, "--link", "west->east", "-o", "json") == 0
+    (link,) = json.loads(capsys.readouterr().out)["links"]
+    assert [each["topic"] for each in link["retention"]] == ["c"]
+
+
 def test_a_link_alone_fails_as_ever(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With what to do on stderr; and one that is known exits 0."""
     assert exit_code(path, "--link", "west->north") == 1

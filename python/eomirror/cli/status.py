@@ -21,6 +21,7 @@ from eomirror.cli.render import (
     stdout_console,
     wants_table,
 )
+from eomirror.link.retention import RETENTION_FIX, RETENTION_RISK, retention_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,6 +157,16 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
         )
     for drifted in item.drifted:
         console.print(f"[red]problem[/red]: {escape(drifted)}")
+    _draw_retention(console, item)
+
+
+def _draw_retention(console: Console, item: LinkStatus) -> None:
+    """Draws the topics whose records the source may delete before they are mirrored."""
+    near = [row for row in item.retention if row["used"] >= RETENTION_RISK]
+    if near:
+        more = f"; so for {human_things(len(near) - 1, 'more topic')}" if len(near) > 1 else ""
+        console.print(f"[red]at risk[/red]: {escape(retention_text(near[0]))}{more}")
+        console.print(f"  fix: {RETENTION_FIX}")
 
 
 def _draw_reports(console: Console, item: LinkStatus) -> None:

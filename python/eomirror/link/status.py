@@ -248,6 +248,8 @@ class LinkStatus:
         drill: Last recorded drill: passed, RPO, RTO, time; None for none.
         tail: Last comparison of only the ends of all copies, before a planned promotion: outcome, requested offsets of
             each partition, counts, command, time; None for none.  ``verifications`` do not show it.
+        retention: Topics whose records have waited for a minute or more, with what is left of the source's retention,
+            the nearest first (`eomirror.link.retention.retention_rows`).
         source_seconds: Time in which the source answered one request of the reader; None if it did not.
         target_seconds: The same of the target.
         events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
@@ -278,6 +280,7 @@ class LinkStatus:
     verifications: tuple[dict[str, Any], ...] = ()
     drill: dict[str, Any] | None = None
     tail: dict[str, Any] | None = None
+    retention: tuple[dict[str, Any], ...] = ()
     source_seconds: float | None = None
     target_seconds: float | None = None
     events: tuple[Event, ...] = ()

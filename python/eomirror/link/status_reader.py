@@ -20,6 +20,8 @@ from eomirror.link.events import link_events
 from eomirror.link.hanging_status import with_hanging
 from eomirror.link.liveness import Liveness, judge_liveness
 from eomirror.link.report_status import with_reports
+from eomirror.link.retention import retention_rows, waiting_topics
+from eomirror.link.retention_settings import RetentionSettings
 from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
 from eomirror.link.status_topics import StatusTopics
 from eomirror.records.mm2 import Mm2Names
@@ -102,6 +104,7 @@ class StatusReader:
         self._hanging = None if hanging is None else hanging(link, target, self._target)
         self._topics = StatusTopics(self._sessions.target, seconds=_STALL_SECONDS + more_seconds, clock=clock)
         self._peek = TimestampReader(self._sessions.source, seconds=_PEEK_SECONDS)
+        self._retention = RetentionSettings(clock)
 
     def read(self) -> LinkStatus:
         """
@@ -157,6 +160,11 @@ class StatusReader:
             source_seconds=self._source_seconds,
             target_seconds=target_seconds,
             remark=self._link.remark,
+            retention=retention_rows(
+                found.partitions,
+                {source: seen.source.log_start for source, seen in observed.items()},
+                self._retention.of(self._source, waiting_topics(found.partitions)),
+            ),
         )
         if self._hanging is not None and control.generation is not None:
             # With an unreachable source nothing is observed; the scan of its copies is needed most then.

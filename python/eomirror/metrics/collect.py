@@ -237,6 +237,10 @@ class _Link:
             gaps[gap["topic"]] += gap["to"] - gap["from"]
         for topic, count in gaps.items():
             self._add("gap_records_total", count, topic)
+        for row in status.retention:
+            self._add("retention_used_ratio", row["used"], row["topic"])
+            if row["left_seconds"] is not None:
+                self._add("retention_left_seconds", row["left_seconds"], row["topic"])
         self._add("hanging_transactions", len(status.hanging))
         self._add("drifted_topics", len(status.drifted))
         drill = status.drill

@@ -219,6 +219,16 @@ def status(**changes: Any) -> LinkStatus:
         ),
         drill={"passed": True, "at": 400_000},
         drifted=("topic x",),
+        retention=(
+            {"topic": EVIL, "partition": 0, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"},
+            {
+                "topic": "sized",
+                "partition": 1,
+                "used": 0.85,
+                "left_seconds": None,
+                "setting": "retention.bytes",
+            },
+        ),
     )
     return replace(made, **changes)
 
@@ -296,6 +306,17 @@ def test_groups_are_exported_on_request_only() -> None:
     samples = read([view], per_group=True)
     assert math.isnan(value(samples, "group_lag_records", group=EVIL))
     assert value(samples, "group_checkpoint_age_seconds", group=EVIL) == 20
+
+
+def test_what_is_left_of_the_retention_is_exported() -> None:
+    """A log that is cut by its size has no time that is left."""
+    samples = read([LinkView(facts=FACTS, status=status(), read_seconds=0.2)])
+    assert value(samples, "retention_used_ratio", topic=EVIL) == 0.9
+    assert value(samples, "retention_left_seconds", topic=EVIL) == 360
+    assert value(samples, "retention_used_ratio", topic="sized") == 0.85
+    assert [labels for name, labels in samples if name == "eomirror_retention_left_seconds"] == [
+        (("link", "east->west"), ("topic", EVIL))
+    ]
 
 
 def test_a_running_mirror_shows_what_its_topics_hold() -> None:
