@@ -7,7 +7,7 @@ newest record stays.  Nothing else is stored for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,8 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
     """
     found: list[Event] = []
     owner: tuple[str, bool] | None = None
+    # take-overs, by the run that took the link
+    taken: dict[str, int] = {}
     failover = FailoverTexts()
     for key, value, timestamp in control:
         name, body = _parsed(key), _parsed(value)
@@ -78,6 +80,8 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
             # renewals are no events
             if body and claimed != owner:
                 found.append(_claim_event(body, timestamp, before=owner, released=claimed[1]))
+                if found[-1].kind == TAKE_OVER:
+                    taken[claimed[0]] = len(found) - 1
             owner = claimed
             continue
         text = None if value is None else failover.text(kind, name, body)
@@ -85,6 +89,8 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
             found.append(_event(kind, name, body if value is not None else None, timestamp))
         elif text:
             found.append(Event(timestamp, kind, text))
+            if (at := taken.pop(str(body.get("run")), None)) is not None:
+                found[at] = _on_request(found[at])
     found += [
         Event(
             claim.timestamp,
@@ -108,6 +114,12 @@ def _claim_event(
         text = f"{who} took the link from run {before[0]}, which had not released it: it was killed, or superseded"
         return Event(timestamp, TAKE_OVER, text)
     return Event(timestamp, "owner", f"{who} owns the link")
+
+
+def _on_request(taken: Event) -> Event:
+    """Returns the take-over of a command of failover, which takes the link from a mirror that runs."""
+    text = taken.text.partition(", which had not released it")[0]
+    return replace(taken, kind="owner", text=f"{text}, for a command of failover")
 
 
 def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timestamp: int) -> Event:

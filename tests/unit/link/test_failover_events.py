@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from eomirror.link.events import Event, link_events
+from eomirror.link.events import TAKE_OVER, Event, link_events
 from eomirror.records.control import Pause
 from eomirror.records.promotion import (
     Cut,
@@ -21,6 +21,7 @@ from eomirror.records.promotion import (
 )
 from eomirror.records.recreation import CopyBack, Recreation
 from eomirror.types import SourcePartition
+from support.claims import claim
 
 
 def cut(partition: int, end: int | None, topic: str = "orders") -> Cut:
@@ -143,6 +144,21 @@ def test_a_fence_is_told_once() -> None:
         FENCE, FENCE, replace(FENCE, lifting=True), replace(FENCE, lifted=True), replace(FENCE, number=3)
     )
     assert [event.at for event in found] == [0, 2, 3, 4]
+
+
+def test_a_command_that_takes_the_link_supersedes_nothing() -> None:
+    """A planned promotion takes it from the mirror that runs; a run that records nothing is another mirror."""
+    claims = [claim(run="mirror"), claim(run="r", pid=7), claim(run="other")]
+    records = [(one.key(), one.value(), at) for at, one in enumerate(claims)]
+    made = promotion(cut(0, 100), planned=True)
+    records.insert(2, (made.key(), made.value(), 5))
+    found = {event.text.partition(" took ")[2]: event.kind for event in link_events(records, [])}
+    assert found.pop("the link from run mirror, for a command of failover") == "owner"
+    assert (
+        found.pop("the link from run r, which had not released it: it was killed, or superseded") == TAKE_OVER
+    )
+    del records[2]
+    assert [event.kind for event in link_events(records, [])] == ["owner", TAKE_OVER, TAKE_OVER]
 
 
 def test_the_end_of_a_pause_is_a_resumption() -> None:
