@@ -180,6 +180,8 @@ cli.params += _log_options(log_level="info", log_format="auto")
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; never returns."""
     _replace_closed_stderr()
+    if "_EOMIRROR_COMPLETE" in os.environ:
+        importlib.import_module("eomirror.cli.completion").quote_names_in_bash()
     code = _run(arguments)
     try:
         sys.stderr.flush()

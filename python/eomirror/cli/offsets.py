@@ -169,7 +169,7 @@ def export_(config: str, overrides: tuple[str, ...], output: str | None, **choic
 )
 @options.config
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--group", help="Only this consumer group of the file.")
+@click.option("--group", shell_complete=complete_groups, help="Only this consumer group of the file.")
 @click.option("--dry-run", is_flag=True, help="Check every group, commit nothing.")
 @options.overrides
 @options.output()

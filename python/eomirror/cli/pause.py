@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eomirror.cli.completion import complete_topics
 from eomirror.cli.failover import acting
 from eomirror.cli.render import escape, stdout_console
 
@@ -22,6 +23,7 @@ __all__ = ["pause", "resume"]
     "--topics",
     default="",
     metavar="REGEX",
+    shell_complete=complete_topics,
     help="Hold only the source topics that this regular expression matches whole; all by default.",
 )
 def pause(action: Action, topics: str) -> int:

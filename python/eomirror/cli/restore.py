@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eomirror.cli.completion import complete_topics
 from eomirror.cli.failover import acting
 from eomirror.cli.render import escape, human_count, print_message, print_table, stdout_console
 from eomirror.errors import DataLossError, NotReadyError, UsageError
@@ -50,6 +51,7 @@ __all__ = ["restore"]
     "--topics",
     default="",
     metavar="REGEX",
+    shell_complete=complete_topics,
     help="Source topics to recreate; all that have orphans by default.",
 )
 def restore(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eomirror.cli import options
+from eomirror.cli.completion import complete_topics
 from eomirror.cli.render import print_result
 from eomirror.cli.run import parse_conf
 from eomirror.cli.verify_transactions import audit_transactions
@@ -73,7 +74,11 @@ def parse_since(text: str, *, now_ms: int) -> int:
 @options.config
 @options.links
 @click.option(
-    "--topic", "topics", metavar="RE", help="Only source topics whose whole name matches this pattern."
+    "--topic",
+    "topics",
+    metavar="RE",
+    shell_complete=complete_topics,
+    help="Only source topics whose whole name matches this pattern.",
 )
 @click.option("--from-offset", type=click.IntRange(0), help="Only records from this source offset on.")
 @click.option(

@@ -1,10 +1,8 @@
-"""`eomirror init` and `eomirror completion`, as a user calls them."""
+"""`eomirror init`, as a user calls it."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +14,7 @@ from eomirror.config import load_config
 from eomirror.config.model import LINK_SETTINGS
 
 
-def eomirror(
-    folder: Path, *arguments: str, environ: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def eomirror(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder."""
     return subprocess.run(
         [Path(sys.executable).with_name("eomirror"), *arguments],
@@ -27,7 +23,6 @@ def eomirror(
         timeout=60,
         check=False,
         cwd=folder,
-        env={**os.environ, **(environ or {})},
     )
 
 
@@ -83,31 +78,3 @@ def test_a_wrong_value_writes_nothing(tmp_path: Path, arguments: list[str], code
     assert done.returncode == code
     assert named in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_links_are_completed(tmp_path: Path) -> None:
-    """Behind the configuration `--link` completes its links; a file that cannot be read completes nothing, silently."""
-    eomirror(tmp_path, "init", "mirror.yaml", "--source", "a=k1:1", "--target", "b=k2:2")
-    for file, expected in (("mirror.yaml", ["plain,a->b"]), ("none.yaml", [])):
-        done = eomirror(
-            tmp_path,
-            environ={
-                "COMP_WORDS": f"eomirror status {file} --link ",
-                "COMP_CWORD": "4",
-                "_EOMIRROR_COMPLETE": "bash_complete",
-            },
-        )
-        assert done.stdout.split() == expected
-        assert done.stderr == ""
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_names_the_command(tmp_path: Path, shell: str) -> None:
-    """The printed script completes `eomirror`; bash itself accepts its script."""
-    done = eomirror(tmp_path, "completion", shell)
-    assert done.returncode == 0, done.stderr
-    assert "_EOMIRROR_COMPLETE" in done.stdout
-    if shell == "bash":
-        bash = shutil.which("bash")
-        assert bash is not None
-        subprocess.run([bash, "-n"], input=done.stdout, text=True, check=True)
