@@ -83,7 +83,7 @@ EXIT_CODES: Final = {
     3: "Source and target differ, or the link is not caught up, or an offset or a group is not known.",
     4: "Data loss: the source deleted or changed records before they were mirrored, or the target lost records that it "
     "had acknowledged.",
-    5: "Superseded: another mirror owns the link.",
+    5: "Superseded: another mirror, or a command of failover, owns the link.",
     6: "Not ready: a precondition of a failover command does not hold, or the link is promoted and must not run.",
     78: "The configuration is refused. All faults are listed.",
     130: "Interrupted with Ctrl-C before the command was done (128 + SIGINT).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 import time
 from contextlib import contextmanager
@@ -250,6 +251,8 @@ def test_a_cutover_under_load_loses_nothing_and_a_failed_one_undoes_its_fence(
         assert 0 < found["write_pause_ms"] < 60_000
         assert calls.read_text().split() == ["fence", scene.name]
         wait_for(lambda: isinstance(mirror.error, SupersededError))
+        assert re.search(r"was promoted at .* by host|was taken by `eomirror cutover`", str(mirror.error))
+        assert "--take-over" not in str(mirror.error)
     finally:
         over.set()
         producer.join(60)

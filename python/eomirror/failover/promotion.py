@@ -411,6 +411,7 @@ class _Run:
             take_over=True,
             on_event=self._on_event,
             hanging_client=target_hanging_client,
+            command=self._verb.value,
         )
         self._view, self._every = self._owner.retake()
         self._positions = mirrored(self._link, self._every, self._view)

@@ -531,6 +531,7 @@ class _Recreate:
             adopt={source: starts[source] for source in wanted},
             on_event=self._on_event,
             hanging_client=target_hanging_client,
+            command="restore",
         )
         with closing(owner):
             owner.acquire(back.lanes, partitions)
@@ -544,6 +545,7 @@ class _Recreate:
             clock=self._clock,
             although_promoted=True,
             hanging_client=target_hanging_client,
+            command="restore",
         )
         with closing(owner):
             owner.retake()
@@ -558,6 +560,7 @@ class _Recreate:
             clock=self._clock,
             on_event=self._on_event,
             hanging_client=target_hanging_client,
+            command="restore",
         )
 
     def _connect(self, link: Link) -> LinkSessions:

@@ -277,7 +277,13 @@ def _lost(report: RestorationReport) -> dict[SourcePartition, tuple[tuple[int, i
 def _note(link: Link, report: RestorationReport, sessions: LinkSessions, clock: Clock) -> None:
     run = new_run_id()
     owner = LinkOwner(
-        link, *sessions, run=run, clock=clock, although_promoted=True, hanging_client=target_hanging_client
+        link,
+        *sessions,
+        run=run,
+        clock=clock,
+        although_promoted=True,
+        hanging_client=target_hanging_client,
+        command="restore",
     )
     try:
         owner.retake()

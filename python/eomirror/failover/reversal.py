@@ -299,6 +299,7 @@ class _Reverse:
             clock=self._clock,
             although_promoted=True,
             hanging_client=target_hanging_client,
+            command="reverse",
         )
         try:
             owner.retake()
@@ -339,6 +340,7 @@ class _Reverse:
             adopt=begins(promotion),
             on_event=self._on_event,
             hanging_client=target_hanging_client,
+            command="reverse",
         )
         try:
             owner.acquire(back.lanes, partitions)

@@ -16,7 +16,9 @@ from eomirror.records.control import Claim
 __all__ = ["is_dead", "own_claim"]
 
 
-def own_claim(run: str, sequence: int, interval: float, *, released: bool, now_ms: int) -> Claim:
+def own_claim(
+    run: str, sequence: int, interval: float, *, released: bool, now_ms: int, command: str = ""
+) -> Claim:
     """
     Returns the claim of this process.
 
@@ -26,6 +28,7 @@ def own_claim(run: str, sequence: int, interval: float, *, released: bool, now_m
         interval: Seconds between renewals.
         released: True if the link is released.
         now_ms: Wall clock, shown to people only.
+        command: Command that owns the link; empty for a mirror.
     """
     return Claim(
         run=run,
@@ -37,6 +40,7 @@ def own_claim(run: str, sequence: int, interval: float, *, released: bool, now_m
         interval_ms=int(interval * 1000),
         released=released,
         timestamp=now_ms,
+        command=command,
     )
 
 

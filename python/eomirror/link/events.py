@@ -108,6 +108,8 @@ def _claim_event(
     body: dict[str, Any], timestamp: int, *, before: tuple[str, bool] | None, released: bool
 ) -> Event:
     who = f"{body.get('host')}/{body.get('pid')} run {body.get('run')}"
+    if command := body.get("command"):
+        who += f" (eomirror {command})"
     if released:
         return Event(timestamp, "released", f"{who} released the link")
     if before is not None and not before[1]:

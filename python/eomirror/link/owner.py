@@ -110,6 +110,7 @@ class LinkOwner:
         on_event: Receives a short text for each step, for progress.
         into_filled: True if records stay in copies that the link has no position for.
         hanging_client: Makes the client for hanging transactions on the target (`eomirror.recovery.hanging_client`).
+        command: Command that takes the link, which its claim names; empty for a mirror.
 
     Attributes:
         published: True once a layout of this owner was committed: ``take_over`` has had its effect then (EO-10).
@@ -132,6 +133,7 @@ class LinkOwner:
         on_event: Callable[[str], None] | None = None,
         into_filled: bool = False,
         hanging_client: Callable[[Link, ClusterSession], HangingClient] | None = None,
+        command: str = "",
     ) -> None:
         self._link = link
         self._run = run
@@ -140,6 +142,7 @@ class LinkOwner:
         self._take_back = take_back
         self._although_promoted = although_promoted
         self._resume = resume
+        self._command = command
         self._adopt = dict(adopt or {})
         self._predecessors = dict(predecessors or {})
         self._on_event = on_event or (lambda _: None)
@@ -279,7 +282,7 @@ class LinkOwner:
         view = self._read_control()
         # Claims that became visible between the last look and our InitProducerId.
         if self._judge(met, view.claim, watched=float("inf")) is ClaimDecision.LEAVE:
-            raise superseded_by(self._link.name, view.claim, view.generation)
+            raise self._superseded(view)
         self._refuse_ended(view)
         crash_point("owner.control_read")
         # Before the old lanes are fenced: their open transactions hide no newer generation.
@@ -370,12 +373,13 @@ class LinkOwner:
         started = self._clock.monotonic()
         while True:
             self._refuse_stopped()
-            latest = self._state.control(wait_for_open=False).claim
+            view = self._state.control(wait_for_open=False)
+            latest = view.claim
             decision = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
             if decision is ClaimDecision.TAKE:
                 return
             if decision is ClaimDecision.LEAVE:
-                raise superseded_by(self._link.name, latest, None)
+                raise self._superseded(view)
             self._on_event(f"watching the claim of run {latest.run if latest else '?'}")
             self._clock.sleep(_LOOK_SECONDS)
 
@@ -578,12 +582,21 @@ class LinkOwner:
     def _raise_if_superseded(self) -> None:
         view = self._state.control()
         if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
-            raise superseded_by(self._link.name, view.claim, view.generation)
+            raise self._superseded(view)
+
+    def _superseded(self, view: ControlView) -> SupersededError:
+        # A command that works on a promoted link is not told that the link is promoted.
+        return superseded_by(self._link.name, view, although_promoted=self._although_promoted)
 
     def _claim(self, *, released: bool) -> MetadataRecord:
         self._sequence += 1
         claim = own_claim(
-            self._run, self._sequence, CLAIM_INTERVAL_SECONDS, released=released, now_ms=self._clock.wall_ms()
+            self._run,
+            self._sequence,
+            CLAIM_INTERVAL_SECONDS,
+            released=released,
+            now_ms=self._clock.wall_ms(),
+            command=self._command,
         )
         return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
 
@@ -616,6 +629,6 @@ class LinkOwner:
         """
         view = self._state.control()
         if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
-            raise superseded_by(self._link.name, view.claim, view.generation)
+            raise self._superseded(view)
         self._generation = view.generation
         return self._published()

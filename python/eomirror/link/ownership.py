@@ -23,13 +23,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, NotReadyError, StateError, SupersededError
-from eomirror.records.control import Claim, ControlView, Generation
+from eomirror.records.control import ControlView, Generation
 from eomirror.topology.assign import assign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from eomirror.records.control import Claim
     from eomirror.records.position import Position
+    from eomirror.records.promotion import Promotion
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -109,18 +111,45 @@ def _renewal(claim: Claim | None) -> tuple[str, int] | None:
     return None if claim is None else (claim.run, claim.sequence)
 
 
-def superseded_by(link: str, claim: Claim | None, generation: Generation | None) -> SupersededError:
-    """Returns the error for the mirror that leaves; names the mirror that owns the link."""
+def superseded_by(link: str, view: ControlView, *, although_promoted: bool = False) -> SupersededError:
+    """
+    Returns the error for the mirror, or the command, that leaves; names what owns the link.
+
+    A mirror whose link was promoted, or is about to be, must not take the link back.  A command of failover fences the
+    lanes some seconds before its promotion is in control: the claim names the command.
+
+    Args:
+        view: Control, as it was read last.
+        although_promoted: True for a command that works on promoted links.
+    """
+    claim, promotion = view.claim, view.history.current
+    if promotion is not None and not although_promoted:
+        return SupersededError(
+            f"link {link} was promoted at {_utc(promotion.timestamp)} by host {promotion.host} ({promotion.kind}, "
+            f"number {promotion.number}): applications may write to its copies",
+            fix=f"do not start this mirror again; {_after_promotion(link, view, promotion)}",
+        )
+    if claim is not None and claim.command:
+        who = f"`eomirror {claim.command}` on {claim.host} (pid {claim.pid}, run {claim.run})"
+        if claim.released:
+            return SupersededError(
+                f"link {link} was taken by {who}, which has ended",
+                fix="start this again: it refuses if the link was promoted meanwhile",
+            )
+        return SupersededError(
+            f"link {link} was taken by {who}",
+            fix=f"wait until that command has ended: `eomirror history CONFIG --link {link}` tells if the link is "
+            "promoted then; if not, start this again",
+        )
     if claim is not None and not claim.released:
         owner = f"run {claim.run} on {claim.host} (pid {claim.pid})"
-    elif generation is not None:
-        owner = f"run {generation.run}"
+    elif view.generation is not None:
+        owner = f"run {view.generation.run}"
     else:
         owner = "another mirror"
     return SupersededError(
         f"link {link} is owned by {owner}",
-        fix="stop that mirror first, or start this one with --take-over to take the link from it; if that was a "
-        f"command of failover, `eomirror history CONFIG --link {link}` shows the promotion",
+        fix="stop that mirror first, or start this one with --take-over to take the link from it",
     )
 
 
@@ -212,9 +241,8 @@ def refuse_handed_over(link: str, view: ControlView) -> None:
     handed_over = view.handed_over
     if handed_over is None:
         return
-    since = datetime.fromtimestamp(handed_over.timestamp / 1000, UTC)
     raise StateError(
-        f"link {link} was handed back to MirrorMaker 2 at {since:%Y-%m-%d %H:%M:%S} UTC (source offsets in "
+        f"link {link} was handed back to MirrorMaker 2 at {_utc(handed_over.timestamp)} (source offsets in "
         f"{handed_over.place}): both would write every record",
         fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "
         "`eomirror adopt CONFIG`",
@@ -247,23 +275,29 @@ def refuse_promoted(link: str, view: ControlView) -> None:
     promotion = view.history.current
     if promotion is None:
         return
-    since = datetime.fromtimestamp(promotion.timestamp / 1000, UTC)
+    raise NotReadyError(
+        f"link {link} was promoted at {_utc(promotion.timestamp)} ({promotion.kind}, number {promotion.number}): "
+        "applications may write to its copies, and mirroring into them would mix both",
+        fix=_after_promotion(link, view, promotion),
+    )
+
+
+def _after_promotion(link: str, view: ControlView, promotion: Promotion) -> str:
+    """Returns the recommended action for a link that is promoted."""
     reversal = view.history.reversals.get(promotion.number)
     if reversal is None:
-        fix = (
+        return (
             f"to bring the new records back: `eomirror reverse CONFIG --link {link}`; to see the cut: `eomirror "
             f"history CONFIG --link {link}`"
         )
-    else:
-        fix = (
-            f"link {reversal.link} mirrors in the other direction: run that one; to return: `eomirror failback "
-            f"CONFIG --link {link}`"
-        )
-    raise NotReadyError(
-        f"link {link} was promoted at {since:%Y-%m-%d %H:%M:%S} UTC ({promotion.kind}, number {promotion.number}): "
-        "applications may write to its copies, and mirroring into them would mix both",
-        fix=fix,
+    return (
+        f"link {reversal.link} mirrors in the other direction: run that one; to return: `eomirror failback "
+        f"CONFIG --link {link}`"
     )
+
+
+def _utc(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -447,6 +447,7 @@ class _Look:
             predecessors=predecessors,
             on_event=self._on_event,
             hanging_client=target_hanging_client,
+            command="adopt",
         )
         try:
             # The last check before the positions are committed.

@@ -219,6 +219,7 @@ class _Return:
             clock=self._clock,
             on_event=self._on_event,
             hanging_client=target_hanging_client,
+            command="hand-back",
         )
         try:
             owner.acquire(self._link.lanes, discovery.prepare())

@@ -121,6 +121,7 @@ class Claim:
         interval_ms: Interval of renewals.
         released: True once the owner has stopped and released the link.
         timestamp: Milliseconds since the epoch, for people.
+        command: Command that took the link, such as ``failover``; empty for a mirror.
     """
 
     run: str
@@ -132,6 +133,7 @@ class Claim:
     interval_ms: int
     released: bool
     timestamp: int
+    command: str = ""
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -438,7 +440,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
             if kind == "generation":
                 generation = _decode_generation(body)
             elif kind == "claim":
-                claim = checked(Claim(**{item: body[item] for item in Claim.__slots__}))
+                claim = _decode_claim(body)
             elif kind == "gap":
                 gap = checked(
                     Gap(
@@ -478,6 +480,12 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         single.get(RECREATION_KEY),
         single.get(COPY_BACK_KEY),
     )
+
+
+def _decode_claim(body: dict[str, Any]) -> Claim:
+    # A release before the field wrote claims of commands like those of mirrors.
+    given = {"command": "", **body}
+    return checked(Claim(**{item: given[item] for item in Claim.__slots__}))
 
 
 # Kinds of which one record stands at a time, until it is deleted.

@@ -93,3 +93,10 @@ def test_an_owner_that_found_the_link_claimed_took_it() -> None:
     found = link_events([(one.key(), one.value(), at) for at, one in enumerate(claims)], [])
     assert [event.kind for event in found] == ["owner", "take-over", "released", "owner"]
     assert "took the link from run a" in found[1].text
+
+
+def test_an_owner_that_is_a_command_is_named() -> None:
+    """A failover takes the link like another mirror does; it is no second mirror to look for."""
+    claims = [claim(run="a"), claim(run="b", command="failover")]
+    found = link_events([(one.key(), one.value(), at) for at, one in enumerate(claims)], [])
+    assert "run b (eomirror failover) took the link from run a" in found[1].text

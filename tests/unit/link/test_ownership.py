@@ -22,6 +22,7 @@ from eomirror.link.ownership import (
     unpublished,
 )
 from eomirror.records.control import Claim, ControlView, Generation, HandedOver
+from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
 from eomirror.types import Assignment, SourcePartition
 from support import claims
 from support.lane_fakes import ORDERS, PAYMENTS, position
@@ -223,12 +224,71 @@ def test_a_publication_that_was_left_open_is_committed_if_its_positions_are_ther
 
 def test_the_one_that_leaves_names_the_owner() -> None:
     """Exit 5, with host and process, and what to do."""
-    error = superseded_by("east->west", claim(), None)
+    error = superseded_by("east->west", ControlView(claim=claim()))
 
     assert isinstance(error, SupersededError)
     assert error.exit_code == 5
     assert "run theirs on h1 (pid 42)" in error.message
     assert "--take-over" in error.fix
+
+
+def promoted(**changes: Any) -> Promotion:
+    values: dict[str, Any] = {
+        "number": 2, "planned": False, "run": "r", "host": "ops-7", "generation": 3, "source_cluster_id": "A",
+        "target_cluster_id": "B", "cuts": (), "started": 0, "timestamp": 1_700_000_000_000, **changes,
+    }  # fmt: skip
+    return Promotion(**values)
+
+
+@pytest.mark.parametrize("owner", [claim(command="failover", released=True), claim(), None])
+def test_a_mirror_whose_link_was_promoted_hears_when_and_by_which_host_and_the_way_back(
+    owner: Claim | None,
+) -> None:
+    """To take the link over would mix its records with those of applications; `run` refuses it."""
+    view = ControlView(claim=owner, history=PromotionHistory({2: promoted()}))
+
+    error = superseded_by("east->west", view)
+
+    assert "promoted at 2023-11-14 22:13:20 UTC by host ops-7 (failover, number 2)" in error.message
+    assert "--take-over" not in error.fix
+    assert "eomirror reverse CONFIG --link east->west" in error.fix
+
+
+def test_after_the_reversal_it_is_pointed_to_the_link_back_and_to_failback() -> None:
+    """Another reversal is not the next step."""
+    reversal = Reversal(number=2, link="west->east", ends={}, run="r", timestamp=0)
+    view = ControlView(history=PromotionHistory({2: promoted()}, {2: reversal}))
+
+    error = superseded_by("east->west", view)
+
+    assert "west->east mirrors in the other direction" in error.fix
+    assert "eomirror failback CONFIG --link east->west" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("released", "told"), [(False, "wait until that command has ended"), (True, "start this again")]
+)
+def test_a_mirror_that_a_command_fences_before_its_record_is_not_told_to_take_the_link_over(
+    released: bool, told: str
+) -> None:
+    """The lanes are fenced seconds before the promotion is in control; the claim names the command."""
+    view = ControlView(generation(7), claim(command="failover", released=released))
+
+    error = superseded_by("east->west", view)
+
+    assert "was taken by `eomirror failover` on h1 (pid 42, run theirs)" in error.message
+    assert told in error.fix
+    assert "--take-over" not in error.fix
+
+
+def test_a_command_on_a_promoted_link_hears_which_other_command_holds_it() -> None:
+    """It knows that the link is promoted."""
+    view = ControlView(claim=claim(command="reverse"), history=PromotionHistory({2: promoted()}))
+
+    assert (
+        "taken by `eomirror reverse` on h1"
+        in superseded_by("east->west", view, although_promoted=True).message
+    )
 
 
 def test_a_link_that_was_handed_over_is_refused_with_when_where_and_what_to_do() -> None:

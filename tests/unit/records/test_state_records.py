@@ -152,6 +152,16 @@ def test_control_is_folded_to_what_it_says_last() -> None:
     assert view.gaps == (GAP,)
 
 
+def test_a_claim_without_a_command_is_that_of_a_mirror() -> None:
+    """Releases before the field wrote none; those after it keep what they know of the claim."""
+    failing_over = replace(CLAIM, command="failover")
+    body = orjson.loads(failing_over.value())
+    before = {name: value for name, value in body.items() if name != "command"}
+
+    assert decode_control([(CLAIM.key(), failing_over.value(), "c")]).claim == failing_over
+    assert decode_control([(CLAIM.key(), orjson.dumps(before), "c")]).claim == CLAIM
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [(b"x", b"{}"), (GENERATION.key(), b"{}"), (GENERATION.key(), b'{"v":1}'), (None, b"{}")],
