@@ -272,8 +272,9 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
                 f"links[{number}].sync_group_offsets",
                 f"{link.name} moves no group: {link.loops.why}, so the loop guard decides about each record, and no "
                 "single offset of a group is exact",
-                "move groups with `eomirror offsets export` and `import`, which count what is read again; or mirror "
-                "topics that go one way by a link of their own",
+                "`eomirror cutover` and `failback` move the groups of applications that move, while both clusters "
+                "answer; `eomirror offsets export` and `import` move a group alone; or mirror topics that go one way "
+                "by a link of their own",
                 node.line_of("sync_group_offsets"),
             )
         if not link.sync_group_offsets or link.guard:

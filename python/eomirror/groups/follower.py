@@ -87,7 +87,7 @@ class GroupFollower:
                 "groups_not_moved",
                 link=link.name,
                 reason="its topics are written on both sides, where no single offset is exact",
-                fix="move groups with `eomirror offsets export` and `import`",
+                fix="`eomirror cutover` and `failback` move groups; `eomirror offsets export` and `import` one alone",
             )
 
     def record_answers(self, items: tuple[GroupOffset, ...]) -> None:

@@ -105,7 +105,7 @@ def test_a_link_that_would_move_groups_of_topics_that_go_both_ways_is_told() -> 
     assert [each.path for each in config.warnings] == [f"links[{n}].sync_group_offsets" for n in (0, 1)]
     for warning in config.warnings:
         assert "moves no group: its records could return" in warning.message
-        assert "eomirror offsets export" in warning.fix
+        assert "`eomirror cutover` and `failback` move the groups" in warning.fix
 
 
 def test_copies_that_meet_under_other_policies_refuse_moved_groups() -> None:

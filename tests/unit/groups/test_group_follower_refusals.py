@@ -330,5 +330,5 @@ def test_a_link_whose_groups_are_not_moved_says_so_when_it_begins(
 
     told = [entry for entry in logs if entry["event"] == "groups_not_moved"]
     assert len(told) == guard
-    assert all("eomirror offsets export" in entry["fix"] for entry in told)
+    assert all("`eomirror cutover` and `failback`" in entry["fix"] for entry in told)
     assert (flow.standing() == {}) is guard
