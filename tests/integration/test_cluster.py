@@ -335,7 +335,8 @@ def test_command_line_brings_clusters_up_and_down(tmp_path: Path) -> None:
         run("down", "tour", "--keep-data")
         assert run.status("tour")["state"] == "stopped"
     finally:
-        run("down", "--all")
+        assert "stdin is no terminal" in run("down", "--all", code=2)[1]
+        run("down", "--all", "--yes")
     assert not (tmp_path / "clusters" / "tour").exists()
     assert json.loads(run("status", "-o", "json")[0]) == {"clusters": []}
     assert "eomirror cluster up tour" in run("down", "tour", code=2)[1]

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from eomirror.cli import options
-from eomirror.cli.render import print_message, print_structured, print_table, stdout_console, wants_table
+from eomirror.cli.render import (
+    human_bytes,
+    human_things,
+    print_message,
+    print_structured,
+    print_table,
+    stdout_console,
+    wants_table,
+)
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,11 +153,13 @@ def status(names: tuple[str, ...], output: str | None) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--all", "everything", is_flag=True, help="Stop all local clusters.")
 @click.option("--keep-data", is_flag=True, help="Keep the data for the next `up`.")
+@click.option("--yes", is_flag=True, help="Do not ask before data is removed.")
 @options.output()
-def down(names: tuple[str, ...], everything: bool, keep_data: bool, output: str | None) -> None:
+def down(names: tuple[str, ...], everything: bool, keep_data: bool, yes: bool, output: str | None) -> None:
     """
     Stop clusters and remove their data.
 
+    Names the folders and asks first, unless --yes or --keep-data is given; without a terminal one of them is required.
     Data in a folder chosen with `up --data-dir` is always kept.
     """
     from eomirror.localkafka.registry import ClusterRegistry, state_folder
@@ -160,14 +171,38 @@ def down(names: tuple[str, ...], everything: bool, keep_data: bool, output: str 
         )
     registry = ClusterRegistry(state_folder())
     chosen = list(dict.fromkeys(names)) or registry.names()
-    for name in chosen:
-        registry.get(name)  # refuse an unknown name before any cluster is stopped
+    found = [registry.get(name) for name in chosen]  # refuses an unknown name before any cluster is stopped
+    if not (keep_data or yes):
+        _confirm([record for record in found if record.ours])
     for name in chosen:
         record = registry.down(name, keep_data=keep_data)
         stays = keep_data or not record.ours
         print_message(f"{name}: stopped, data {f'kept in {record.data_dir}' if stays else 'removed'}")
     if not wants_table(output):
         print_structured({"stopped": chosen}, output)
+
+
+def _confirm(removed: Sequence[ClusterRecord]) -> None:
+    """
+    Asks before the data of these clusters is removed.
+
+    Raises:
+        UsageError: The answer was no, or stdin is no terminal.
+    """
+    if not removed:
+        return
+    folders = [f"{record.name}: {record.data_dir}, {human_bytes(record.data_bytes())}" for record in removed]
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"cluster down asks before it removes data, and stdin is no terminal: {'; '.join(folders)}",
+            fix="add --yes, or --keep-data to keep it",
+        )
+    for folder in folders:
+        print_message(folder)
+    if not click.confirm(f"stop {human_things(len(removed), 'cluster')}, and remove this data?", err=True):
+        raise UsageError(
+            "nothing was stopped or removed", fix="--keep-data stops clusters and keeps their data"
+        )
 
 
 def _start_all(registry: Any, specs: Sequence[ClusterSpec]) -> list[ClusterRecord]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,6 +42,8 @@ __all__ = ["BrokerRecord", "ClusterRecord", "ClusterRegistry", "state_folder"]
 
 State = Literal["running", "degraded", "stopped"]
 _FORMAT = 1
+# of `st_blocks`: stat(2)
+_BLOCK_BYTES = 512
 
 
 def state_folder() -> Path:
@@ -111,6 +113,15 @@ class ClusterRecord:
         if alive == len(self.brokers):
             return "running"
         return "degraded" if alive else "stopped"
+
+    def data_bytes(self) -> int:
+        """Returns the space that its data takes: index files of brokers are sparse, so less than their lengths."""
+        taken = 0
+        for path in Path(self.data_dir).rglob("*"):
+            # A running broker deletes files meanwhile.
+            with suppress(FileNotFoundError):
+                taken += path.lstat().st_blocks * _BLOCK_BYTES
+        return taken
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields that ``-o json`` shows."""

@@ -1,0 +1,96 @@
+"""`eomirror cluster down` asks before it removes data; no broker."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ("east", "west")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder with two stopped clusters, one of which has its data elsewhere."""
+    folder = tmp_path / "state" / "clusters"
+    for name, data in zip(NAMES, (folder / "east", tmp_path / "own"), strict=True):
+        data.mkdir(parents=True)
+        (data / "00.log").write_bytes(bytes(300_000))
+        record = {
+            "format": 1, "name": name, "kafka_version": "4.3.1", "cluster_id": "c", "data_dir": str(data),
+            "ours": name == "east", "brokers": [],
+        }  # fmt: skip
+        (folder / f"{name}.json").write_bytes(orjson.dumps(record))
+    return tmp_path / "state"
+
+
+def down(state: Path, *arguments: str, answer: str | None = None) -> tuple[int, str]:
+    """Exit code and stderr; stdin is a terminal if there is an answer."""
+    command = [sys.executable, "-m", "eomirror", "cluster", "down", *arguments]
+    settings = os.environ | {"EOMIRROR_STATE": str(state)}
+    master, slave = pty.openpty()
+    try:
+        if answer is not None:
+            os.write(master, answer.encode())
+        stdin = subprocess.DEVNULL if answer is None else slave
+        ended = subprocess.run(
+            command, env=settings, stdin=stdin, capture_output=True, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    return ended.returncode, ended.stderr
+
+
+def left(state: Path) -> list[str]:
+    """The clusters that are still recorded, and folders with data."""
+    return sorted(path.name for path in (state / "clusters").glob("*") if path.suffix != ".lock")
+
+
+EVERYTHING = ["east", "east.json", "west.json"]
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n"])
+def test_it_names_the_folder_and_its_size_and_a_no_removes_nothing(state: Path, answer: str) -> None:
+    """Only the folder that would be removed is named."""
+    code, said = down(state, "--all", answer=answer)
+    assert code == 2
+    assert f"east: {state / 'clusters' / 'east'}, 30" in said
+    assert "kB" in said
+    assert "own" not in said
+    assert "nothing was stopped or removed" in said
+    assert left(state) == EVERYTHING
+
+
+def test_a_yes_removes_what_was_named(state: Path, tmp_path: Path) -> None:
+    """Data in a folder of the user stays."""
+    assert down(state, "--all", answer="y\n")[0] == 0
+    assert left(state) == []
+    assert (tmp_path / "own" / "00.log").exists()
+
+
+def test_without_a_terminal_it_needs_the_option(state: Path) -> None:
+    """As the other commands that cannot be undone."""
+    code, said = down(state, "east")
+    assert code == 2
+    assert "stdin is no terminal" in said
+    assert "--yes" in said
+    assert left(state) == EVERYTHING
+    assert down(state, "east", "--yes")[0] == 0
+    assert left(state) == ["west.json"]
+
+
+@pytest.mark.parametrize("arguments", [["east", "--keep-data"], ["west"]])
+def test_it_does_not_ask_if_it_removes_no_data(state: Path, arguments: list[str]) -> None:
+    """Data that is kept, and data in a folder of the user."""
+    code, said = down(state, *arguments)
+    assert code == 0, said
+    assert (state / "clusters" / "east").exists()
