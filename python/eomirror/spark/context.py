@@ -29,6 +29,7 @@ __all__ = [
     "check_settings",
     "engine_settings",
     "open_engine",
+    "replaced_settings",
     "submitted_settings",
 ]
 
@@ -50,6 +51,12 @@ _ONLY_LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "eomirror.spark.pyspark_daemon",
+}
+# spark-submit sets a name itself, and the JVM has read its options when they are replaced
+_ALWAYS_OURS = frozenset({"spark.app.name", "spark.driver.extraJavaOptions", "spark.master"})
+_REASONS = {
+    "spark.speculation": "a second copy of a lane and the first one would fence each other",
+    "spark.task.maxFailures": "the driver retries lanes itself",
 }
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -128,6 +135,21 @@ def submitted_settings(settings: Mapping[str, str], found: Mapping[str, str]) ->
             continue
         added[name] = value
     return added
+
+
+def replaced_settings(added: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """
+    Returns names of settings of ``spark-submit`` that take another value; the mirror warns of them.
+
+    Args:
+        added: From `submitted_settings`.
+        found: Settings that ``spark-submit`` has made.
+    """
+    return sorted(
+        name
+        for name, value in added.items()
+        if name not in _ALWAYS_OURS and found.get(name, value).strip().lower() != value.lower()
+    )
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -245,7 +267,17 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  as above
         conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001  as above
         if "PYSPARK_GATEWAY_PORT" in os.environ:
-            settings = submitted_settings(settings, dict(conf.getAll()))
+            found = dict(conf.getAll())
+            settings = submitted_settings(settings, found)
+            for name in replaced_settings(settings, found):
+                # Without the values: a setting may be a password.
+                log.warning(
+                    "spark_setting_replaced",
+                    setting=name,
+                    reason=_REASONS.get(name, "the mirror sets it, or its configuration does"),
+                    fix="remove it from spark-submit or spark-defaults.conf; another value: in the section `spark` of "
+                    "the configuration, or --spark-conf",
+                )
         for name, value in settings.items():
             conf.set(name, value)
         chosen = dict(conf.getAll())

@@ -9,6 +9,7 @@ from eomirror.spark.context import (
     channel_addresses,
     check_settings,
     engine_settings,
+    replaced_settings,
     submitted_settings,
 )
 from eomirror.spark.master import check_slots
@@ -147,6 +148,18 @@ def test_spark_submit_wins_over_defaults_and_the_configuration_over_it() -> None
     own = settings(spark__driver__host="10.0.0.9", spark__eomirror__channel__port="7001")
     added = submitted_settings(own, found)
     assert (added["spark.driver.host"], added["spark.eomirror.channel.port"]) == ("10.0.0.9", "7001")
+
+
+def test_settings_of_spark_submit_that_are_replaced_are_told() -> None:
+    """Speculation, which the mirror turns off, and what the configuration says otherwise; not what it leaves alone."""
+    found = {
+        "spark.master": "yarn", "spark.app.name": "submit.py", "spark.speculation": "true", "spark.ui.enabled": "true",
+        "spark.python.worker.reuse": "TRUE", "spark.executor.memory": "2g", "spark.driver.extraJavaOptions": "-Xss1m",
+        "spark.eomirror.channel.port": "7000",
+    }  # fmt: skip
+    added = submitted_settings(settings(spark__eomirror__channel__port="7001"), found)
+    assert added["spark.speculation"] == "false"
+    assert replaced_settings(added, found) == ["spark.eomirror.channel.port", "spark.speculation"]
 
 
 def test_spark_submit_without_a_master_is_local() -> None:
