@@ -177,7 +177,13 @@ def read_facts(
     ) as reader:
         status = reader.read()
     role = LinkNames(link.state_name).client_id("readiness")
-    facts = Facts(status=status, source_answers=answers, now_ms=clock.wall_ms())
+    facts = Facts(
+        status=status,
+        source_answers=answers,
+        now_ms=clock.wall_ms(),
+        follows=bool(link.groups),
+        no_checkpoints=link.guard and bool(link.groups),
+    )
     if status.state == "never ran":
         return facts
     with ExitStack() as stack:

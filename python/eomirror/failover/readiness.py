@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["QUIET_SECONDS", "Check", "Facts", "Level", "Readiness", "TopicReadiness", "Verified", "assess"]
 
 _SHOWN = 3
+_TAKE_OUT = "if the link back mirrors only after a failover, take its entry out, and restart the mirror"
 
 #: Seconds for which the source's ends must stand still before a planned promotion.
 QUIET_SECONDS: Final = 0.5
@@ -101,6 +102,8 @@ class Facts:
         fence: What the fence of the command would do, in words; None without one.
         fence_problem: Reason that it cannot be set; empty for none.
         unfollowed: Share and streams groups of the source that match the link's `groups`; None if it was not asked.
+        follows: True if the link follows groups.
+        no_checkpoints: True if it writes no checkpoints of them, because it guards against its link back.
     """
 
     status: LinkStatus
@@ -125,6 +128,8 @@ class Facts:
     fence: str | None = None
     fence_problem: str = ""
     unfollowed: tuple[str, ...] | None = None
+    follows: bool = True
+    no_checkpoints: bool = False
 
     @classmethod
     def of_status(cls, status: LinkStatus) -> Facts:
@@ -452,23 +457,43 @@ def _leaders(facts: Facts) -> Check:
 def _groups(facts: Facts) -> Check:
     if facts.groups_problem:
         return Check("groups", Level.WARN, facts.groups_problem)
-    known = 0 if facts.status.groups is None else facts.status.groups.followed
-    if known and not facts.groups:
-        return Check(
-            "groups",
-            Level.WARN,
-            f"none of {known} would be moved: their checkpoints are no longer written",
-            "if the link back stands in the configuration while this link mirrors, take its entry out",
-        )
+    if not facts.groups:
+        return _no_groups(facts)
     skipped = {move.group for move in facts.groups if move.action == "skip"}
     inexact = {move.group for move in facts.groups if move.kind not in {"exact", "next"}} - skipped
     exact = {move.group for move in facts.groups} - skipped - inexact
     text = f"{len(exact)} exact, {len(inexact)} read again or at the cut, {len(skipped)} not moved"
     reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
-    old = bool(facts.groups) and not facts.source_answers
+    old = not facts.source_answers
     if old:
         text += "; as of their last checkpoints: each group reads again what it has read since"
-    return Check("groups", Level.WARN if skipped or old else Level.OK, text, _some(reasons))
+    if facts.no_checkpoints:
+        # Asked on a quiet day, for the day on which it is too late to change it.
+        text += "; without the source none could be moved: no checkpoints are written"
+        reasons.append(_TAKE_OUT)
+    warned = skipped or old or facts.no_checkpoints
+    return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
+
+
+def _no_groups(facts: Facts) -> Check:
+    """Tells groups that do not exist from groups that cannot be moved."""
+    if not facts.follows:
+        return Check("groups", Level.OK, "none is followed: the link's `groups` is empty")
+    if facts.source_answers:
+        return Check("groups", Level.OK, "0: no followed group has offsets on the source")
+    if facts.no_checkpoints:
+        return Check(
+            "groups",
+            Level.WARN,
+            "none would be moved: a link with its link back in the configuration has no checkpoints",
+            _TAKE_OUT,
+        )
+    return Check(
+        "groups",
+        Level.WARN,
+        "none would be moved: the target has no checkpoint of a followed group",
+        "a running mirror writes them for the groups of `groups` that have offsets on the source",
+    )
 
 
 def _share_groups(facts: Facts) -> Check:

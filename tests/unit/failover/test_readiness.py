@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from eomirror.failover.facts import drifts_of
+from eomirror.failover.group_moves import GroupMove
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Check, Facts, Level, Verified, assess
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.records.promotion import Promotion
 from eomirror.topics.diff import AlterConfig, Differs
 
@@ -27,6 +28,10 @@ STATUS = LinkStatus(
 PROMOTION = Promotion(
     number=3, planned=False, run="r", host="h", generation=4, source_cluster_id="a", target_cluster_id="b", cuts=(),
     started=1, timestamp=2,
+)  # fmt: skip
+MOVE = GroupMove(
+    group="billing", topic="orders", partition=0, offset=7, to_topic="east.orders", to_offset=5, kind="exact", again=0,
+    has=None, action="move",
 )  # fmt: skip
 
 
@@ -116,12 +121,27 @@ def named(given: Facts, name: str) -> Check:
     return next(check for check in assess(given, Verb.FAILOVER, force=True).checks if check.name == name)
 
 
-def test_groups_whose_checkpoints_are_no_longer_written_are_a_warning() -> None:
-    """While two links copy equal names both ways: a failover without the source moves none."""
-    status = {"groups": GroupsStatus(followed=2, offsets=4, last_checkpoint=5, by_group=())}
-    found = named(facts(status), "groups")
-    assert (found.level, found.text.split(":")[0]) == (Level.WARN, "none of 2 would be moved")
-    assert named(facts(), "groups").level is Level.OK
+@pytest.mark.parametrize(
+    ("given", "level", "text"),
+    [
+        ({"follows": False}, Level.OK, "none is followed"),
+        # they were deleted there, or never committed
+        ({}, Level.OK, "no followed group has offsets on the source"),
+        ({"no_checkpoints": True}, Level.OK, "no followed group has offsets on the source"),
+        ({"source_answers": False}, Level.WARN, "the target has no checkpoint of a followed group"),
+        ({"source_answers": False, "no_checkpoints": True}, Level.WARN, "its link back in the configuration"),
+        # on a quiet day, while the entry can still be taken out
+        ({"groups": (MOVE,)}, Level.OK, "1 exact, 0 read again"),
+        ({"groups": (MOVE,), "no_checkpoints": True}, Level.WARN, "without the source none could be moved"),
+    ],
+)
+def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
+    given: dict[str, Any], level: Level, text: str
+) -> None:
+    """With equal names both ways no checkpoint is written: a failover without the source moves none."""
+    found = named(facts(**given), "groups")
+    assert found.level is level
+    assert text in found.text
 
 
 def test_replicas_that_are_not_in_sync_are_named() -> None:
