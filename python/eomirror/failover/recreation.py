@@ -22,15 +22,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UnreachableError
 from eomirror.failover.back_link import back_link
-from eomirror.failover.facts import control_of
 from eomirror.failover.orphans import OrphanRange, Reading, count_orphans, orphan_ranges
-from eomirror.kafka.session import link_sessions
-from eomirror.link.hanging_state_topics import target_hanging_client
-from eomirror.link.owner import LinkOwner
+from eomirror.failover.promoted_link import PromotedLink
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.recreation import CopyBack, Recreation
@@ -144,49 +141,38 @@ def recreate(
         SupersededError: A mirror of one of the links runs.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    run = _Recreate(config, config.mapped_link(link), on_event or (lambda _: None), clock)
-    try:
-        return run.run(topics, mirror, dry_run=dry_run)
-    finally:
-        run.close()
+    with closing(_Recreate(config, link, "restore", on_event=on_event, clock=clock)) as made:
+        return made.run(topics, mirror, dry_run=dry_run)
 
 
-class _Recreate:
-    def __init__(self, config: Config, link: Link, on_event: Callable[[str], None], clock: Clock) -> None:
-        self._config, self._link, self._on_event, self._clock = config, link, on_event, clock
-        self._run = new_run_id()
-        self._sessions = self._connect(link)
-
-    def close(self) -> None:
-        self._sessions.close()
-
+class _Recreate(PromotedLink):
     def run(self, topics: str, mirror: Callable[[Config], None] | None, *, dry_run: bool) -> Recreated:
-        control = control_of(self._link, self._sessions.target)
-        promotion = control.history.current
-        reversal = None if promotion is None else control.history.reversals.get(promotion.number)
-        if promotion is None or reversal is None:
-            state = "is not promoted" if promotion is None else "is promoted, but not reversed"
+        control, promotion = self.in_force()
+        reversal = control.history.reversals.get(promotion.number)
+        if reversal is None:
             raise NotReadyError(
-                f"link {self._link.name} {state}: no link copies its topics back",
-                fix=f"`eomirror reverse CONFIG --link {self._link.name}` starts the link back; then repeat this",
+                f"link {self.link.name} is promoted, but not reversed: no link copies its topics back",
+                fix=f"`eomirror reverse CONFIG --link {self.link.name}` starts the link back; then repeat this",
             )
-        back = back_link(self._config, self._link, promotion)
+        back = back_link(self.config, self.link, promotion)
         restoration = control.history.restorations.get(promotion.number)
         found = control.recreation
         if found is not None and (found.number != promotion.number or not found.topics):
             found = None
         copies = {cut.topic: cut.target_topic for cut in promotion.cuts}
-        with closing(self._connect(back)) as sessions:
-            orphans: Mapping[str, int] = {}
-            if found is None:
-                found, orphans = self._decided(back, sessions, control, topics, dry_run=dry_run)
-                crash_point("failover.recreation_noted")
-            chosen = {topic: copies[topic] for topic in sorted(found.topics)}
-            if not dry_run and chosen and not found.done:
-                self._carry_out(back, sessions, found, chosen, mirror)
-            elif not dry_run and chosen:
-                # A call that was killed behind its last but one step.
-                self._finish(self._whole(back, chosen), sessions, found)
+        sessions = self.connect(back)
+        orphans: Mapping[str, int] = {}
+        if found is None:
+            found, orphans = self._decided(
+                back, sessions, control, (promotion, reversal), topics, dry_run=dry_run
+            )
+            crash_point("failover.recreation_noted")
+        chosen = {topic: copies[topic] for topic in sorted(found.topics)}
+        if not dry_run and chosen and not found.done:
+            self._carry_out(back, sessions, found, chosen, mirror)
+        elif not dry_run and chosen:
+            # A call that was killed behind its last but one step.
+            self._finish(self._whole(back, chosen), sessions, found)
         states = {True: "copied back", False: "to delete" if dry_run else "copied back"}
         return Recreated(
             back=back.name,
@@ -208,22 +194,20 @@ class _Recreate:
         back: Link,
         sessions: LinkSessions,
         control: ControlView,
+        given: tuple[Promotion, Reversal],
         topics: str,
         *,
         dry_run: bool,
     ) -> tuple[Recreation, Mapping[str, int]]:
         """Checks, with the link back held, that nothing is lost; returns the decision, and orphans by topic."""
-        promotion = control.history.current
-        if promotion is None:
-            raise AssertionError("looked up before")
-        reversal = control.history.reversals[promotion.number]
+        promotion, reversal = given
         restoration = control.history.restorations.get(promotion.number)
         owner = (
-            None if dry_run else self._owner(replace(back, loops=replace(back.loops, whole=True)), sessions)
+            None if dry_run else self.owner(replace(back, loops=replace(back.loops, whole=True)), sessions)
         )
         try:
             if owner is not None:
-                self._on_event(f"taking {back.name}")
+                self.tell(f"taking {back.name}")
                 owner.retake()
             ranges = [
                 each
@@ -237,7 +221,7 @@ class _Recreate:
             ids = self._refuse_other_topics(promotion, chosen)
             ends: Mapping[SourcePartition, int] = {}
             if chosen:
-                self._on_event("comparing what is deleted with what is copied back")
+                self.tell("comparing what is deleted with what is copied back")
                 ends = self._compared(promotion, reversal, chosen)
             found = Recreation(
                 number=promotion.number,
@@ -247,11 +231,11 @@ class _Recreate:
                 records=0 if restoration is None else restoration.records,
                 place="" if restoration is None else restoration.place,
                 done=not chosen,
-                run=self._run,
-                timestamp=self._clock.wall_ms(),
+                run=self.run_id,
+                timestamp=self.clock.wall_ms(),
             )
             if not dry_run and chosen:
-                self._note(found)
+                self.note(found)
             if owner is not None:
                 owner.release()
         finally:
@@ -267,20 +251,20 @@ class _Recreate:
             return
         count = sum(orphans[topic] for topic in chosen)
         raise NotReadyError(
-            f"link {self._link.name}: {count} records of {self._link.source} never reached the copies, and would be "
+            f"link {self.link.name}: {count} records of {self.link.source} never reached the copies, and would be "
             "deleted with their topics",
-            fix=f"keep them first: `eomirror restore CONFIG --link {self._link.name} --orphans export|merge`",
+            fix=f"keep them first: `eomirror restore CONFIG --link {self.link.name} --orphans export|merge`",
         )
 
     def _refuse_shared(self, back: Link, chosen: Sequence[str]) -> None:
         """Refuses topics that other links read or write there: those would stop at a topic that is another one."""
-        for each in self._config.links:
-            if each.name in {self._link.name, back.name}:
+        for each in self.config.links:
+            if each.name in {self.link.name, back.name}:
                 continue
-            reads = [topic for topic in chosen if each.source == self._link.source and each.mirrors(topic)]
+            reads = [topic for topic in chosen if each.source == self.link.source and each.mirrors(topic)]
             if reads:
                 raise NotReadyError(
-                    f"link {each.name} mirrors {', '.join(reads[:_SHOWN])} from {self._link.source} as well, and would "
+                    f"link {each.name} mirrors {', '.join(reads[:_SHOWN])} from {self.link.source} as well, and would "
                     "stop, or copy every record a second time",
                     fix="leave the topic out with --topics, or end that link first",
                 )
@@ -289,16 +273,16 @@ class _Recreate:
         """Returns the ids of the topics; refuses others than those of the promotion, and those without a whole copy."""
         cuts = {cut.source: cut for cut in promotion.cuts}
         ids = {cut.topic: cut.topic_id for cut in promotion.cuts}
-        for topic, facts in self._sessions.source.admin.describe_topics(list(chosen)).items():
+        for topic, facts in self.sessions.source.admin.describe_topics(list(chosen)).items():
             if facts is None or facts.topic_id != ids.get(topic):
                 raise NotReadyError(
-                    f"topic {topic} on {self._link.source} is not the one that link {self._link.name} has mirrored",
+                    f"topic {topic} on {self.link.source} is not the one that link {self.link.name} has mirrored",
                     fix="leave it out with --topics",
                 )
             without = [n for n in range(facts.partitions) if SourcePartition(topic, n) not in cuts]
             if without:
                 raise NotReadyError(
-                    f"{topic}-{without[0]} on {self._link.source} was never mirrored before the promotion: the link "
+                    f"{topic}-{without[0]} on {self.link.source} was never mirrored before the promotion: the link "
                     "back does not write it",
                     fix="leave the topic out with --topics",
                 )
@@ -313,10 +297,10 @@ class _Recreate:
         Returns:
             The log end of each partition: what is behind it was not compared.
         """
-        clusters = self._config.clusters[self._link.source], self._config.clusters[self._link.target]
+        clusters = self.config.clusters[self.link.source], self.config.clusters[self.link.target]
         names = tuple(re.escape(topic) for topic in chosen)
-        link = replace(with_origins(self._link, self._config.clusters), topics=names, exclude=())
-        with closing(Verifier(link, *clusters, clock=self._clock)) as verifier:
+        link = replace(with_origins(self.link, self.config.clusters), topics=names, exclude=())
+        with closing(Verifier(link, *clusters, clock=self.clock)) as verifier:
             verdict = verifier.run()
         wrong = [each for each in verdict.partitions if each.differs or not each.whole]
         if wrong:
@@ -330,7 +314,7 @@ class _Recreate:
             SourcePartition(each.scope.source.topic, each.scope.source.partition): each.scope.source.start
             for each in verdict.partitions
         }
-        admin = self._sessions.source.admin
+        admin = self.sessions.source.admin
         wanted = [cut.source for cut in promotion.cuts if cut.topic in chosen]
         starts = admin.offsets(wanted, at="earliest", read_committed=False)
         ends = admin.offsets(wanted, at="latest", read_committed=False)
@@ -348,7 +332,7 @@ class _Recreate:
             if count := sum(self._counted([each]).values()):
                 before = each.end != ends[each.source]
                 raise NotReadyError(
-                    f"{each.source} on {self._link.source} holds {count} records in offsets [{each.start}, {each.end}) "
+                    f"{each.source} on {self.link.source} holds {count} records in offsets [{each.start}, {each.end}) "
                     + (
                         "that the copy does not hold"
                         if before
@@ -362,22 +346,22 @@ class _Recreate:
                         else "; or stop the applications that write there, and keep their records"
                     ),
                 )
-        self._clock.sleep(_LOOK_SECONDS)
+        self.clock.sleep(_LOOK_SECONDS)
         later = admin.offsets(wanted, at="latest", read_committed=False)
         if moved := sorted(str(source) for source in wanted if later[source] != ends[source]):
             raise NotReadyError(
-                f"{', '.join(moved[:_SHOWN])} on {self._link.source} is still written to",
+                f"{', '.join(moved[:_SHOWN])} on {self.link.source} is still written to",
                 fix="stop the applications that write there, then repeat this",
             )
         return {source: ends[source] for source in wanted}
 
     def _counted(self, ranges: Sequence[OrphanRange]) -> dict[str, int]:
         found = count_orphans(
-            self._config.clusters[self._link.source],
+            self.config.clusters[self.link.source],
             ranges,
-            client_id=LinkNames(self._link.state_name).client_id("restore"),
-            clock=self._clock,
-            reading=Reading(accept_lost=True, tell=self._on_event),
+            client_id=LinkNames(self.link.state_name).client_id("restore"),
+            clock=self.clock,
+            reading=Reading(accept_lost=True, tell=self.tell),
         )
         counts: dict[str, int] = {}
         for source, count in found.items():
@@ -402,11 +386,11 @@ class _Recreate:
         crash_point("failover.topics_deleted")
         self._begin(whole, sessions, found, copies)
         crash_point("failover.copy_back_begun")
-        self._on_event(f"copying {', '.join(sorted(copies)[:_SHOWN])} back")
+        self.tell(f"copying {', '.join(sorted(copies)[:_SHOWN])} back")
         if mirror is not None:
-            mirror(replace(self._config, links=(whole,)))
+            mirror(replace(self.config, links=(whole,)))
         crash_point("failover.copied_back")
-        self._note(replace(found, done=True))
+        self.note(replace(found, done=True))
         crash_point("failover.recreation_done")
         self._finish(whole, sessions, found)
 
@@ -427,7 +411,7 @@ class _Recreate:
         order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
         if order is not None and not order.done:
             return
-        with closing(self._owner(back, sessions)) as owner:
+        with closing(self.owner(back, sessions)) as owner:
             owner.retake()
             owner.note(self._copy_back(found))
             owner.release()
@@ -436,7 +420,7 @@ class _Recreate:
         order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
         if order is None or order.done:
             return
-        with closing(self._owner(back, sessions)) as owner:
+        with closing(self.owner(back, sessions)) as owner:
             _, positions = owner.retake()
             until = _by_topic(
                 {source: one.offset for source, one in positions.items() if back.mirrors(source.topic)}
@@ -446,18 +430,18 @@ class _Recreate:
 
     def _copy_back(self, found: Recreation) -> CopyBack:
         return CopyBack(
-            link=self._link.name,
+            link=self.link.name,
             number=found.number,
             done=False,
             until={},
-            run=self._run,
-            timestamp=self._clock.wall_ms(),
+            run=self.run_id,
+            timestamp=self.clock.wall_ms(),
         )
 
     def _refuse_later(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
         """Withdraws the decision, if applications have written to a topic since it was compared."""
         there = self._not_deleted(found)
-        admin = self._sessions.source.admin
+        admin = self.sessions.source.admin
         target = sessions.source.admin.describe_cluster().cluster_id
         compared = {
             SourcePartition(topic, int(number)): end
@@ -476,43 +460,43 @@ class _Recreate:
             return
         if there == set(found.topics):
             self._finish(back, sessions, found)
-            self._note(replace(found, topics={}, done=True))
+            self.note(replace(found, topics={}, done=True))
         raise NotReadyError(
             f"applications have written {sum(late.values())} records to {', '.join(sorted(late)[:_SHOWN])} on "
-            f"{self._link.source} since it was compared",
+            f"{self.link.source} since it was compared",
             fix="stop them and keep these records, then repeat this"
             + ("" if there == set(found.topics) else "; another topic is deleted already"),
         )
 
     def _not_deleted(self, found: Recreation) -> set[str]:
-        facts = self._sessions.source.admin.describe_topics(sorted(found.topics))
+        facts = self.sessions.source.admin.describe_topics(sorted(found.topics))
         return {
             topic for topic, one in facts.items() if one is not None and one.topic_id == found.topics[topic]
         }
 
     def _delete(self, found: Recreation) -> None:
-        admin = self._sessions.source.admin
+        admin = self.sessions.source.admin
         there = self._not_deleted(found)
         if not there:
             return
-        self._on_event(f"deleting {', '.join(sorted(there)[:_SHOWN])} on {self._link.source}")
+        self.tell(f"deleting {', '.join(sorted(there)[:_SHOWN])} on {self.link.source}")
         admin.delete_topics(sorted(there))
-        deadline = Deadline(_GONE_SECONDS, self._clock)
+        deadline = Deadline(_GONE_SECONDS, self.clock)
         while self._not_deleted(found):
             if deadline.passed:
                 raise UnreachableError(
-                    f"{', '.join(sorted(there)[:_SHOWN])} on {self._link.source} were deleted, and brokers still "
+                    f"{', '.join(sorted(there)[:_SHOWN])} on {self.link.source} were deleted, and brokers still "
                     f"answer for them after {_GONE_SECONDS:.0f} s",
                     fix="repeat this: it goes on from here",
                 )
-            self._clock.sleep(_LOOK_SECONDS)
+            self.clock.sleep(_LOOK_SECONDS)
 
     def _begin(
         self, back: Link, sessions: LinkSessions, found: Recreation, copies: Mapping[str, str]
     ) -> None:
         """Creates the topics, and sets the positions of the link back to the beginning of their copies."""
-        self._on_event(f"creating {', '.join(sorted(copies)[:_SHOWN])} again")
-        partitions = Discovery(back, *sessions, clock=self._clock).prepare(strict=True)
+        self.tell(f"creating {', '.join(sorted(copies)[:_SHOWN])} again")
+        partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
         positions = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
         gone = set(found.topics.values())
         wanted = [
@@ -523,49 +507,11 @@ class _Recreate:
         if not wanted:
             return
         starts = sessions.source.admin.offsets(wanted, at="earliest", read_committed=False)
-        owner = LinkOwner(
-            back,
-            *sessions,
-            run=self._run,
-            clock=self._clock,
-            adopt={source: starts[source] for source in wanted},
-            on_event=self._on_event,
-            hanging_client=target_hanging_client,
-            command="restore",
-        )
-        with closing(owner):
+        with closing(
+            self.owner(back, sessions, adopt={source: starts[source] for source in wanted})
+        ) as owner:
             owner.acquire(back.lanes, partitions)
             owner.release()
-
-    def _note(self, found: Recreation) -> None:
-        owner = LinkOwner(
-            self._link,
-            *self._sessions,
-            run=self._run,
-            clock=self._clock,
-            although_promoted=True,
-            hanging_client=target_hanging_client,
-            command="restore",
-        )
-        with closing(owner):
-            owner.retake()
-            owner.note(found)
-            owner.release()
-
-    def _owner(self, link: Link, sessions: LinkSessions) -> LinkOwner:
-        return LinkOwner(
-            link,
-            *sessions,
-            run=self._run,
-            clock=self._clock,
-            on_event=self._on_event,
-            hanging_client=target_hanging_client,
-            command="restore",
-        )
-
-    def _connect(self, link: Link) -> LinkSessions:
-        clusters = self._config.clusters[link.source], self._config.clusters[link.target]
-        return link_sessions(link, *clusters, "recreate", clock=self._clock)
 
 
 def _by_topic(ends: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:

@@ -20,18 +20,15 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
-from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.facts import control_of
+from eomirror.errors import UsageError
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, write_orphans
+from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
-from eomirror.kafka.session import link_sessions
-from eomirror.link.hanging_state_topics import target_hanging_client
-from eomirror.link.owner import LinkOwner
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Restoration
 from eomirror.types import SourcePartition
@@ -145,21 +142,13 @@ def restore(
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    chosen = config.mapped_link(link)
-    tell = on_event or (lambda _: None)
-    clusters = config.clusters[chosen.source], config.clusters[chosen.target]
-    client_id = LinkNames(chosen.state_name).client_id("restore")
-    with closing(link_sessions(chosen, *clusters, "restore", clock=clock)) as sessions:
-        control = control_of(chosen, sessions.target)
-        history = control.history
-        promotion = history.current
-        if promotion is None:
-            raise NotReadyError(
-                f"link {chosen.name} is not promoted, so it has no orphans",
-                fix=f"see `eomirror history CONFIG --link {chosen.name}`",
-            )
+    with closing(PromotedLink(config, link, "restore", on_event=on_event, clock=clock)) as promoted:
+        chosen, sessions, tell = promoted.link, promoted.sessions, promoted.tell
+        source = config.clusters[chosen.source]
+        client_id = LinkNames(chosen.state_name).client_id("restore")
+        control, promotion = promoted.in_force()
         refuse_recreated(chosen, control, promotion)
-        reversal = history.reversals.get(promotion.number)
+        reversal = control.history.reversals.get(promotion.number)
         wanted = [cut.source for cut in promotion.cuts]
         if reversal is None:
             found = sessions.source.admin.offsets(wanted, at="latest", read_committed=False)
@@ -185,7 +174,7 @@ def restore(
         written = exported if placed and not dry_run else []
         counted = [each for each in ranges if each not in written]
         tell("counting orphans")
-        counts = count_orphans(clusters[0], counted, client_id=client_id, clock=clock, reading=reading)
+        counts = count_orphans(source, counted, client_id=client_id, clock=clock, reading=reading)
         if not placed and (unwritten := sum(counts[each.source] for each in exported)):
             raise UsageError(
                 f"link {chosen.name}: {unwritten} records are to be exported",
@@ -195,10 +184,8 @@ def restore(
         place = topic.name if to is None else str(to)
         if written:
             tell(f"writing orphans to {place}")
-            sink = topic if to is None else OrphanFile(to, clusters[0].alias)
-            counts |= write_orphans(
-                clusters[0], written, sink, client_id=client_id, clock=clock, reading=reading
-            )
+            sink = topic if to is None else OrphanFile(to, source.alias)
+            counts |= write_orphans(source, written, sink, client_id=client_id, clock=clock, reading=reading)
         report = RestorationReport(
             link=chosen.name,
             number=promotion.number,
@@ -227,7 +214,17 @@ def restore(
             tell("mirroring the orphans")
             merge(_merging(config, chosen, compacted, accept_lost=accept_lost))
         crash_point("failover.orphans_written")
-        _note(chosen, report, sessions, clock)
+        promoted.note(
+            Restoration(
+                number=report.number,
+                orphans=report.orphans,
+                records=report.records,
+                place=report.place,
+                run=promoted.run_id,
+                timestamp=clock.wall_ms(),
+                lost=_lost(report),
+            )
+        )
         crash_point("failover.restored")
     return report
 
@@ -272,32 +269,3 @@ def _merging(config: Config, link: Link, compacted: frozenset[str], *, accept_lo
 
 def _lost(report: RestorationReport) -> dict[SourcePartition, tuple[tuple[int, int], ...]]:
     return {SourcePartition(each.topic, each.partition): each.lost for each in report.partitions if each.lost}
-
-
-def _note(link: Link, report: RestorationReport, sessions: LinkSessions, clock: Clock) -> None:
-    run = new_run_id()
-    owner = LinkOwner(
-        link,
-        *sessions,
-        run=run,
-        clock=clock,
-        although_promoted=True,
-        hanging_client=target_hanging_client,
-        command="restore",
-    )
-    try:
-        owner.retake()
-        owner.note(
-            Restoration(
-                number=report.number,
-                orphans=report.orphans,
-                records=report.records,
-                place=report.place,
-                run=run,
-                timestamp=clock.wall_ms(),
-                lost=_lost(report),
-            )
-        )
-        owner.release()
-    finally:
-        owner.close()

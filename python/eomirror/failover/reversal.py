@@ -14,19 +14,18 @@ position, or is promoted.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError
 from eomirror.failover.back_link import back_link, begins
-from eomirror.failover.facts import control_of, history_of
+from eomirror.failover.facts import history_of
 from eomirror.failover.orphans import refuse_forgotten
+from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
-from eomirror.kafka.session import link_sessions
-from eomirror.link.hanging_state_topics import target_hanging_client
-from eomirror.link.owner import LinkOwner
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Resumption, Reversal
@@ -129,62 +128,44 @@ def reverse(
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    chosen = config.mapped_link(link)
-    made = _Reverse(config, chosen, on_event or (lambda _: None), clock)
-    try:
+    with closing(_Reverse(config, link, "reverse", on_event=on_event, clock=clock)) as made:
         return made.run(dry_run=dry_run)
-    finally:
-        made.close()
 
 
-class _Reverse:
-    def __init__(self, config: Config, link: Link, on_event: Callable[[str], None], clock: Clock) -> None:
-        self._config, self._link, self._on_event, self._clock = config, link, on_event, clock
-        self._run = new_run_id()
-        self._sessions = self._connect(link)
-
+class _Reverse(PromotedLink):
     def run(self, *, dry_run: bool) -> ReversalReport:
-        control = control_of(self._link, self._sessions.target)
+        control, promotion = self.in_force()
         history = control.history
-        promotion = history.current
-        if promotion is None:
-            raise NotReadyError(
-                f"link {self._link.name} is not promoted: it mirrors",
-                fix="promote it first: `eomirror cutover`, `promote` or `failover`",
-            )
-        back = back_link(self._config, self._link, promotion)
+        back = back_link(self.config, self.link, promotion)
         if history.fence is not None and history.fence.method == "acl":
             raise NotReadyError(
-                f"link {self._link.name}: writes to its source topics are denied by {len(history.fence.topics)} ACL "
+                f"link {self.link.name}: writes to its source topics are denied by {len(history.fence.topics)} ACL "
                 "entries, which also stop the link back",
                 fix="repoint the applications first, then: `eomirror unfence CONFIG`",
             )
         self._refuse_recreated(promotion, control.recreation)
-        sessions = self._connect(back)
-        try:
-            before = history_of(back, sessions.target)
-            self._refuse_stale(back, promotion, before)
-            refuse_forgotten(
-                back,
-                self._config.clusters[back.source],
-                before,
-                client_id=LinkNames(back.state_name).client_id("reverse"),
-                clock=self._clock,
-            )
-            started = self._started(back, sessions, before, promotion)
-            noted = history.reversals.get(promotion.number)
-            ends = noted.ends if noted is not None else self._ends(promotion)
-            if not dry_run:
-                if noted is None:
-                    self._note(back, promotion, ends)
-                crash_point("failover.reversal_noted")
-                if not started:
-                    self._start(back, sessions, before, promotion)
-                crash_point("failover.reversed")
-        finally:
-            sessions.close()
+        sessions = self.connect(back)
+        before = history_of(back, sessions.target)
+        self._refuse_stale(back, promotion, before)
+        refuse_forgotten(
+            back,
+            self.config.clusters[back.source],
+            before,
+            client_id=LinkNames(back.state_name).client_id("reverse"),
+            clock=self.clock,
+        )
+        started = self._started(back, sessions, before, promotion)
+        noted = history.reversals.get(promotion.number)
+        ends = noted.ends if noted is not None else self._ends(promotion)
+        if not dry_run:
+            if noted is None:
+                self._record(back, promotion, ends)
+            crash_point("failover.reversal_noted")
+            if not started:
+                self._start(back, sessions, before, promotion)
+            crash_point("failover.reversed")
         return ReversalReport(
-            link=self._link.name,
+            link=self.link.name,
             back=back.name,
             number=promotion.number,
             resumed=before.current is not None,
@@ -203,9 +184,6 @@ class _Reverse:
             unseen=sum(ends[source] for source in ends.keys() - {cut.source for cut in promotion.cuts}),
         )
 
-    def close(self) -> None:
-        self._sessions.close()
-
     # -- checks ----------------------------------------------------------------------------------
 
     def _refuse_recreated(self, promotion: Promotion, recreation: Recreation | None) -> None:
@@ -213,17 +191,17 @@ class _Reverse:
         ours = recreation.topics if recreation is not None and recreation.number == promotion.number else ()
         sides = (
             (
-                self._sessions.source,
+                self.sessions.source,
                 {cut.topic: cut.topic_id for cut in promotion.cuts if cut.topic not in ours},
             ),
-            (self._sessions.target, {cut.target_topic: cut.target_topic_id for cut in promotion.cuts}),
+            (self.sessions.target, {cut.target_topic: cut.target_topic_id for cut in promotion.cuts}),
         )
         for session, ids in sides:
             for name, facts in session.admin.describe_topics(sorted(ids)).items():
                 if facts is None or facts.topic_id != ids[name]:
                     what = "does not exist" if facts is None else "was deleted and created again"
                     raise NotReadyError(
-                        f"topic {name} on {session.admin.name} {what} since link {self._link.name} was promoted",
+                        f"topic {name} on {session.admin.name} {what} since link {self.link.name} was promoted",
                         fix="restore it, or `exclude` the topic from both links and start a new link for it",
                     )
 
@@ -235,7 +213,7 @@ class _Reverse:
         positions = {cut.source: cut.position for cut in promotion.cuts}
         if any(positions.get(cut.copy, cut.target_end) < cut.target_end for cut in ended.cuts):
             raise NotReadyError(
-                f"link {self._link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
+                f"link {self.link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
                 fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {back.name}`",
             )
 
@@ -263,7 +241,7 @@ class _Reverse:
         if len(known) == len(starts) and all(offset >= starts[source] for source, offset in known.items()):
             return True
         raise NotReadyError(
-            f"link {back.name} has run on its own, and not from the cut of link {self._link.name}",
+            f"link {back.name} has run on its own, and not from the cut of link {self.link.name}",
             fix=f"run it as it is: `eomirror run CONFIG --link {back.name}`; or use a link with another name for the "
             "way back",
         )
@@ -275,79 +253,54 @@ class _Reverse:
         Raises:
             NotReadyError: Applications write there.
         """
-        admin = self._sessions.source.admin
+        admin = self.sessions.source.admin
         wanted = [cut.source for cut in promotion.cuts]
-        wanted += sorted(uncut_partitions(self._link, admin, wanted))
+        wanted += sorted(uncut_partitions(self.link, admin, wanted))
         first = admin.offsets(wanted, at="latest", read_committed=False)
-        self._clock.sleep(_LOOK_SECONDS)
+        self.clock.sleep(_LOOK_SECONDS)
         ends = admin.offsets(wanted, at="latest", read_committed=False)
         if moved := sorted(str(source) for source in wanted if first[source] != ends[source]):
             raise NotReadyError(
-                f"link {self._link.name}: applications still write to {', '.join(moved[:3])} on {admin.name}",
+                f"link {self.link.name}: applications still write to {', '.join(moved[:3])} on {admin.name}",
                 fix="stop them: their records would lie among those that the link back writes",
             )
         return {source: ends[source] for source in wanted}
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _note(self, back: Link, promotion: Promotion, ends: Mapping[SourcePartition, int]) -> None:
-        self._on_event(f"recording the reversal of {self._link.name}")
-        owner = LinkOwner(
-            self._link,
-            *self._sessions,
-            run=self._run,
-            clock=self._clock,
-            although_promoted=True,
-            hanging_client=target_hanging_client,
-            command="reverse",
-        )
-        try:
-            owner.retake()
-            owner.note(
-                Reversal(
-                    number=promotion.number,
-                    link=back.name,
-                    ends=ends,
-                    run=self._run,
-                    timestamp=self._clock.wall_ms(),
-                )
+    def _record(self, back: Link, promotion: Promotion, ends: Mapping[SourcePartition, int]) -> None:
+        self.tell(f"recording the reversal of {self.link.name}")
+        self.note(
+            Reversal(
+                number=promotion.number,
+                link=back.name,
+                ends=ends,
+                run=self.run_id,
+                timestamp=self.clock.wall_ms(),
             )
-            owner.release()
-        finally:
-            owner.close()
+        )
 
     def _start(
         self, back: Link, sessions: LinkSessions, history: PromotionHistory, promotion: Promotion
     ) -> None:
-        self._on_event(f"setting the positions of {back.name} to the cut")
+        self.tell(f"setting the positions of {back.name} to the cut")
         ended = history.current
-        partitions = Discovery(back, *sessions, clock=self._clock).prepare(strict=True)
-        owner = LinkOwner(
+        partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
+        owner = self.owner(
             back,
-            *sessions,
-            run=self._run,
-            clock=self._clock,
+            sessions,
             although_promoted=ended is not None,
             resume=None
             if ended is None
             else Resumption(
                 number=ended.number,
-                link=self._link.name,
+                link=self.link.name,
                 starts=begins(promotion),
-                run=self._run,
-                timestamp=self._clock.wall_ms(),
+                run=self.run_id,
+                timestamp=self.clock.wall_ms(),
             ),
             adopt=begins(promotion),
-            on_event=self._on_event,
-            hanging_client=target_hanging_client,
-            command="reverse",
         )
-        try:
+        with closing(owner):
             owner.acquire(back.lanes, partitions)
             owner.release()
-        finally:
-            owner.close()
-
-    def _connect(self, link: Link) -> LinkSessions:
-        clusters = self._config.clusters[link.source], self._config.clusters[link.target]
-        return link_sessions(link, *clusters, "reverse", clock=self._clock)

@@ -119,7 +119,7 @@ def test_a_link_does_not_resume_at_the_cut_of_an_older_promotion(position: int, 
     """It has mirrored since: it would write those records again."""
     made = object.__new__(_Reverse)
     link: Any = SimpleNamespace(name="back")
-    made._link = link
+    made.link = link
     back: Any = SimpleNamespace(name="there")
     older = promotion(cut(topic="east.orders", target="orders", position=position))
     before = PromotionHistory({1: promotion(cut())})

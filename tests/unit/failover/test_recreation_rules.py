@@ -39,7 +39,7 @@ def rules(*others: dict[str, Any]) -> _Recreate:
         }
     )  # fmt: skip
     made = _Recreate.__new__(_Recreate)
-    made._config, made._link = config, config.link("there")
+    made.config, made.link = config, config.link("there")
     return made
 
 
@@ -49,10 +49,10 @@ def test_a_topic_that_another_link_reads_is_not_deleted() -> None:
     with_other, alone = rules(other), rules()
 
     with pytest.raises(NotReadyError, match="link onward mirrors orders from east as well"):
-        with_other._refuse_shared(with_other._config.link("back"), ["orders"])
+        with_other._refuse_shared(with_other.config.link("back"), ["orders"])
 
-    with_other._refuse_shared(with_other._config.link("back"), ["pay"])
-    alone._refuse_shared(alone._config.link("back"), ["orders"])
+    with_other._refuse_shared(with_other.config.link("back"), ["pay"])
+    alone._refuse_shared(alone.config.link("back"), ["orders"])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_other_work_on_the_orphans_is_refused_for_topics_that_are_gone(
     found: Recreation | None, unfinished: bool, refused: str
 ) -> None:
     """Offsets of a topic that was deleted have no meaning; a decision that was withdrawn changes nothing."""
-    link = rules()._link
+    link = rules().link
     view = ControlView(recreation=found)
 
     if refused:
