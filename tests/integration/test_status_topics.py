@@ -6,13 +6,20 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
 from eomirror.link.status_reader import StatusReader
+from eomirror.metrics.collect import ProcessFacts, exposition
+from eomirror.metrics.verdict import Window
+from eomirror.metrics.view import LinkFacts, LinkView
+from support.alert_rules import History, Scrape, firing
 from support.plane import plane_under_test
 from support.records import create_topic, delete_topic, produce, some_records
 
@@ -221,3 +228,54 @@ def test_lag_in_seconds_is_of_the_moment_of_the_look(
     assert found.lag_records
     assert found.lag_seconds is not None
     assert 0 < found.lag_seconds <= time.time() - written - 2.0
+
+
+def test_what_the_source_may_delete_while_no_mirror_runs_is_known(
+    config: Config, east: Any, topic_name: str, spark_context: Any
+) -> None:
+    """By age and by size; of topics that wait only, and of those that the source deletes from."""
+    source = east.client_properties
+    hour = {"retention.ms": "3600000"}
+    settings = {"old": hour, "fresh": hour, "kept": {}, "sized": {"retention.bytes": "1000000"}}
+
+    def write(word: str, count: int, age_seconds: float) -> None:
+        at = int((time.time() - age_seconds) * 1000)
+        produce(
+            source, f"{topic_name}.{word}", 1, [(b"k", b"v", at + number, ()) for number in range(count)],
+            transactional_id=topic_name, abort_every=10**9,
+        )  # fmt: skip
+
+    for word, configs in settings.items():
+        create_topic(source, f"{topic_name}.{word}", **configs)
+        write(word, 50, 1.0)
+    config.catch_up(spark_context)
+    assert json.loads(config.status("-o", "json"))["links"][0]["retention"] == []
+
+    for word, age_seconds in (("old", 3_300.0), ("fresh", 300.0), ("kept", 900_000.0), ("sized", 300.0)):
+        write(word, 200, age_seconds)
+    # what `retention.bytes` does to the records that are mirrored
+    where = TopicPartition(f"{topic_name}.sized", 0, 45)
+    admin = AdminClient(dict(source))
+    for future in admin.delete_records([where]).values():
+        future.result(30)
+
+    (link,) = json.loads(config.status("-o", "json"))["links"]
+    found = {row["topic"].rsplit(".", 1)[1]: row for row in link["retention"]}
+    assert found.keys() == {"old", "fresh", "sized"}
+    assert found["old"]["setting"] == "retention.ms"
+    assert 3_300 / 3_600 <= found["old"]["used"] < 1
+    assert 0 < found["old"]["left_seconds"] <= 300
+    assert found["fresh"]["used"] < 0.5
+    assert (found["sized"]["setting"], found["sized"]["left_seconds"]) == ("retention.bytes", None)
+    assert 0.9 < found["sized"]["used"] < 1
+    # the nearest one, with what to do
+    assert "at risk" in config.status("-o", "table")
+    (setup,) = config.load().links
+    with closing(StatusReader(setup, *(config.load().clusters[each] for each in ("east", "west")))) as reader:
+        view = LinkView(facts=LinkFacts.of(setup), status=reader.read(), read_seconds=0.1)
+    process = ProcessFacts("test", 0.0, 0, 0.0, None)
+    text = exposition([(view, Window().judge(view, 0.0))], process, now_ms=int(time.time() * 1000)).text()
+    history = History()
+    history.add(0.0, Scrape(text.decode(), topic_name))
+    fired = firing(history, 0.0, only=["EomirrorRetention"])["EomirrorRetention"]
+    assert {labels["topic"] for labels in fired} == {f"{topic_name}.old", f"{topic_name}.sized"}
