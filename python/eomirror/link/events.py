@@ -153,7 +153,8 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
         case "stopped":
             text = f"topic {topic} is stopped: {body.get('reason')}"
         case "restarts":
-            text = f"lane {name.get('lane')} ended early, {body.get('count')} times in this run"
+            often = "once" if body.get("count") == 1 else f"{body.get('count')} times"
+            text = f"lane {name.get('lane')} ended early, {often} in this run"
             text += f": {body.get('ending')}: {body.get('reason')}"
         case "verification":
             text = f"topic {topic} was compared with its source: {_compared(body)}"

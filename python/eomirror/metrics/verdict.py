@@ -237,8 +237,9 @@ def _failover(view: LinkView) -> str:
         return "no: the link never ran, so there is no copy"
     if status.state == "unknown":
         return f"not now: the topics of the link on {view.facts.target} cannot be read"
-    # the lag of a running mirror is that of the topics that it mirrors; read from topics, it is that of all
-    more = ", and what stopped topics lack" if status.stopped and view.live is not None else ""
+    # the lag of a running mirror, and the last known ends, are those of topics that it mirrors; else it is that of all
+    partial = view.live is not None or bool(status.problem)
+    more = ", and what stopped topics lack" if status.stopped and partial else ""
     # the one judgement of what a failover loses, which `eomirror readiness` prints as well
     found = assess(Facts.of_status(status), Verb.FAILOVER, force=True)
     if found.lost is None:

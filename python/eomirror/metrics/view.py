@@ -9,7 +9,7 @@ What only the topics hold, such as accepted gaps, comes from a status that it re
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
 
@@ -131,6 +131,7 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
     return replace(
         status,
         owner={**(topics.owner or {}), **(status.owner or {})},
+        stopped=_dated(status.stopped, topics.stopped),
         gaps=topics.gaps,
         groups=topics.groups or status.groups,
         hanging=topics.hanging,
@@ -145,6 +146,14 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         source_seconds=topics.source_seconds,
         target_seconds=topics.target_seconds,
     )
+
+
+def _dated(
+    stopped: tuple[dict[str, Any], ...], recorded: tuple[dict[str, Any], ...]
+) -> tuple[dict[str, Any], ...]:
+    """Returns the stops of a running link with the times that its owner recorded."""
+    times = {stop["topic"]: stop.get("at") for stop in recorded}
+    return tuple({**stop, "at": times.get(stop["topic"])} for stop in stopped)
 
 
 def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> LinkStatus:

@@ -411,8 +411,9 @@ def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
 
 
 def _topic_state(row: Mapping[str, Any], link: Mapping[str, Any]) -> str:
-    """Returns the state of a topic; records on their way are no trouble of a link that keeps up."""
-    return "ok" if row["state"] == "behind" and link["verdict"] == "ok" else str(row["state"])
+    """Returns the state of a topic; records on their way are no trouble unless the link falls behind."""
+    trouble = link["verdict"] in {"behind", "stalled"}
+    return "ok" if row["state"] == "behind" and not trouble else str(row["state"])
 
 
 def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:

@@ -21,7 +21,7 @@ from eomirror.driver.snapshot import (
 from eomirror.driver.work import LaneWork, TopicWork
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
-from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus, unread_status
 from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
 from eomirror.metrics.families import FAMILIES
 from eomirror.metrics.verdict import Window
@@ -335,6 +335,21 @@ def test_a_running_mirror_shows_what_its_topics_hold() -> None:
     assert view.status.events == status().events
     unread = running_view(FACTS, snapshot(), status(state="unknown"), 0.3)
     assert not unread.has_topics
+    assert unread.status.events == ()
+    kept = running_view(
+        FACTS, snapshot(), unread_status("east->west", status(), problem="away", fix=""), 0.0, 9.0
+    )
+    assert (kept.has_topics, kept.kept_seconds) == (False, 9.0)
+    assert kept.status.events == status().events
+    assert not [name for name, _ in read([kept]) if name.startswith("eomirror_gap_records")]
+
+
+def test_a_running_mirror_shows_since_when_a_topic_is_stopped() -> None:
+    """Only its topics have the time of the stop."""
+    halted = replace(snapshot().topics[0], stopped="it was created again", exit_code=4)
+    recorded = ({"topic": EVIL, "reason": "it was created again", "fix": "", "exit_code": 4, "at": 77},)
+    view = running_view(FACTS, snapshot(topics=(halted,)), status(stopped=recorded), 0.3)
+    assert [(stop["topic"], stop["at"]) for stop in view.status.stopped] == [(EVIL, 77)]
 
 
 def test_a_running_mirror_shows_what_it_leaves_out() -> None:

@@ -171,6 +171,13 @@ def test_what_a_failover_loses_is_told_for_the_topics_that_are_known() -> None:
     assert none.failover.startswith("loses no known record: the source was last read 1 min 30 s ago")
 
 
+def test_without_the_source_stopped_topics_are_lost_beside_the_known_ends() -> None:
+    """Lanes saw ends of the topics that they mirror only."""
+    stop = {"topic": "audit", "reason": "created again", "fix": "", "exit_code": 4}
+    away = view(5, 9, problem="away", known_lost=4, source_seen_seconds=2.0, stopped=(stop,))
+    assert judged((0, away)).failover.endswith(", and what stopped topics lack")
+
+
 def test_a_dead_mirror_is_named_with_its_process() -> None:
     """The way back to a running mirror comes first; with a source that is away, a failover is the other way."""
     owner = {"run": "r", "host": "east-1", "pid": 4711, "claim_age_seconds": 50.0}
