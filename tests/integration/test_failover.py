@@ -263,8 +263,21 @@ def test_a_cutover_under_load_loses_nothing_and_a_failed_one_undoes_its_fence(
     assert values(scene.read("west")) == values(*written)
     code, _, said = scene.command("unfence", "--yes", "--method", "command", "--fence-command", str(hook))
     assert code == 0, said
+    check_timeline(scene)
     assert not stop.exists()
     assert calls.read_text().split() == ["fence", scene.name, "unfence", scene.name]
+
+
+def check_timeline(scene: Disaster) -> None:
+    """Fence, comparison, promotion and the end of the fence are told in words."""
+    events = scene.command("events")[1]["events"]
+    told = [event["text"] for event in events]
+    assert any("promoted (promotion 1): applications write to the copies of" in text for text in told)
+    assert any("fenced (method command), before promotion 1" in text for text in told)
+    assert "the fence before promotion 1 is lifted: applications may write to the source again" in told
+    assert any("was compared with its source: equal" in text for text in told)
+    # the command took the link on request, from a mirror that ran
+    assert "take-over" not in {event["kind"] for event in events}
 
 
 def check_export(scene: Disaster, path: Path, orphans: dict[int, list[Any]]) -> None:

@@ -142,10 +142,20 @@ def test_a_dry_run_compares_and_asks_for_the_fence_as_the_command_would(
     code, found, said = scene.command(*dry, "--verify", "full")
     assert (code, check_of(found, "verified")["level"]) == (3, "no"), said
     assert not calls.exists()
+    # what a dry run has compared is not recorded
+    (link,) = scene.command("status")[1]["links"]
+    assert (link["verifications"], link["tail"]) == ([], None)
     with running(Mirror(scene.config(), spark=spark_context, links=[scene.name])):
-        code, _, said = scene.command("cutover", "--yes", *fence, "--verify", "full")
+        code, _, said = scene.command("cutover", "--yes", *fence, "--tail", "10")
     assert code == 3, said
     assert calls.read_text().split() == ["fence", "unfence"]
+    (link,) = scene.command("status")[1]["links"]
+    assert (link["tail"]["outcome"], link["tail"]["tail"], link["tail"]["command"]) == (
+        "differs",
+        10,
+        "cutover",
+    )
+    assert [one["outcome"] for one in link["verifications"]] == ["differs"]
 
 
 @pytest.mark.timeout(400)
