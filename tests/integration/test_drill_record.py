@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +35,22 @@ def eomirror(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         [sys.executable, "-m", "eomirror", *arguments],
         capture_output=True, text=True, timeout=240, check=False, env={**os.environ, **environment},
     )  # fmt: skip
+
+
+def interrupted(*arguments: str, stage: str) -> int:
+    """Exit code of a drill that gets Ctrl-C in a stage."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "eomirror", *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.strip() == stage:
+                # as a terminal does: to all processes of the foreground
+                os.killpg(process.pid, signal.SIGINT)
+                break
+        process.communicate(timeout=120)
+        return process.returncode
 
 
 def drills(config: str) -> list[str]:
@@ -109,6 +126,9 @@ def test_the_record_of_a_drill_is_seen_everywhere(
     assert "failed, " in page
     assert "repeat it, and see its stage" in page
     assert alerts == {"EomirrorDrillFailed"}
+
+    assert interrupted("drill", "--records", "200", "--record", config, stage="write and mirror") == 130
+    assert drills(config)[-1].startswith("a drill failed at the stage 'write and mirror': ended by a signal")
 
     done = eomirror("drill", "--records", "200", "--record", config, "-o", "json")
     assert done.returncode == 0, done.stderr
