@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,6 +90,25 @@ def test_what_the_source_may_delete_soon_is_told(
     assert exit_code(path, "--link", "west->east", "-o", "json") == 0
     (link,) = json.loads(capsys.readouterr().out)["links"]
     assert [each["topic"] for each in link["retention"]] == ["c"]
+
+
+def test_a_comparison_of_a_part_is_called_one(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify --since`, and the ends that a planned promotion compares."""
+    one = {"topic": "a", "outcome": "equal", "unverified": 3, "from_offset": 0, "since": 0, "at": 1}
+    tail = {"outcome": "equal", "tail": 10_000, "command": "cutover", "at": 1}
+    found = LinkStatus(
+        link="west->east", state="running", verifications=(one, {**one, "topic": "b", "since": 9}), tail=tail
+    )
+    monkeypatch.setattr(Reader, "read", lambda _: found)
+    assert exit_code(path, "--link", "west->east", "-o", "table") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "6 offsets were mirrored since; of 1 topic only a part" in told
+    assert "only the last 10,000 offsets of each partition were compared before a cutover" in told
+    monkeypatch.setattr(Reader, "read", lambda _: replace(found, verifications=(one,), tail=None))
+    assert exit_code(path, "--link", "west->east", "-o", "table") == 0
+    assert "only" not in capsys.readouterr().out
 
 
 def test_a_link_alone_fails_as_ever(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,9 +183,12 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
         differ = [one["topic"] for one in compared if one["outcome"] == "differs"]
         since = sum(one["unverified"] for one in compared)
         oldest = min(one["at"] for one in compared)
+        # `verify --since` and --from-offset
+        part = sum(bool(one["from_offset"] or one["since"]) for one in compared)
         console.print(
             f"{human_things(len(compared), 'topic')} compared with the source, the oldest {_ago(oldest, now_ms)}; "
             f"{human_count(since)} offsets were mirrored since"
+            + (f"; of {human_things(part, 'topic')} only a part" if part else "")
         )
         if differ:
             more = f" and {len(differ) - 1} more" if len(differ) > 1 else ""

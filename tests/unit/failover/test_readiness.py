@@ -207,7 +207,21 @@ def test_the_write_pause_is_a_sum_of_what_was_measured() -> None:
         (
             ({"topic": "orders", "outcome": "equal", "at": 1_000, "unverified": 7},),
             Level.OK,
-            "up to 3 s ago, 0 diff",
+            "up to 3 s ago, 0 differences, 7 offsets were mirrored since",
+        ),
+        (
+            (
+                {
+                    "topic": "orders",
+                    "outcome": "equal",
+                    "at": 1_000,
+                    "unverified": 7,
+                    "from_offset": 0,
+                    "since": 9,
+                },
+            ),
+            Level.OK,
+            "7 offsets were mirrored since; only a part of 1 topics",
         ),
         (
             ({"topic": "orders", "outcome": "differs", "at": 1_000, "unverified": 7},),
