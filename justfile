@@ -69,6 +69,12 @@ lint-stub:
 wheel *ARGS:
     python scripts/wheel.py "$@"
 
+# alert rules, dashboard and chart, judged by promtool, helm and kubeconform, which are built once (needs Go)
+deploy-check *ARGS:
+    python scripts/deploy_tools.py
+    PATH="$PWD/target/tools:$PATH" pytest -q tests/unit/test_deploy.py tests/unit/test_chart.py \
+        tests/unit/metrics/test_alert_rules.py tests/unit/metrics/test_dashboard.py "$@"
+
 # rustfmt and clippy, warnings are errors
 lint-rust:
     cargo fmt --all --check

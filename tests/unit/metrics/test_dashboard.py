@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eomirror.metrics.families import FAMILIES
 from eomirror.metrics.verdict import VERDICTS
@@ -19,6 +22,16 @@ BY_NAME = {family.name: family for family in FAMILIES}
 #: of a histogram, and of Prometheus itself
 SUFFIXES = ("_bucket", "_sum", "_count")
 SCRAPED = {"job", "instance", "le"}
+
+
+#: the table of queries of the page
+PAGE = (ROOT / "docs" / "monitor.md").read_text().partition("\n## Reading the metrics\n")[2]
+TOLD = [
+    query
+    for row in re.findall(r"^\| [^|]+ \| (`.*) \|$", PAGE, re.MULTILINE)
+    for query in re.findall(r"`(eomirror_[^`]*|\w+[ (][^`]*)`", row)
+]
+PROMTOOL = shutil.which("promtool")
 
 
 def queries() -> list[str]:
@@ -37,7 +50,7 @@ def family_of(name: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("query", sorted(set(queries())))
+@pytest.mark.parametrize("query", sorted({*queries(), *TOLD}))
 def test_a_query_names_what_is_exported(query: str) -> None:
     """A panel of a metric that was renamed stays empty, and an empty panel looks like peace."""
     used = {family_of(name) for name in re.findall(r"\b(?:eomirror|process)_\w+", query)}
@@ -137,3 +150,26 @@ def test_every_metric_stands_in_the_reference() -> None:
     for query in queries():
         for name in re.findall(r"\b(?:eomirror|process)_\w+", query):
             assert f"| `{family_of(name)}` |" in reference
+
+
+def test_the_page_names_queries() -> None:
+    """The table of docs/monitor.md is read as it stands."""
+    assert len(TOLD) > 12
+    assert any(query.startswith("histogram_quantile(") for query in TOLD)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on PATH: just deploy-check")
+def test_prometheus_parses_each_query(tmp_path: Path) -> None:
+    """With values for what Grafana fills in, each is the expression of a rule."""
+    rules = []
+    for number, query in enumerate(queries() + TOLD):
+        if not query.startswith("label_values("):
+            filled = query.replace("$link", ".*").replace("$__rate_interval", "1m")
+            rules.append({"record": f"query:{number}", "expr": filled})
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
+    done = subprocess.run(
+        [str(PROMTOOL), "check", "rules", str(tmp_path / "rules.yaml")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
