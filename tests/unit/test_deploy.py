@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
+import pytest
 
 from eomirror import errors
 from eomirror.cli.app import cli
@@ -14,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = (DEPLOY / "systemd" / "eomirror@.service").read_text()
 CONTAINER = (DEPLOY / "container" / "Containerfile").read_text()
+SYSTEMD = shutil.which("systemd-analyze")
 
 
 def command(name: str) -> click.Command:
@@ -29,20 +34,47 @@ def options_of(name: str) -> set[str]:
     return {option for parameter in command(name).params for option in parameter.opts}
 
 
-def test_the_unit_runs_commands_that_exist() -> None:
-    """Each eomirror command of the unit exists, and takes a file."""
-    called = re.findall(r"^Exec\w+=\S+/eomirror (\S+) \S+$", UNIT, re.MULTILINE)
-    assert called == ["check", "run"]
-    assert all("config" in {parameter.name for parameter in command(name).params} for name in called)
+def test_the_unit_runs_a_command_that_exists() -> None:
+    """It is the main process alone: exit codes of ExecStartPre= do not count for RestartPreventExitStatus=."""
+    started = re.findall(r"^(Exec\w+)=\S+/eomirror (\S+) \S+ (.*)$", UNIT, re.MULTILINE)
+    assert started == [("ExecStart", "run", "$EOMIRROR_ARGS")]
+    assert len(re.findall(r"^Exec", UNIT, re.MULTILINE)) == 1
+    assert "config" in {parameter.name for parameter in command("run").params}
+    given = re.findall(r"EOMIRROR_ARGS=(--[a-z-]+)", UNIT)
+    assert given
+    assert set(given) <= options_of("run")
+
+
+@pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not on PATH")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """It warns of settings that it does not know."""
+    path = tmp_path / "eomirror@.service"
+    path.write_text(UNIT.replace("/opt/eomirror/bin/eomirror", sys.executable))
+    done = subprocess.run(
+        [str(SYSTEMD), "verify", "--man=no", str(path.with_name("eomirror@orders.service"))],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_unit_restarts_only_what_a_restart_can_mend() -> None:
-    """No restart after the exit codes of usage, data loss, another owner and a refused configuration; one after 1."""
+    """None after usage, data loss, another owner, a promotion and a refused configuration; the page tells each code."""
     kept = {int(code) for code in re.findall(r"RestartPreventExitStatus=(.*)", UNIT)[0].split()}
-    fatal = {errors.UsageError, errors.DataLossError, errors.SupersededError, errors.ConfigError}
-    assert {error.exit_code for error in fatal} <= kept
-    assert errors.MirrorError.exit_code not in kept
-    assert kept - {error.exit_code for error in fatal} <= {6}, "6 is the failover verbs' code of contract.md"
+    fatal = {
+        errors.UsageError,
+        errors.DataLossError,
+        errors.SupersededError,
+        errors.NotReadyError,
+        errors.ConfigError,
+    }
+    assert {error.exit_code for error in fatal} == kept
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    told = {
+        int(code)
+        for codes in re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)
+        for code in codes.split(",")
+    }
+    assert told == {0, errors.MirrorError.exit_code, *kept, 143}
 
 
 def test_the_image_copies_files_that_exist_and_installs_by_hash() -> None:

@@ -156,7 +156,7 @@ def run(
     anything starts.
 
     Exit codes: 0 done, 1 failed, or a link did not start before --until DURATION passed, 4 data loss, 5 another mirror
-    owns the link, 78 the configuration is refused.
+    owns the link, 6 the link is promoted, 78 the configuration is refused.
     """
     with _Signals() as signals, _failure_in_one_format():
         # first, because everything below takes time: until the handlers are set, a signal kills the process
