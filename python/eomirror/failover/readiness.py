@@ -306,7 +306,7 @@ def _link(facts: Facts) -> Check:
         return Check("link", Level.NO, "its topics cannot be read", facts.status.fix)
     if state in {"never ran", "handed back"}:
         return Check("link", Level.NO, state, "compare the name of the link with that of the run")
-    return Check("link", Level.OK, state)
+    return Check("link", Level.OK, "silent: its mirror does not run" if state == "silent" else state)
 
 
 def _claim(facts: Facts) -> Check:
@@ -315,7 +315,7 @@ def _claim(facts: Facts) -> Check:
         return Check("claim", Level.OK, "free")
     held = f"held by {owner.get('host', '?')}, generation {facts.status.generation}"
     alive = facts.status.state in {"running", "paused"}
-    return Check("claim", Level.OK, held if alive else f"free, last {held}")
+    return Check("claim", Level.OK, held if alive else f"free: no mirror renews it; last {held}")
 
 
 def _pause(facts: Facts, verb: Verb) -> Check:
@@ -339,7 +339,7 @@ def _source(facts: Facts, verb: Verb, *, force: bool) -> Check:
             )
         return Check("source", Level.OK, "answers")
     if verb is Verb.FAILOVER:
-        return Check("source", Level.OK, "does not answer")
+        return Check("source", Level.OK, "does not answer: a failover does not ask it")
     return Check(
         "source", Level.NO, "does not answer", "wait for it, or `eomirror failover` with the stated loss"
     )
@@ -466,7 +466,10 @@ def _groups(facts: Facts) -> Check:
     reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
     old = not facts.source_answers
     if old:
-        text += "; as of their last checkpoints: each group reads again what it has read since"
+        text = (
+            f"{len(exact) + len(inexact)} resume at their last checkpoints and read again what they have read since, "
+            f"{len(skipped)} not moved"
+        )
     if facts.no_checkpoints:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"

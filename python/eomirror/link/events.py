@@ -156,6 +156,9 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
             often = "once" if body.get("count") == 1 else f"{body.get('count')} times"
             text = f"lane {name.get('lane')} ended early, {often} in this run"
             text += f": {body.get('ending')}: {body.get('reason')}"
+            # the record is written some seconds later
+            ended = body.get("timestamp")
+            timestamp = ended if isinstance(ended, int) else timestamp
         case "verification":
             text = f"topic {topic} was compared with its source: {_compared(body)}"
         case _:

@@ -236,6 +236,7 @@ class LinkStatus:
         known_lost: Without the source: offsets up to its ends that the lanes saw last that are not mirrored; None if
             these ends are not known, or the source answers.
         source_seen_seconds: Age of these ends; None without them.
+        last_rate: Without the source: records per second in the last `RATE_WINDOW_SECONDS` before the newest commit.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
         hanging: Hanging transactions on the target (`eomirror.link.hanging_status.Hanging`), also of the link's
@@ -272,6 +273,7 @@ class LinkStatus:
     paused: dict[str, Any] | None = None
     known_lost: int | None = None
     source_seen_seconds: float | None = None
+    last_rate: float | None = None
     problem: str = ""
     fix: str = ""
     drifted: tuple[str, ...] = ()
@@ -332,6 +334,7 @@ def link_status(
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
+    history = list(history)
     owner_ms = now_ms + liveness.offset_ms
     in_step = abs(liveness.offset_ms) <= _IN_STEP_MS
     # what a released link wrote in its last seconds is no rate any more
@@ -423,6 +426,7 @@ def link_status(
         },
         known_lost=None if seen_ms is None else _known_lost(positions, control),
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
+        last_rate=_last_rate(history) if problem else None,
         problem=problem,
         fix=fix,
     )
@@ -453,6 +457,7 @@ def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str)
         rate=0.0,
         known_lost=None,
         source_seen_seconds=None,
+        last_rate=None,
         partitions=tuple(
             replace(item, lag_records=None, lag_seconds=None, rate=0.0, source_lso=None, open_records=None)
             for item in last.partitions
@@ -585,6 +590,12 @@ def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, fl
     for (source, _), count in held.items():
         records[source] = records.get(source, 0) + count
     return {source: count / RATE_WINDOW_SECONDS for source, count in records.items()}
+
+
+def _last_rate(history: Sequence[Position]) -> float:
+    """Returns the records per second before the newest commit, all partitions."""
+    newest = max((position.timestamp for position in history), default=0)
+    return sum(_rates(history, newest).values())
 
 
 def _owner(control: ControlView, owner_ms: int) -> dict[str, Any] | None:

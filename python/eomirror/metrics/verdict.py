@@ -97,7 +97,10 @@ class Window:
         if status.stopped:
             first = status.stopped[0]
             more = f" and {len(status.stopped) - 1} more" if len(status.stopped) > 1 else ""
-            text = f"topic {first['topic']}{more} is stopped: {first['reason']}"
+            many = len({item.topic for item in status.partitions if not item.parked})
+            verb = "are" if more else "is"
+            of = f" ({len(status.stopped)} of {many})" if many > 1 else ""
+            text = f"topic {first['topic']}{more}{of} {verb} stopped: {first['reason']}"
             return Verdict("stopped", text, first["fix"], failover)
         if not status.problem and (silent := _silent(view)):
             return Verdict("stalled", *silent, failover)
@@ -221,8 +224,11 @@ def _fail_over(view: LinkView) -> str:
     away = view.status.problem if view.live is None else view.live.source_failing_seconds
     if not away:
         return ""
-    command = f"`eomirror readiness CONFIG --link '{view.facts.name}'`"
-    return f"if {view.facts.source} is lost for good, see what a failover loses: {command}"
+    link = f"CONFIG --link '{view.facts.name}'"
+    return (
+        f"if {view.facts.source} is lost for good, see the loss, `eomirror readiness {link}`, and fail over: "
+        f"`eomirror failover {link}`"
+    )
 
 
 def _process(status: LinkStatus) -> str:
@@ -247,6 +253,10 @@ def _failover(view: LinkView) -> str:
     if (since := found.lost_age_seconds) is not None:
         least = f"at least {found.lost:,} records" if found.lost else "no known record"
         seen = f"the source was last read {_duration(since)} ago, and what was written since is not known"
+        if guess := round((status.last_rate or 0.0) * since):
+            seen += (
+                f" (about {guess:,} records, if applications went on at {status.last_rate:,.0f} records/s)"
+            )
         return f"loses {least}: {seen}{more}"
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"

@@ -143,6 +143,8 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         events=topics.events,
         known_lost=topics.known_lost,
         source_seen_seconds=topics.source_seen_seconds,
+        last_rate=topics.last_rate,
+        lanes={number: {**topics.lanes.get(number, {}), **lane} for number, lane in status.lanes.items()},
         source_seconds=topics.source_seconds,
         target_seconds=topics.target_seconds,
     )

@@ -263,8 +263,9 @@ def _source_recreated(position: Position, topic_id: str) -> DataLossError:
     return DataLossError(
         f"{position.source}: the source topic was deleted and created again (id {position.topic_id} is now "
         f"{topic_id}); it was mirrored up to offset {position.offset} of the old one",
-        fix=f"to mirror the new topic behind the old records, run with --adopt {position.source}=0 for each "
-        "partition; to start clean, delete the target topic first",
+        fix="to mirror the new topic behind the old records, stop the mirror and start it with an --adopt for each "
+        f"partition: `eomirror run CONFIG --adopt {position.source}=0`; to start clean, delete topic "
+        f"{position.target_topic} on the target first",
     )
 
 

@@ -13,7 +13,6 @@ from eomirror.serve.markup import (
     name,
     page,
     partition,
-    seconds,
     section,
     text,
     time,
@@ -85,7 +84,8 @@ def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: 
         alive = answer["planned"]["source_answers"]
         lead = (
             "If a group moves to the target now, it resumes there at the offset that its last commit translates to. "
-            "It reads at most so many records again, and misses none."
+            "It reads at most so many records again, and misses none. Offsets differ between clusters: markers of "
+            "transactions take offsets, and so do records that are not mirrored."
             if alive
             else "The source does not answer, so its commits are not known. If a group moves to the target now, it "
             "resumes there at its last checkpoint: it misses none, and reads again what it has read since then."
@@ -168,18 +168,17 @@ def _checks(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], k
         (_named(link, check), word(check["level"]), f"{text(check['text'])}{fix(_wanted(check))}")
         for check in sorted(readiness["checks"], key=lambda check: _LEVELS.index(check["level"]))
     ]
-    lost = readiness["lost"]
-    loses = "an unknown number of" if lost is None else count(lost)
-    more = "" if not lost or readiness["lost_seconds"] is None else f", {seconds(readiness['lost_seconds'])}"
     state = "ok" if readiness["ready"] else "no"
-    age = readiness["lost_age_seconds"]
-    if age is not None:
-        loses = f"at least {loses}"
-        more += f": the source was last read {seconds(age)} ago, and what was written since is not known"
-    if key == "failover" and readiness["ready"] and (lost != 0 or age is not None):
+    if (
+        key == "failover"
+        and readiness["ready"]
+        and (readiness["lost"] != 0 or not readiness["source_answers"])
+    ):
         state = "warn"
-    before = f"<p>{word(state)} {'it is ready' if readiness['ready'] else 'it is not ready: see each check with NO'}"
-    before += f"; a failover would lose {loses} offsets{more}</p>" if key == "failover" else "</p>"
+    told = "it would start" if readiness["ready"] else "it would not start: see each check with NO"
+    before = f"<p>{word(state)} {told}"
+    # the same words as on the other pages: two numbers a second apart would look like two answers
+    before += f"; {text(link['failover'])}</p>" if key == "failover" else "</p>"
     return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)
 
 
@@ -234,7 +233,7 @@ def _groups(moves: Sequence[Mapping[str, Any]], since: Mapping[str, int]) -> str
         )
         for group in first
     ]
-    heads = ("group", "#reads again, at most", "#partitions", "translation")
+    heads = ("group", "#reads again" if since else "#reads again, at most", "#partitions", "translation")
     return section("Groups, those that read most again first", heads, rows, key="groups")
 
 

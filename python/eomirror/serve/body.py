@@ -24,6 +24,10 @@ HIDDEN = "hidden, because it contains a secret"
 #: A transaction of the source that is open for longer than this is listed: shorter ones are work in progress.
 OPEN_SECONDS = 5.0
 
+# verdicts of links that need no action
+_NO_ACTION = {"ok", "promoted"}
+_MOST_TODO = 4
+
 _DEAD_LETTER = "dead-letter"
 
 # thousands of rows: `asdict` would take a tenth of a second
@@ -37,11 +41,13 @@ class Judged:
 
     Attributes:
         age_seconds: Time since it was read.
+        before: Verdict of the last read that succeeded, if the topics cannot be read now; else None.
     """
 
     view: LinkView
     verdict: Verdict
     age_seconds: float
+    before: Verdict | None = None
 
 
 def summary_body(judged: Judged) -> dict[str, Any]:
@@ -70,7 +76,26 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "stopped_topics": len(status.stopped),
         "age_seconds": round(judged.age_seconds, 1),
         "kept_seconds": judged.view.kept_seconds,
+        "before": None
+        if judged.before is None
+        else {"verdict": judged.before.word, "reason": judged.before.text},
+        "todo": _todo(judged),
+        "last_commit": max((item.last_commit for item in status.partitions), default=0) or None,
+        "owner": status.owner,
     }
+
+
+def _todo(judged: Judged) -> list[dict[str, str]]:
+    """Returns what needs an action, the most urgent first: the verdict, then stopped topics that it does not name."""
+    verdict, status = judged.verdict, judged.view.status
+    found = []
+    if verdict.word not in _NO_ACTION:
+        found.append({"what": verdict.text, "fix": verdict.fix})
+    stops = [
+        {"what": f"topic {stop['topic']} is stopped: {stop['reason']}", "fix": stop["fix"]}
+        for stop in status.stopped[verdict.word == "stopped" : _MOST_TODO]
+    ]
+    return found + stops
 
 
 def link_body(judged: Judged) -> dict[str, Any]:
@@ -81,9 +106,7 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "naming": facts.naming,
         "plane": facts.plane,
         "generation": status.generation,
-        "owner": status.owner,
         "clock_offset_seconds": status.clock_offset_seconds,
-        "last_commit": max((item.last_commit for item in status.partitions), default=0) or None,
         "problem": status.problem,
         "source_seconds": status.source_seconds,
         "target_seconds": status.target_seconds,

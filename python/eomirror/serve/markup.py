@@ -127,7 +127,8 @@ def section(
         else f'<th scope="col">{text(head)}</th>'
         for head in heads
     )
-    named = [text(head.removeprefix("#")) for head in heads]
+    # a phone shows the head of a column before each cell; sentences need none
+    named = ["" if head.startswith("what") else text(head.removeprefix("#")) for head in heads]
     body = "".join("<tr>" + "".join(map(_cell, row, named)) + "</tr>" for row in rows)
     if body:
         body = (
@@ -156,8 +157,17 @@ def word(name: str) -> str:
 
 def fix(what: str) -> str:
     """Returns a recommended action, with commands between backticks as code; empty without one."""
-    shown = _CODE.sub(r"<code>\1</code>", text(what))
+    shown = _CODE.sub(_code, text(what))
     return f'<span class="fix">What to do: {shown}</span>' if what else ""
+
+
+def _code(found: re.Match[str]) -> str:
+    """Returns a command, whose words no line end divides."""
+    words = [
+        f'<span class="t">{each}</span>' if len(each) <= _MOST_UNDIVIDED else each
+        for each in found[1].split(" ")
+    ]
+    return f"<code>{' '.join(words)}</code>"
 
 
 def name(value: object) -> str:

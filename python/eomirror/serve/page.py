@@ -59,13 +59,18 @@ def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: 
     clusters = sorted({str(link[end]) for link in links for end in ("source", "target")})
     many = "link" if len(links) == 1 else "links"
     head = f"<h1>{count(len(links))} {many} between {count(len(clusters))} clusters</h1>"
-    troubled = [link for link in links if link["verdict"] not in {"ok", "promoted"}]
-    text_ = "nothing: all links keep up" if links and not troubled else ""
     todo = "".join(
-        f'<li><a href="{link_path(link)}">{name(link["link"])}</a>: {text(link["reason"])}{fix(link["fix"])}</li>'
-        for link in troubled
+        f'<li><a href="{link_path(link)}">{name(link["link"])}</a>: {text(each["what"])}{fix(each["fix"])}</li>'
+        for link in links
+        for each in link["todo"]
     )
-    now = f'<section id="now"><h2>What to do now</h2>{f"<ul>{todo}</ul>" if todo else f"<p>{text_}</p>"}</section>'
+    text_ = "" if todo else "nothing: all links keep up"
+    todo = (
+        f'<ul>{todo}</ul><p class="soft">CONFIG is the file with the configuration of the link.</p>'
+        if todo
+        else ""
+    )
+    now = f'<section id="now"><h2>What to do now</h2>{todo or f"<p>{text_}</p>"}</section>'
     body = f'{head}{now if links else ""}<ul id="cards" class="cards">{cards or "<li>no link was read yet</li>"}</ul>'
     return page("links", body, version=version, wall_ms=wall_ms)
 
@@ -122,6 +127,8 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> str:
         ("lag", _lag(link, wall_ms)),
         ("rate", _rate(link)),
         ("safe to fail over", _failover(link)),
+        ("last commit", age(link["last_commit"], wall_ms) if link["last_commit"] else "unknown"),
+        ("owner", _host(link)),
         (
             "topics",
             "unknown"
@@ -132,8 +139,14 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> str:
     ]
     return (
         f'<li class="card {kind}"><h2><a href="{link_path(link)}">{name(link["link"])}</a></h2>'
-        f"{_verdict(link)}{_old(link)}{facts(listed)}</li>"
+        f"{_short_verdict(link)}{_old(link)}{facts(listed)}</li>"
     )
+
+
+def _short_verdict(link: Mapping[str, Any]) -> str:
+    """Returns the verdict of a card; *What to do now* has the reason of one that needs an action."""
+    reason = "" if link["todo"] else text(link["reason"])
+    return f'<p class="verdict">{word(link["verdict"])} {reason}</p>'
 
 
 def _verdict(link: Mapping[str, Any]) -> str:
@@ -144,9 +157,11 @@ def _old(link: Mapping[str, Any]) -> str:
     """Returns a banner if the values are not those of the moment; empty if they are."""
     if (kept := link["kept_seconds"]) is not None:
         told = (
-            f"The topics of the link on {text(link['target'])} cannot be read now. "
-            f"Values that are not unknown were read {seconds(kept + link['age_seconds'])} ago."
+            f"The topics of the link on {text(link['target'])} cannot be read now. What is shown here was read "
+            f"{seconds(kept + link['age_seconds'])} ago."
         )
+        if before := link["before"]:
+            told += f" The link was then {word(before['verdict'])} {text(before['reason'])}"
     elif link["age_seconds"] > _OLD_SECONDS:
         told = f"This is old: the link was last read {seconds(link['age_seconds'])} ago."
     else:
@@ -236,6 +251,19 @@ def _contents(parts: Sequence[str]) -> str:
     return f'<nav id="contents" aria-label="On this page">{links}</nav>'
 
 
+def _host(link: Mapping[str, Any]) -> str:
+    """Returns host and process of the owner, and if it is alive."""
+    owner = link["owner"] or {}
+    if not owner.get("run"):
+        return "unknown" if _unread(link) else "none"
+    shown = text(f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process")
+    if _unread(link):
+        return f"{shown}, as far as known"
+    if owner.get("released"):
+        return f"{shown}, which released it"
+    return shown + (": does not renew its claim" if link["state"] == "silent" else ": alive")
+
+
 def _owner(link: Mapping[str, Any], wall_ms: int) -> str:
     owner = link["owner"] or {}
     run = str(owner.get("run") or "")
@@ -264,14 +292,18 @@ def _verified(link: Mapping[str, Any], wall_ms: int) -> str:
         return "unknown"
     if not found:
         return "no comparison is recorded; compare: <code>eomirror verify CONFIG</code>"
+    # a topic without records, or one that was created again, is equal to nothing
+    empty = [each for each in found if each["outcome"] == "equal" and not each["offsets"]]
     worst = [each for each in found if each["outcome"] != "equal"]
     told = [
         f"{word(str(outcome))} {count(number)} of {count(link['topics'])} topics"
         + (f", {text(worst[0]['topic'])} first" if outcome == worst[0]["outcome"] else "")
         for outcome, number in Counter(each["outcome"] for each in worst).items()
     ]
-    if equal := len(found) - len(worst):
+    if equal := len(found) - len(worst) - len(empty):
         told.append(f"{word('equal')} {count(equal)} of {count(link['topics'])} topics")
+    if empty:
+        told.append(f"{count(len(empty))} had no records to compare, such as {text(empty[0]['topic'])}")
     if never := max(0, link["topics"] - len(found)):
         told.append(f"{word('warn')} {count(never)} never compared")
     oldest = min(each["at"] for each in found)
@@ -372,6 +404,8 @@ def _latency(mean: float | None) -> str:
 
 def _answers(link: Mapping[str, Any], end: str) -> str:
     took = link.get(f"{end}_seconds")
+    if took is None and _unread(link):
+        return "does not answer" if end == "target" else "unknown: it is asked beside the target"
     if took is None:
         return "does not answer" if link["problem"] else "not asked yet"
     return f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
@@ -392,7 +426,11 @@ def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
     rows = [
         (
             text(each["topic"]),
-            word(each["outcome"])
+            (
+                word(each["outcome"])
+                if each["offsets"] or each["outcome"] != "equal"
+                else "no records to compare"
+            )
             + "".join(f", {count(number)} {text(kind)}" for kind, number in each["differences"].items())
             + (f'<br><span class="soft">{text(each["problem"])}</span>' if each["problem"] else ""),
             Number(count(each["offsets"])),
@@ -424,7 +462,8 @@ def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
     cells = [
         (
             text(row["topic"]), word(_topic_state(row, link)), Number(count(row["lag_records"])),
-            Number(seconds(row["lag_seconds"])), Number(count(row["rate"])), Number(count(row["records"])),
+            Number(seconds(row["lag_seconds"])), Number(count(None if _unread(link) else row["rate"])),
+            Number(count(row["records"])),
         )
         for row in shown
     ]  # fmt: skip
@@ -444,13 +483,10 @@ def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:
 
 
 def _worker(lane: Mapping[str, Any], wall_ms: int) -> str:
-    """Returns the state of a lane's worker, which only the running driver knows; else the worker that took it last."""
-    if "state" in lane:
-        return text(lane["state"])
-    if not lane.get("host"):
-        return "-"
+    """Returns the state of a lane, which only the running driver knows, and the worker that took it last."""
     since = f", since {age(lane['since'], wall_ms)}" if lane.get("since") else ""
-    return f"{text(lane['host'])}, process {text(lane['pid'])}{since}"
+    where = f"{text(lane['host'])}, process {text(lane['pid'])}{since}" if lane.get("host") else ""
+    return ": ".join(filter(None, [text(lane.get("state") or ""), where])) or "-"
 
 
 def _lanes(link: Mapping[str, Any], wall_ms: int) -> str:

@@ -10,6 +10,7 @@ with the time of that read: an operator needs it most while the target does not 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -21,10 +22,12 @@ from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, LinkView
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
+from eomirror.serve.seen_events import SeenEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from eomirror.metrics.verdict import Verdict
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
 
@@ -110,7 +113,7 @@ class PolledEndpoints:
         now = self._clock.monotonic()
         with self._lock:
             return [
-                Judged(each.view, each.verdict, now - self._read_at[name])
+                replace(each, age_seconds=now - self._read_at[name])
                 for name, each in self._judged.items()
                 if each is not None
             ]
@@ -132,7 +135,8 @@ class PolledEndpoints:
             return all(self._judged.values()), {"links": states}
 
     def _poll(self, facts: LinkFacts, make: Callable[[], Reader]) -> None:
-        window = Window()
+        window, seen = Window(), SeenEvents()
+        before: Verdict | None = None
         reader: Reader | None = None
         # the last read that succeeded, and its time
         last: tuple[LinkStatus, float] | None = None
@@ -158,7 +162,11 @@ class PolledEndpoints:
                     status = unread_status(facts.name, last and last[0], problem=problem, fix=fix)
                     kept = None if last is None else now - last[1]
                 view = LinkView(facts=facts, status=status, read_seconds=now - began, kept_seconds=kept)
-                judged = Judged(view, window.judge(view, now), 0.0)
+                verdict = window.judge(view, now)
+                before = verdict if kept is None else before
+                judged = Judged(
+                    seen.look(view, self._clock.wall_ms()), verdict, 0.0, None if kept is None else before
+                )
                 self._endpoints.prepare(judged)
                 with self._lock:
                     self._judged[facts.name], self._read_at[facts.name] = judged, now

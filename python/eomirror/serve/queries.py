@@ -52,6 +52,7 @@ class LinkQueries:
         self._clock = clock
         self._lock = threading.Lock()
         self._answers: dict[tuple[Any, ...], tuple[float, Future[dict[str, Any]]]] = {}
+        self._found_at: dict[tuple[Any, ...], float] = {}
         self._pending = 0
 
     def readiness(self, link: str) -> dict[str, Any]:
@@ -113,7 +114,9 @@ class LinkQueries:
                 self._answers.pop(key, None)
                 self._answers[key] = at, future
                 if len(self._answers) > _MOST_KEPT:
-                    del self._answers[next(iter(self._answers))]
+                    oldest = next(iter(self._answers))
+                    del self._answers[oldest]
+                    self._found_at.pop(oldest, None)
                 # a daemon: a question must not hold up the end of the process
                 threading.Thread(
                     target=self._find, args=(key, find, future), name="query", daemon=True
@@ -122,7 +125,9 @@ class LinkQueries:
             found = future.result(_PATIENCE_SECONDS)
         except FutureTimeoutError:
             return {"pending": True}
-        return {**found, "age_seconds": round(max(0.0, self._clock.monotonic() - at), 1)}
+        with self._lock:
+            found_at = self._found_at.get(key, at)
+        return {**found, "age_seconds": round(max(0.0, self._clock.monotonic() - found_at), 1)}
 
     def _find(
         self, key: tuple[Any, ...], find: Callable[[], dict[str, Any]], future: Future[dict[str, Any]]
@@ -139,4 +144,6 @@ class LinkQueries:
             }
         with self._lock:
             self._pending -= 1
+            # its age counts from here: clusters that are away take seconds
+            self._found_at[key] = self._clock.monotonic()
         future.set_result(found)

@@ -21,6 +21,7 @@ from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, running_view
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
+from eomirror.serve.seen_events import SeenEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -81,6 +82,7 @@ class RunningEndpoints:
         self._latest: tuple[float, Snapshot | None] = (clock.monotonic(), None)
         self._lock = threading.Lock()
         self._windows = {name: Window() for name in self._facts}
+        self._seen = {name: SeenEvents() for name in self._facts}
         self._judged: tuple[float, list[Judged]] = (float("-inf"), [])
         self._endpoints = Endpoints(
             self,
@@ -140,7 +142,8 @@ class RunningEndpoints:
         topics, took, at = self._topics.get(link.link, (None, None, None))
         unread = topics is not None and topics.state == "unknown"
         kept = now - at if unread and at is not None else None
-        return running_view(self._facts[link.link], link, topics, took, kept)
+        view = running_view(self._facts[link.link], link, topics, took, kept)
+        return self._seen[link.link].look(view, self._clock.wall_ms())
 
     def live(self) -> tuple[bool, dict[str, Any]]:
         """Returns True while the driver's loop moves."""
