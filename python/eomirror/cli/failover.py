@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce, wraps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -568,13 +569,13 @@ def _draw_reversal(found: ReversalReport) -> None:
         return
     console.print(
         f"{escape(found.back)} begins at the cut of {escape(found.link)} (number {found.number}); run it: eomirror run "
-        f"CONFIG --link {escape(found.back)}",
+        f"CONFIG --link {escape(quote(found.back))}",
         style="green",
     )
     if found.orphans:
         console.print(
             f"up to {human_count(found.orphans)} source offsets never reached the copies: eomirror restore CONFIG "
-            f"--link {escape(found.link)} --orphans export|merge|keep",
+            f"--link {escape(quote(found.link))} --orphans export|merge|keep",
             style="yellow",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -137,7 +138,7 @@ def _mirror(action: Action, config: Config, failure: str) -> None:
         (link,) = config.links
         raise NotReadyError(
             f"link {action.link}: {failure}: a topic is stopped",
-            fix=f"`eomirror status CONFIG --link {link.name}` has the reason; then repeat this",
+            fix=f"`eomirror status CONFIG --link {quote(link.name)}` has the reason; then repeat this",
         )
 
 
@@ -199,6 +200,6 @@ def _draw_recreation(found: Recreated, *, dry_run: bool) -> None:
     else:
         console.print(
             f"{len(found.topics)} topics were deleted and copied back whole{orphans}; go on with: eomirror run CONFIG "
-            f"--link {escape(found.back)}",
+            f"--link {escape(quote(found.back))}",
             style="green",
         )

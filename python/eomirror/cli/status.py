@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -136,7 +137,7 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
     if item.paused is not None:
         console.print(
             f"[yellow]paused[/yellow]: topics {escape(item.paused['topics'])}, by {escape(item.paused['host'])}; to go "
-            f"on: eomirror resume CONFIG --link {escape(item.link)}"
+            f"on: eomirror resume CONFIG --link {escape(quote(item.link))}"
         )
     if item.clock_offset_seconds:
         how = "ahead of" if item.clock_offset_seconds > 0 else "behind"

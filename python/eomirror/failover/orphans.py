@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eomirror._native import last_hop
@@ -191,7 +192,8 @@ def refuse_forgotten(
         raise NotReadyError(
             f"link {link.name}: {count} records of {link.source} never reached the copies, and would be left behind"
             f"{gone}",
-            fix=f"decide about them first: `eomirror restore CONFIG --link {link.name} --orphans merge|export|keep`",
+            fix=f"decide about them first: `eomirror restore CONFIG --link {quote(link.name)} --orphans "
+            "merge|export|keep`",
         )
 
 

@@ -6,6 +6,7 @@ import re
 import socket
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -137,7 +138,7 @@ def _planned(link: str, control: ControlView, topics: str, *, paused: bool, dry_
     if paused and topics and not matching:
         raise UsageError(
             f"link {link}: no topic that it mirrors matches {topics}",
-            fix=f"`eomirror status CONFIG --link {link}` lists them",
+            fix=f"`eomirror status CONFIG --link {quote(link)}` lists them",
         )
     same = (before is not None and before.topics == topics) if paused else before is None
     return PauseReport(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import Clock, new_run_id
@@ -82,7 +83,7 @@ class PromotedLink:
             raise NotReadyError(
                 f"link {self.link.name} is not promoted: it mirrors",
                 fix="promote it first: `eomirror cutover`, `promote` or `failover`; `eomirror history CONFIG --link "
-                f"{self.link.name}` shows what was",
+                f"{quote(self.link.name)}` shows what was",
             )
         return control, promotion
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -526,7 +527,7 @@ class _Run:
             # Applications that write to the source again would write records that are left behind.
             found = "it is promoted" if recorded else "it is not known if it is promoted"
             self._on_event(
-                f"{found}: nothing is undone; see `eomirror history CONFIG --link {self._link.name}`"
+                f"{found}: nothing is undone; see `eomirror history CONFIG --link {quote(self._link.name)}`"
             )
             return Event.DONE
         self._on_event("the link stays a mirror; undoing")
@@ -535,7 +536,7 @@ class _Run:
             if self._owner.published:
                 self._on_event(
                     "the mirror that ran was superseded: start it again, `eomirror run CONFIG --link "
-                    f"{self._link.name}`"
+                    f"{quote(self._link.name)}`"
                 )
         if self._options.fence is not None:
             try:
@@ -546,7 +547,7 @@ class _Run:
                 self._error.message += (
                     f"; applications stay stopped: the fence was not lifted: {error.message}"
                 )
-                self._error.fix = f"`eomirror unfence CONFIG --link {self._link.name}`"
+                self._error.fix = f"`eomirror unfence CONFIG --link {quote(self._link.name)}`"
                 self._on_event(self._error.message)
         return Event.DONE
 

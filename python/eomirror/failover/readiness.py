@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass, field, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
@@ -298,10 +299,12 @@ def _link(facts: Facts) -> Check:
             "link",
             Level.NO,
             f"promoted already ({facts.promotion.kind}, number {facts.promotion.number})",
-            f"see `eomirror history CONFIG --link {facts.status.link}`",
+            f"see `eomirror history CONFIG --link {quote(facts.status.link)}`",
         )
     if state == "promoted":
-        return Check("link", Level.NO, state, f"see `eomirror history CONFIG --link {facts.status.link}`")
+        return Check(
+            "link", Level.NO, state, f"see `eomirror history CONFIG --link {quote(facts.status.link)}`"
+        )
     if state == "unknown":
         return Check("link", Level.NO, "its topics cannot be read", facts.status.fix)
     if state in {"never ran", "handed back"}:
@@ -325,7 +328,7 @@ def _pause(facts: Facts, verb: Verb) -> Check:
     text = f"lanes hold topics {pause['topics']}"
     # A failover takes what is there; a planned command would wait for what is held.
     level = Level.WARN if verb is Verb.FAILOVER else Level.NO
-    return Check("pause", level, text, f"`eomirror resume CONFIG --link {facts.status.link}`")
+    return Check("pause", level, text, f"`eomirror resume CONFIG --link {quote(facts.status.link)}`")
 
 
 def _source(facts: Facts, verb: Verb, *, force: bool) -> Check:

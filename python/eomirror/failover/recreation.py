@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -108,9 +109,9 @@ def refuse_recreated(
     raise NotReadyError(
         f"link {link.name}: {names} of {link.source} {'were' if found.done else 'are being'} deleted and copied back "
         "whole: there are no orphans any more",
-        fix=f"`eomirror failback CONFIG --link {link.name}` returns"
+        fix=f"`eomirror failback CONFIG --link {quote(link.name)}` returns"
         if found.done
-        else f"repeat `eomirror restore CONFIG --link {link.name} --orphans recreate`",
+        else f"repeat `eomirror restore CONFIG --link {quote(link.name)} --orphans recreate`",
     )
 
 
@@ -152,7 +153,7 @@ class _Recreate(PromotedLink):
         if reversal is None:
             raise NotReadyError(
                 f"link {self.link.name} is promoted, but not reversed: no link copies its topics back",
-                fix=f"`eomirror reverse CONFIG --link {self.link.name}` starts the link back; then repeat this",
+                fix=f"`eomirror reverse CONFIG --link {quote(self.link.name)}` starts the link back; then repeat this",
             )
         back = back_link(self.config, self.link, promotion)
         restoration = control.history.restorations.get(promotion.number)
@@ -253,7 +254,7 @@ class _Recreate(PromotedLink):
         raise NotReadyError(
             f"link {self.link.name}: {count} records of {self.link.source} never reached the copies, and would be "
             "deleted with their topics",
-            fix=f"keep them first: `eomirror restore CONFIG --link {self.link.name} --orphans export|merge`",
+            fix=f"keep them first: `eomirror restore CONFIG --link {quote(self.link.name)} --orphans export|merge`",
         )
 
     def _refuse_shared(self, back: Link, chosen: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -214,7 +215,7 @@ class _Reverse(PromotedLink):
         if any(positions.get(cut.copy, cut.target_end) < cut.target_end for cut in ended.cuts):
             raise NotReadyError(
                 f"link {self.link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
-                fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {back.name}`",
+                fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {quote(back.name)}`",
             )
 
     def _started(
@@ -242,8 +243,8 @@ class _Reverse(PromotedLink):
             return True
         raise NotReadyError(
             f"link {back.name} has run on its own, and not from the cut of link {self.link.name}",
-            fix=f"run it as it is: `eomirror run CONFIG --link {back.name}`; or use a link with another name for the "
-            "way back",
+            fix=f"run it as it is: `eomirror run CONFIG --link {quote(back.name)}`; or use a link with another name "
+            "for the way back",
         )
 
     def _ends(self, promotion: Promotion) -> Mapping[SourcePartition, int]:

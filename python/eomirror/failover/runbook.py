@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from eomirror.failover.back_link import back_link_name
@@ -20,9 +21,9 @@ def runbook(config: Config, link: Link, path: str) -> str:
         path: Path of the configuration file, as commands name it.
     """
     back = next((one for one in config.links if (one.source, one.target) == (link.target, link.source)), None)
-    call = f"{_shell(path)} --link {_shell(link.name)}"
+    call = f"{quote(path)} --link {quote(link.name)}"
     back_name = back_link_name(link) if back is None else back.name
-    back_call = f"{_shell(path)} --link {_shell(back_name)}"
+    back_call = f"{quote(path)} --link {quote(back_name)}"
     target = config.clusters[link.target].bootstrap_servers
     removed = (
         f"   Once the consumers have caught up on {link.source}, take the entry of {back_name} out of the file, and\n"
@@ -107,9 +108,3 @@ Then steps 5, 6, 8 and 9: a planned move leaves no orphans.
                                 eomirror readiness {call} --verify tail      # READY, 0 differences
                                 eomirror history {call}      # each promotion, and the state: mirror or promoted
 """
-
-
-def _shell(text: str) -> str:
-    """Quotes a word for a shell, if it needs quotes."""
-    plain = text.replace("-", "").replace("_", "").replace(".", "").replace("/", "").isalnum()
-    return text if plain else "'" + text.replace("'", "'\\''") + "'"

@@ -15,6 +15,7 @@ import subprocess
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -162,7 +163,7 @@ class LinkWriterFence:
         if standing is not None and standing.method != self._method.name:
             raise NotReadyError(
                 f"fenced already, with the method {standing.method}, by {standing.host}",
-                fix=f"`eomirror unfence CONFIG --link {self._link.name}` first",
+                fix=f"`eomirror unfence CONFIG --link {quote(self._link.name)}` first",
             )
         if self._method.name == "wait":
             return "wait: the user stops the producers"
@@ -235,7 +236,8 @@ class LinkWriterFence:
             self._fenced = False
             raise NotReadyError(
                 f"link {self._link.name} is fenced already, with the method {standing.method}, by {standing.host}",
-                fix=f"`eomirror unfence CONFIG --link {self._link.name}` first, or use --method {standing.method}",
+                fix=f"`eomirror unfence CONFIG --link {quote(self._link.name)}` first, or use --method "
+                f"{standing.method}",
             )
         # What is added is recorded before it is added, also of topics that were found since.
         mine = () if standing is None else standing.topics

@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, NotReadyError, StateError, SupersededError
@@ -138,8 +139,8 @@ def superseded_by(link: str, view: ControlView, *, although_promoted: bool = Fal
             )
         return SupersededError(
             f"link {link} was taken by {who}",
-            fix=f"wait until that command has ended: `eomirror history CONFIG --link {link}` tells if the link is "
-            "promoted then; if not, start this again",
+            fix=f"wait until that command has ended: `eomirror history CONFIG --link {quote(link)}` tells if the link "
+            "is promoted then; if not, start this again",
         )
     if claim is not None and not claim.released:
         owner = f"run {claim.run} on {claim.host} (pid {claim.pid})"
@@ -261,7 +262,7 @@ def refuse_copying_back(link: str, view: ControlView) -> None:
         raise NotReadyError(
             f"link {link} copies topics back whole, because those of link {order.link} were deleted on its source, and "
             "that is not complete",
-            fix=f"repeat `eomirror restore CONFIG --link {order.link} --orphans recreate`: it goes on from here",
+            fix=f"repeat `eomirror restore CONFIG --link {quote(order.link)} --orphans recreate`: it goes on from here",
         )
 
 
@@ -287,12 +288,12 @@ def _after_promotion(link: str, view: ControlView, promotion: Promotion) -> str:
     reversal = view.history.reversals.get(promotion.number)
     if reversal is None:
         return (
-            f"to bring the new records back: `eomirror reverse CONFIG --link {link}`; to see the cut: `eomirror "
-            f"history CONFIG --link {link}`"
+            f"to bring the new records back: `eomirror reverse CONFIG --link {quote(link)}`; to see the cut: `eomirror "
+            f"history CONFIG --link {quote(link)}`"
         )
     return (
         f"link {reversal.link} mirrors in the other direction: run that one; to return: `eomirror failback "
-        f"CONFIG --link {link}`"
+        f"CONFIG --link {quote(link)}`"
     )
 
 

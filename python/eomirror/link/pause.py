@@ -8,6 +8,7 @@ keeps it: it renews its claim, holds its lanes, and goes on at their positions. 
 from __future__ import annotations
 
 from contextlib import closing
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from eomirror.clock import Deadline
@@ -82,7 +83,7 @@ def paused_error(link: str, pause: Pause) -> NotReadyError:
     topics = f"topics {pause.topics}" if pause.topics else "all topics"
     return NotReadyError(
         f"link {link} is paused ({topics}, by {pause.host}): it does not catch up",
-        fix=f"resume it first: `eomirror resume CONFIG --link {link}`",
+        fix=f"resume it first: `eomirror resume CONFIG --link {quote(link)}`",
     )
 
 

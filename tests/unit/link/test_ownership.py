@@ -251,7 +251,7 @@ def test_a_mirror_whose_link_was_promoted_hears_when_and_by_which_host_and_the_w
 
     assert "promoted at 2023-11-14 22:13:20 UTC by host ops-7 (failover, number 2)" in error.message
     assert "--take-over" not in error.fix
-    assert "eomirror reverse CONFIG --link east->west" in error.fix
+    assert "eomirror reverse CONFIG --link 'east->west'" in error.fix
 
 
 def test_after_the_reversal_it_is_pointed_to_the_link_back_and_to_failback() -> None:
@@ -262,7 +262,7 @@ def test_after_the_reversal_it_is_pointed_to_the_link_back_and_to_failback() -> 
     error = superseded_by("east->west", view)
 
     assert "west->east mirrors in the other direction" in error.fix
-    assert "eomirror failback CONFIG --link east->west" in error.fix
+    assert "eomirror failback CONFIG --link 'east->west'" in error.fix
 
 
 @pytest.mark.parametrize(
