@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from eomirror.jvm import find_java
+from eomirror.localkafka.jars import class_path
 from support.disaster import Disaster
 from support.moving.java import java_gateway
 from support.records import wait_for
@@ -65,6 +69,67 @@ def test_a_share_group_is_named_and_its_start_offset_moves_by_hand(
     assert len(rest) >= len(values) - len(first)
 
 
+@pytest.mark.timeout(400)
+def test_kafkas_own_tool_moves_it_by_the_time_of_its_next_record(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Copies keep timestamps: the first record that is not older than the next one of the group skips nothing."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1,
+        back=False,
+    )  # fmt: skip
+    group = f"{scene.name}-sharing"
+    scene.write("east", 50)
+    with java_gateway() as gateway:
+        groups = _ShareGroups(gateway)
+        first = _values(scene)
+        assert groups.read(scene.east, group, scene.topic, len(first)) == first
+        scene.write("east", 50)
+        values = _values(scene)
+        scene.catch_up()
+        assert scene.command("promote", "--yes")[0] == 0
+
+        described = _tool(scene.east, "--describe", "--offsets", "--group", group)
+        titles, row = (line.split() for line in described.splitlines() if line.strip())
+        start = int(row[titles.index("START-OFFSET")])
+        (time,) = (each.timestamp()[1] for each in _records(scene.east, scene.topic, start))
+        moment = datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds")[:23]
+        groups.configure(scene.west, group)
+        _tool(
+            scene.west, "--reset-offsets", "--group", group, "--topic", f"{scene.copy}:0", "--to-datetime", moment,
+            "--execute",
+        )  # fmt: skip
+        rest = groups.read(scene.west, group, scene.copy, len(values) - len(first))
+    assert rest == values[-len(rest) :]
+    assert len(values) - len(first) <= len(rest) < len(values)
+
+
+def _tool(properties: Mapping[str, Any], *arguments: str) -> str:
+    """What kafka-share-groups.sh writes."""
+    command = [
+        str(find_java()),
+        "-cp",
+        class_path(),
+        "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    ]
+    done = subprocess.run(
+        [*command, "--bootstrap-server", properties["bootstrap.servers"], *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _records(properties: Mapping[str, Any], topic: str, offset: int) -> list[Any]:
+    """The record at an offset."""
+    reader = Consumer({**properties, "group.id": "one", "enable.auto.commit": False})
+    try:
+        reader.assign([TopicPartition(topic, 0, offset)])
+        return reader.consume(1, 30)
+    finally:
+        reader.close()
+
+
 def _values(scene: Disaster) -> list[str]:
     return [(record[1] or b"").decode() for record in scene.read("east")[0]]
 
@@ -77,7 +142,7 @@ class _ShareGroups:
 
     def read(self, properties: Mapping[str, Any], group: str, topic: str, wanted: int) -> list[str]:
         """Reads and acknowledges at least so many committed records, from the beginning for a new group."""
-        self._configure(properties, group)
+        self.configure(properties, group)
         text = "org.apache.kafka.common.serialization.StringDeserializer"
         settings = self._settings(
             properties, {"group.id": group, "key.deserializer": text, "value.deserializer": text}
@@ -128,7 +193,7 @@ class _ShareGroups:
         put.invoke(found, entry.toArray())
         return found
 
-    def _configure(self, properties: Mapping[str, Any], group: str) -> None:
+    def configure(self, properties: Mapping[str, Any], group: str) -> None:
         """Lets the group see committed records only, from the beginning: both are settings of the group."""
         admin = self._admin(properties)
         try:
