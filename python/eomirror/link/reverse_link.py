@@ -182,7 +182,11 @@ def copies_back(
                 f"{last} from where this link would write it back, and nothing marks these copies: beginning at "
                 f"{offset} it would write them a second time",
                 fix=f"begin behind them: --adopt {source.topic}-{source.partition}={last + 1}, and so on for each "
-                "partition; a link that never ran may begin with `start: latest` as well; or `exclude` the topic",
+                "partition; a link that never ran may begin with `start: latest` as well; or `exclude` the topic"
+                if each.cut is None
+                # `start: latest` would leave out what applications have written to the copies since.
+                else f"that link was promoted: `eomirror reverse CONFIG`, with its name, starts {link} at the cut, "
+                "behind which applications write",
                 topic=source.topic,
             )
     return None
