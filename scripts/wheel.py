@@ -39,6 +39,8 @@ def build(folder: Path) -> Path:
     (wheel,) = folder.glob("eomirror-*.whl")
     if "-abi3-" not in wheel.name:
         raise SystemExit(f"wheel: {wheel.name} serves one version of Python only")
+    if "-linux_" in wheel.name:
+        raise SystemExit(f"wheel: {wheel.name} serves this distribution only")
     return wheel
 
 
