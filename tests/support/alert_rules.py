@@ -145,6 +145,14 @@ class _Selector(Expression):
 
 
 @dataclass(frozen=True)
+class _Absent(Expression):
+    inner: _Selector
+
+    def at(self, moment: _Moment) -> Vector:
+        return {} if self.inner.at(moment) else {frozenset(self.inner.labels): 1.0}
+
+
+@dataclass(frozen=True)
 class _Compared(Expression):
     left: Expression
     how: str
@@ -269,6 +277,11 @@ class _Parser:
             inner = self._sets(("or",))
             self._take(")")
             return _Folded(word, by, inner)
+        if word == "absent":
+            self._take("(")
+            selector = _Selector(self._take(), self._labels())
+            self._take(")")
+            return _Absent(selector)
         if word == "increase":
             self._take("(")
             name, labels = self._take(), self._labels()
