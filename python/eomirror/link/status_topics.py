@@ -17,6 +17,7 @@ from eomirror.errors import StateError
 from eomirror.kafka.compacted_topic import control_view
 from eomirror.kafka.topic_follower import TopicFollower
 from eomirror.link.events import MOST_EVENTS
+from eomirror.link.status import RATE_WINDOW_SECONDS
 from eomirror.link.valid_positions import PositionSelection
 from eomirror.records.mm2 import Checkpoint, decode_checkpoint
 from eomirror.records.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
@@ -84,8 +85,7 @@ class PositionsLog:
                 self._sample(position)
         if recent:
             self._recent.append((now, recent))
-        while self._recent and self._recent[0][0] < now - _RECENT_SECONDS:
-            self._recent.popleft()
+        self._forget(now - _RECENT_SECONDS)
 
     def valid(self) -> Mapping[SourcePartition, Position]:
         """
@@ -102,6 +102,20 @@ class PositionsLog:
         found |= {id(one): one for one in self._producers.values()}
         found |= {id(one): one for _, positions in self._recent for one in positions}
         return list(found.values())
+
+    def _forget(self, before: float) -> None:
+        """Forgets positions that were read earlier; those before the newest stay, for the link's last rate."""
+        while len(self._recent) > 1 and self._recent[0][0] < min(
+            before, self._recent[-1][0] - RATE_WINDOW_SECONDS
+        ):
+            self._recent.popleft()
+        if self._recent and self._recent[-1][0] < before:
+            newest = max(position.timestamp for _, some in self._recent for position in some)
+            since = newest - RATE_WINDOW_SECONDS * 1000
+            self._recent = deque(
+                (at, [position for position in some if position.timestamp >= since])
+                for at, some in self._recent
+            )
 
     def _sample(self, position: Position) -> None:
         self._producers.pop(position.producer_id, None)

@@ -120,10 +120,10 @@ FAMILIES = (
     _link("retention_used_ratio", "gauge",
           "Age of the oldest record that is not mirrored, as a share of the source topic's `retention.ms`; of a log "
           "that `retention.bytes` cuts, the share that is not mirrored, if larger. At 1 the source may delete it. Of "
-          "topics whose records have waited for a minute, the 500 oldest.", "topic", places=_SERVE),
+          "topics whose records have waited for a minute, the 500 oldest.", "topic"),
     _link("retention_left_seconds", "gauge",
           "Time until the source may delete the oldest record that is not mirrored, by `retention.ms`; of the same "
-          "topics.", "topic", places=_SERVE),
+          "topics.", "topic"),
     _link("hanging_transactions", "gauge", "Transactions on the target that no coordinator will end."),
     _link("open_source_transactions", "gauge",
           "Partitions of a topic that an open transaction of the source holds back; absent for topics without.",

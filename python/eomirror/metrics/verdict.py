@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess
+from eomirror.link.retention import RETENTION_RISK, retention_text
 
 if TYPE_CHECKING:
     from eomirror.link.status import LinkStatus
@@ -210,6 +211,10 @@ def _down(view: LinkView) -> tuple[str, str, str]:
     }.get(status.state, f"it is {status.state}")
     if status.problem and status.problem not in text:
         text += f"; also: {status.problem}"
+    near = [row for row in status.retention if row["used"] >= RETENTION_RISK]
+    if near:
+        more = f" (and {len(near) - 1} more)" if len(near) > 1 else ""
+        text += f"; {retention_text(near[0])}{more}"
     if status.state not in {"never ran", "stopped", "silent"}:
         return "down", text, status.fix
     return (
@@ -253,10 +258,9 @@ def _failover(view: LinkView) -> str:
     if (since := found.lost_age_seconds) is not None:
         least = f"at least {found.lost:,} records" if found.lost else "no known record"
         seen = f"the source was last read {_duration(since)} ago, and what was written since is not known"
-        if guess := round((status.last_rate or 0.0) * since):
-            seen += (
-                f" (about {guess:,} records, if applications went on at {status.last_rate:,.0f} records/s)"
-            )
+        if guess := (status.last_rate or 0.0) * since:
+            rate = _rough(guess / since)
+            seen += f" (about {_rough(guess)} records, if applications went on at {rate} records/s)"
         return f"loses {least}: {seen}{more}"
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
@@ -276,6 +280,11 @@ def _part_of_loss(view: LinkView) -> str:
     named = f"topic {unknown[0]}" + (f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else "")
     others = sum(item.lag_records or 0 for item in mirrored)
     return f"unknown for {named}; of the others it loses at most {others:,} records"
+
+
+def _rough(value: float) -> str:
+    """Returns a number with two digits that count."""
+    return f"{float(f'{value:.2g}'):,.0f}"
 
 
 def _duration(seconds: float) -> str:

@@ -140,6 +140,7 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         verifications=topics.verifications,
         tail=topics.tail,
         drill=topics.drill,
+        retention=topics.retention,
         events=topics.events,
         known_lost=topics.known_lost,
         source_seen_seconds=topics.source_seen_seconds,

@@ -117,6 +117,7 @@ def link_body(judged: Judged) -> dict[str, Any]:
         ],
         "stopped": list(status.stopped),
         "gaps": list(status.gaps),
+        "retention": list(status.retention),
         "dead_letters": _dead_letters(judged.view),
         "hanging": list(status.hanging),
         "open_transactions": [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
+from eomirror.link.retention import RETENTION_FIX, RETENTION_RISK, retention_text
 from eomirror.serve.markup import (
     Number,
     Time,
@@ -102,6 +103,7 @@ def link_page(
         _take_overs(link, wall_ms),
         _open(link, wall_ms),
         _dead_letters(link),
+        _retention(link),
         _gaps(link, wall_ms),
         _speed(link),
         _topics(link, wanted, number),
@@ -211,7 +213,10 @@ def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
         )
     if drill := link.get("drill"):
         # a drill that failed measured nothing
-        outcome = f"passed, {seconds(drill['rto_seconds'])} to promote" if drill["passed"] else "failed"
+        failed = (
+            f"failed at {text(drill['stage'])}: {text(drill['problem'])}" if drill.get("stage") else "failed"
+        )
+        outcome = f"passed, {seconds(drill['rto_seconds'])} to promote" if drill["passed"] else failed
         advice = "" if drill["passed"] else fix("repeat it, and see its stage: eomirror drill --report FILE")
         listed.append(("last drill", f"{outcome}, {age(drill['at'], wall_ms)}{advice}"))
     if link["clock_offset_seconds"]:
@@ -405,7 +410,7 @@ def _latency(mean: float | None) -> str:
 def _answers(link: Mapping[str, Any], end: str) -> str:
     took = link.get(f"{end}_seconds")
     if took is None and _unread(link):
-        return "does not answer" if end == "target" else "unknown: it is asked beside the target"
+        return "does not answer" if end == "target" else "unknown while the target does not answer"
     if took is None:
         return "does not answer" if link["problem"] else "not asked yet"
     return f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
@@ -432,7 +437,12 @@ def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
                 else "no records to compare"
             )
             + "".join(f", {count(number)} {text(kind)}" for kind, number in each["differences"].items())
-            + (f'<br><span class="soft">{text(each["problem"])}</span>' if each["problem"] else ""),
+            + (f'<br><span class="soft">{text(each["problem"])}</span>' if each["problem"] else "")
+            + (
+                '<br><span class="soft">only a part</span>'
+                if each.get("from_offset") or each.get("since")
+                else ""
+            ),
             Number(count(each["offsets"])),
             Number(count(each["unverified"])),
             Time(age(each["at"], wall_ms)),
@@ -528,6 +538,20 @@ def _groups(link: Mapping[str, Any], wall_ms: int) -> str:
     )
     heads = ("group", "#checkpoints", "newest checkpoint")
     return section("Consumer groups", heads, rows, key="groups", before=before)
+
+
+def _retention(link: Mapping[str, Any]) -> str:
+    """Returns the topics whose records the source may delete before they are mirrored."""
+    rows = [
+        (partition(row["topic"], row["partition"]), text(retention_text(row)), Number(f"{row['used']:.0%}"))
+        for row in link["retention"]
+        if row["used"] >= RETENTION_RISK
+    ]
+    if not rows:
+        return ""
+    before = f"<p>Retention of the source is near to records that wait.{fix(RETENTION_FIX)}</p>"
+    heads = ("partition", "what", "#retention used")
+    return section("Records that the source may delete", heads, rows[:ROWS], key="retention", before=before)
 
 
 def _gaps(link: Mapping[str, Any], wall_ms: int) -> str:

@@ -82,6 +82,22 @@ def test_history_is_bounded_and_reaches_back() -> None:
     assert {one.producer_id for one in log.history()} == {0, 1}
 
 
+def test_the_last_commits_of_a_link_that_stands_stay() -> None:
+    """The rate before a source was lost is told for as long as it is away; older commits are forgotten."""
+    log = PositionsLog()
+    # begins with one read of everything, then looks every 3 s
+    log.take([record(at, at, timestamp=at * 1_000, producer_id=1) for at in range(100)], 100.0)
+    for at in range(100, 130, 3):
+        log.take(
+            [record(at + n, at + n, timestamp=(at + n) * 1_000, producer_id=1) for n in range(3)], at + 3.0
+        )
+    for now in range(133, 400, 3):
+        log.take([], float(now))
+    recent = [one.offset for one in log.history() if one.offset >= 119]
+    assert sorted(recent) == list(range(119, 130))
+    assert len(log.history()) < 40
+
+
 def test_a_position_that_goes_back_is_refused_until_the_topic_is_read_anew() -> None:
     """The next read begins at the start: compaction may have removed the record that proves it."""
     made, follower = topics(

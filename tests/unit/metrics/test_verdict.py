@@ -178,6 +178,24 @@ def test_without_the_source_stopped_topics_are_lost_beside_the_known_ends() -> N
     assert judged((0, away)).failover.endswith(", and what stopped topics lack")
 
 
+def test_a_loss_without_the_source_has_an_estimate() -> None:
+    """By the last rate, with two digits that count: more would look like knowledge."""
+    away = view(5, 9, problem="away", known_lost=0, source_seen_seconds=48.0, last_rate=594.3)
+    assert "(about 29,000 records, if applications went on at 590 records/s)" in judged((0, away)).failover
+    still = view(5, 9, problem="away", known_lost=0, source_seen_seconds=48.0, last_rate=0.0)
+    assert "about" not in judged((0, still)).failover
+
+
+def test_a_link_that_is_down_names_records_that_the_source_is_about_to_delete() -> None:
+    """Retention does not wait for a mirror."""
+    row = {"topic": "t", "partition": 3, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"}
+    found = judged((0, view(5, 9, state="stopped", retention=(row, {**row, "topic": "u"}))))
+    assert "t-3: the source may delete records that are not mirrored, in 6 min" in found.text
+    assert found.text.endswith("(and 1 more)")
+    far = judged((0, view(5, 9, state="stopped", retention=({**row, "used": 0.5},))))
+    assert "may delete" not in far.text
+
+
 def test_a_dead_mirror_is_named_with_its_process() -> None:
     """The way back to a running mirror comes first; with a source that is away, a failover is the other way."""
     owner = {"run": "r", "host": "east-1", "pid": 4711, "claim_age_seconds": 50.0}

@@ -233,6 +233,20 @@ def test_a_comparison_of_ends_is_told_apart_from_a_whole_one() -> None:
     assert "no comparison is recorded" in shown
 
 
+def test_records_that_the_source_is_about_to_delete_are_listed() -> None:
+    """Those of topics that have used most of their retention."""
+    row = {"topic": EVIL, "partition": 3, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"}
+    shown = page(
+        served(replace(STATUS, retention=(row, {**row, "topic": "far", "used": 0.5}))), "links", "east->west"
+    )
+    table = shown.partition('id="retention"')[2].partition("</section>")[0]
+    assert "in 6 min (retention.ms)" in table
+    assert "90%" in table
+    assert "far-3" not in table
+    Tags(shown)
+    assert 'id="retention"' not in page(served(STATUS), "links", "east->west")
+
+
 class Failing(Reader):
     """Returns a status once, then raises."""
 
