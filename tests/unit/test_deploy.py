@@ -87,7 +87,22 @@ def test_the_image_copies_files_that_exist_and_installs_by_hash() -> None:
     assert "deploy/container/requirements.txt" in copied
     assert [name for name in copied if not (ROOT / name).exists()] == []
     assert "--require-hashes" in CONTAINER
+    # without it the packages of Java do not install on Debian's slim images
+    assert CONTAINER.index("mkdir -p /usr/share/man/man1") < CONTAINER.index("openjdk-17")
     assert "--no-deps" in CONTAINER
+
+
+def test_a_build_gets_what_it_copies_and_no_products() -> None:
+    """Without a file of exceptions, a build would send the environment and gigabytes of build products."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        name
+        for line in re.findall(r"^COPY (?!--from)(.+)$", CONTAINER, re.MULTILINE)
+        for name in line.split()[:-1]
+    }
+    assert kept == copied
 
 
 def test_the_locks_agree() -> None:
