@@ -121,7 +121,7 @@ def plan_moves(
     for row in rows:
         source = SourcePartition(row.topic, row.partition)
         at, kind, again, reason = _resume(row, cuts.get(source), starts, from_checkpoints=from_checkpoints)
-        absence = _absence(row, absences.get(source, ())) if absences else None
+        absence = _absence(row, absences.get(source, ())) if absences and kind != "unknown" else None
         if absence is not None:
             at, kind, again = absence.target_end, "earlier", None
             reason = "it stands among records that the link back wrote"
@@ -154,8 +154,8 @@ def _absence(row: Translation, absences: Sequence[Absence]) -> Absence | None:
             each
             for each in absences
             if each.start <= row.offset < each.end
-            and row.to_offset is not None
-            and row.to_offset > each.target_end
+            # Until the link has mirrored a record since its return, its map gives no answer.
+            and (row.to_offset is None or row.to_offset > each.target_end)
         ),
         None,
     )

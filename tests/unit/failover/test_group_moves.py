@@ -113,19 +113,28 @@ def test_a_checkpoint_is_a_lower_bound() -> None:
         (39, 60, ("earlier", 25)),
         (40, 60, ("exact", 60)),
         (20, 25, ("exact", 25)),
+        # the link has mirrored nothing there since its return
+        (20, None, ("earlier", 25)),
+        (19, None, ("start", 3)),
     ],
 )
 def test_a_group_among_records_of_the_link_back_resumes_where_applications_began(
-    offset: int, at: int, expected: tuple[str, int]
+    offset: int, at: int | None, expected: tuple[str, int]
 ) -> None:
     """The copy holds what was written there while the link was promoted, and one map would skip it."""
     rows = [row(offset=offset, to_offset=at)]
     (move,) = plan_moves(
-        rows, there(rows, {}, {}), {ORDERS: CUT}, {}, {}, absences={ORDERS: [Absence(20, 40, 25)]}
+        rows,
+        there(rows, {}, {}),
+        {ORDERS: CUT},
+        {COPY: 3},
+        {},
+        absences={ORDERS: [Absence(20, 40, 25)]},
     )
 
     assert (move.kind, move.to_offset) == expected
-    assert (move.again is None) is (move.kind == "earlier") is bool(move.reason)
+    assert (move.again is None) is (move.kind in {"earlier", "start"})
+    assert ("among records that the link back wrote" in move.reason) is (move.kind == "earlier")
 
 
 def test_groups_are_counted_once_whatever_their_partitions() -> None:
