@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -97,6 +99,13 @@ def failback(
     history = control.history
     promotion = history.current
     if promotion is None or promotion.number not in history.reversals:
+        last = history.last
+        if promotion is None and last is not None:
+            since = datetime.fromtimestamp(history.resumptions[last.number].timestamp / 1000, UTC)
+            raise NotReadyError(
+                f"link {chosen.name} has returned already, at {since:%Y-%m-%d %H:%M:%S} UTC",
+                fix=f"run it: `eomirror run CONFIG --link {quote(chosen.name)}`",
+            )
         state = "mirrors" if promotion is None else "is promoted, but not reversed"
         raise NotReadyError(
             f"link {chosen.name} {state}: there is nothing to return from",

@@ -80,10 +80,11 @@ class PromotedLink:
         control = control_of(self.link, self.sessions.target)
         promotion = control.history.current
         if promotion is None:
+            state = "never ran" if control.generation is None else "is not promoted: it mirrors"
             raise NotReadyError(
-                f"link {self.link.name} is not promoted: it mirrors",
-                fix="promote it first: `eomirror cutover`, `promote` or `failover`; `eomirror history CONFIG --link "
-                f"{quote(self.link.name)}` shows what was",
+                f"link {self.link.name} {state}",
+                fix="name the link that was promoted, not the link back; or promote it first: `eomirror cutover`, "
+                f"`promote` or `failover`; `eomirror history CONFIG --link {quote(self.link.name)}` shows what was",
             )
         return control, promotion
 

@@ -13,13 +13,17 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import NotReadyError
 from eomirror.failover import promoted_link
 from eomirror.failover.promoted_link import PromotedLink
-from eomirror.records.control import ControlView
+from eomirror.records.control import ControlView, Generation
 from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
+from eomirror.types import Assignment
 
 PROMOTION = Promotion(
     number=1, planned=False, run="r", host="h", generation=4, source_cluster_id="a", target_cluster_id="b", cuts=(),
     started=1, timestamp=2,
 )  # fmt: skip
+LAYOUT = Generation(
+    generation=1, revision=0, run="r", highest_lane=0, assignment=Assignment(1, {}), timestamp=0
+)
 REVERSAL = Reversal(number=1, link="back", ends={}, run="r", timestamp=0)
 
 
@@ -79,11 +83,12 @@ def test_it_closes_every_connection_that_it_opened(opened: list[str]) -> None:
 
 @pytest.mark.usefixtures("opened")
 def test_a_link_that_is_not_promoted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what comes first."""
-    monkeypatch.setattr(promoted_link, "control_of", lambda *_: ControlView())
-    with closing(command()) as made, pytest.raises(NotReadyError, match="is not promoted") as refused:
-        made.in_force()
-    assert "`eomirror cutover`, `promote` or `failover`" in refused.value.fix
+    """With what comes first; the link back, which never ran, is the other name in the file."""
+    for view, state in ((ControlView(), "never ran"), (ControlView(LAYOUT), "is not promoted: it mirrors")):
+        monkeypatch.setattr(promoted_link, "control_of", lambda *_, view=view: view)
+        with closing(command()) as made, pytest.raises(NotReadyError, match=state) as refused:
+            made.in_force()
+        assert "not the link back; or promote it first: `eomirror cutover`" in refused.value.fix
 
     there = ControlView(history=PromotionHistory({1: PROMOTION}))
     monkeypatch.setattr(promoted_link, "control_of", lambda *_: there)
