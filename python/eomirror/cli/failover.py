@@ -395,7 +395,8 @@ def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
         reason = f": {found.error.message}" if found.error is not None else ""
         raise MirrorError(
             f"link {action.link} is promoted, but the command of --on-switch failed{reason}",
-            fix="switch the clients by hand, or call the command again; this command need not be repeated",
+            fix="switch the clients by hand, or run the command of --on-switch yourself; the promotion need not be "
+            "repeated",
         )
     if found.refused_groups:
         raise _not_moved(action, found)
@@ -461,16 +462,22 @@ def _draw_readiness(found: Readiness, title: str) -> None:
         words=("PROBLEM",),
     )
     _draw_groups(console, found.groups)
-    lost = "unknown" if found.lost is None else human_count(found.lost)
-    when = human_seconds(found.lost_seconds)
-    if found.lost_age_seconds is not None:
-        when = (
-            f"and what was written in the {human_seconds(found.lost_age_seconds)} since the source answered"
+    console.print(_conclusion(found), style="green" if found.ready else "red")
+
+
+def _conclusion(found: Readiness) -> str:
+    """Returns the verdict in one sentence."""
+    if not found.ready:
+        return f"{found.verdict}: " + "; ".join(
+            f"{check.name}: {escape(check.text)}" for check in found.refusals
         )
-    console.print(
-        f"{found.verdict}: a failover would leave behind {lost} source offsets, {when}",
-        style="green" if found.ready else "red",
-    )
+    lost = "an unknown number of" if found.lost is None else human_count(found.lost)
+    if found.verb != "failover":
+        return f"{found.verdict}: {lost} source offsets are left to mirror before the promotion"
+    text = f"{found.verdict}: a failover would leave behind {lost} source offsets"
+    if found.lost_age_seconds is not None:
+        return f"{text}, and what was written in the {human_seconds(found.lost_age_seconds)} since the source answered"
+    return f"{text}, the oldest {human_seconds(found.lost_seconds)} old" if found.lost else text
 
 
 def _draw_checks(console: Console, checks: Iterable[Check]) -> None:
@@ -511,7 +518,8 @@ def _draw_promotion(found: PromotionReport) -> None:
         what = "groups were" if group == "*" else f"group {escape(group)} was"
         console.print(f"{what} not moved: {escape(reason)}", style="yellow")
     if found.promotion is None:
-        console.print(f"{found.state}: the link stays a mirror", style="red")
+        kept = "nothing was changed" if found.state == "refused" else "the link stays a mirror"
+        console.print(f"{found.state}: {kept}", style="red")
         return
     _draw_cuts(console, found)
     lost = "unknown" if found.promotion.lost is None else human_count(found.promotion.lost)
@@ -519,8 +527,10 @@ def _draw_promotion(found: PromotionReport) -> None:
         age = (found.promotion.timestamp - found.promotion.ends_at) / 1000
         lost += f", and what was written in the {human_seconds(age)} since the source answered"
     took = sum(found.milliseconds.values()) / 1000
+    pause = found.write_pause_ms
+    stood = "" if pause is None else f"; applications could not write for {pause / 1000:.1f} s"
     console.print(
-        f"promoted (number {found.promotion.number}) in {took:.1f} s; source offsets beyond the cut: {lost}. "
+        f"promoted (number {found.promotion.number}) in {took:.1f} s; source offsets beyond the cut: {lost}{stood}. "
         "Applications may write to the copies",
         style="green",
     )
@@ -529,6 +539,8 @@ def _draw_promotion(found: PromotionReport) -> None:
 def _draw_cuts(console: Console, found: PromotionReport) -> None:
     if found.promotion is None:
         return
+    # Without the source its end is the one that lanes have seen; what they mirrored later is behind it.
+    end = "SOURCE END" if found.promotion.ends_at is None else "SEEN END"
     print_table(
         console,
         [
@@ -536,14 +548,14 @@ def _draw_cuts(console: Console, found: PromotionReport) -> None:
                 "TOPIC": cut.topic,
                 "P": cut.partition,
                 "MIRRORED TO": cut.position,
-                "SOURCE END": "-" if cut.source_end is None else cut.source_end,
+                end: "-" if cut.source_end is None else max(cut.source_end, cut.position),
                 "BEYOND": human_count(cut.lost),
                 "COPY": cut.target_topic,
                 "STARTS AT": cut.target_end,
             }
             for cut in found.promotion.cuts
         ],
-        right=("P", "MIRRORED TO", "SOURCE END", "BEYOND", "STARTS AT"),
+        right=("P", "MIRRORED TO", end, "BEYOND", "STARTS AT"),
     )
 
 

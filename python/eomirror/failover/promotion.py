@@ -21,7 +21,7 @@ from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
 from eomirror.failover.move_notes import note_moves
 from eomirror.failover.planned_facts import planned_facts
-from eomirror.failover.readiness import QUIET_SECONDS, assess
+from eomirror.failover.readiness import QUIET_SECONDS, Verified, assess, with_verified
 from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
@@ -399,7 +399,11 @@ class _Run:
     def _verify(self) -> Event:
         if self._options.verify is not None:
             self._on_event("comparing what was mirrored last")
+            began = self._clock.monotonic()
             self._options.verify()
+            if self._readiness is not None:
+                compared = Verified(self._clock.monotonic() - began, "what --verify asks for")
+                self._readiness = with_verified(self._readiness, compared)
         return Event.DONE
 
     def _take(self) -> Event:
@@ -545,7 +549,7 @@ class _Run:
                 # The first failure keeps its exit code; the fence is what the user must mend.
                 self._error = self._error or MirrorError("interrupted")
                 self._error.message += (
-                    f"; applications stay stopped: the fence was not lifted: {error.message}"
+                    f"; applications may stay stopped: the fence was not lifted: {error.message}"
                 )
                 self._error.fix = f"`eomirror unfence CONFIG --link {quote(self._link.name)}`"
                 self._on_event(self._error.message)

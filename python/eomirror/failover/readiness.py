@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from eomirror.link.status import LinkStatus
     from eomirror.records.promotion import Promotion
 
-__all__ = ["QUIET_SECONDS", "Check", "Facts", "Level", "Readiness", "TopicReadiness", "Verified", "assess"]
+__all__ = [
+    "QUIET_SECONDS",
+    "Check",
+    "Facts",
+    "Level",
+    "Readiness",
+    "TopicReadiness",
+    "Verified",
+    "assess",
+    "with_verified",
+]
 
 _SHOWN = 3
 _TAKE_OUT = "if the link back mirrors only after a failover, take its entry out, and restart the mirror"
@@ -225,19 +235,20 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
     """
     # metrics ask at every scrape, for the checks alone
     topics = _topics(facts.status) if facts.whole else ()
-    checks = [
-        _link(facts),
-        _claim(facts),
-        _pause(facts, verb),
-        _source(facts, verb, force=force),
-        _lag(facts, verb),
-        _stopped(facts, verb),
-        _gaps(facts),
-        _open(facts, verb),
-        _hanging(facts),
-        *_planned(facts, verb),
-        *(check(facts) for check in (_WHOLE_CHECKS if facts.whole else ())),
-    ]
+    checks = [_link(facts), _claim(facts), _pause(facts, verb), _source(facts, verb, force=force)]
+    # A link that never ran has nothing to look at.
+    if facts.status.state != "never ran":
+        checks += [
+            _lag(facts, verb),
+            _stopped(facts, verb),
+            _gaps(facts),
+            _open(facts, verb),
+            _hanging(facts),
+            *_planned(facts, verb),
+            *(check(facts, verb) for check in (_WHOLE_CHECKS if facts.whole else ())),
+        ]
+        if facts.whole and facts.source_answers:
+            checks.append(_write_pause(facts))
     ready = not any(check.level is Level.NO for check in checks)
     age = None if facts.source_answers else facts.seen_seconds
     lost = facts.status.lag_records if facts.source_answers else None if age is None else facts.known_lost
@@ -246,7 +257,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         link=facts.status.link,
         verb=verb.value,
         ready=ready,
-        verdict=_verdict(ready, lost, age),
+        verdict=_verdict(ready, lost if verb is Verb.FAILOVER else 0, age),
         lost=lost,
         lost_age_seconds=None if lost is None else age,
         lost_seconds=seconds,
@@ -254,6 +265,14 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         topics=topics,
         groups=facts.groups,
         source_answers=facts.source_answers,
+    )
+
+
+def with_verified(readiness: Readiness, found: Verified) -> Readiness:
+    """Returns a verdict with the comparison that the command itself has made behind it."""
+    check = _compared(found)
+    return replace(
+        readiness, checks=tuple(check if each.name == check.name else each for each in readiness.checks)
     )
 
 
@@ -446,7 +465,7 @@ def _hanging(facts: Facts) -> Check:
     )
 
 
-def _leaders(facts: Facts) -> Check:
+def _leaders(facts: Facts, _: Verb) -> Check:
     if not facts.leaderless:
         return Check("target leaders", Level.OK, "all")
     return Check(
@@ -457,7 +476,7 @@ def _leaders(facts: Facts) -> Check:
     )
 
 
-def _groups(facts: Facts) -> Check:
+def _groups(facts: Facts, verb: Verb) -> Check:
     if facts.groups_problem:
         return Check("groups", Level.WARN, facts.groups_problem)
     if not facts.groups:
@@ -473,11 +492,12 @@ def _groups(facts: Facts) -> Check:
             f"{len(exact) + len(inexact)} resume at their last checkpoints and read again what they have read since, "
             f"{len(skipped)} not moved"
         )
-    if facts.no_checkpoints:
+    unprepared = facts.no_checkpoints and verb is Verb.FAILOVER
+    if unprepared:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"
         reasons.append(_TAKE_OUT)
-    warned = skipped or old or facts.no_checkpoints
+    warned = skipped or old or unprepared
     return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
 
 
@@ -502,7 +522,7 @@ def _no_groups(facts: Facts) -> Check:
     )
 
 
-def _share_groups(facts: Facts) -> Check:
+def _share_groups(facts: Facts, _: Verb) -> Check:
     if facts.unfollowed is None:
         return Check("share groups", Level.WARN, "not known without the source")
     if not facts.unfollowed:
@@ -515,7 +535,7 @@ def _share_groups(facts: Facts) -> Check:
     )
 
 
-def _in_sync(facts: Facts) -> Check:
+def _in_sync(facts: Facts, _: Verb) -> Check:
     if not facts.under_replicated:
         return Check("target replicas", Level.OK, "in sync")
     return Check(
@@ -526,7 +546,7 @@ def _in_sync(facts: Facts) -> Check:
     )
 
 
-def _settings(facts: Facts) -> Check:
+def _settings(facts: Facts, _: Verb) -> Check:
     if facts.drifts is None:
         return Check("settings", Level.WARN, "not compared without the source")
     if isinstance(facts.drifts, str):
@@ -541,10 +561,12 @@ def _settings(facts: Facts) -> Check:
     )
 
 
-def _verified(facts: Facts) -> Check:
+def _verified(facts: Facts, _: Verb) -> Check:
     found = facts.verified
-    if found is None:
-        return _verified_before(facts)
+    return _verified_before(facts) if found is None else _compared(found)
+
+
+def _compared(found: Verified) -> Check:
     if found.problem:
         return Check("verified", Level.NO, found.problem, "`eomirror verify CONFIG` shows the differences")
     return Check("verified", Level.OK, f"{found.scope} up to now, 0 differences, in {found.seconds:.1f} s")
@@ -556,12 +578,15 @@ def _verified_before(facts: Facts) -> Check:
     topics = {part.topic for part in facts.status.partitions if not part.parked}
     missing = sorted(topics - compared.keys())
     differ = sorted(topic for topic, one in compared.items() if one["outcome"] != "equal")
-    fix = "`eomirror verify CONFIG`, or --verify tail"
+    fix = "`eomirror verify CONFIG`, or --verify tail" if facts.source_answers else ""
     if differ:
         return Check("verified", Level.WARN, f"not equal when last compared: {_some(differ)}", fix)
     if missing:
         return Check(
-            "verified", Level.WARN, f"{len(missing)} topics were never compared: {_some(missing)}", fix
+            "verified",
+            Level.WARN,
+            f"no comparison is recorded of {len(missing)} topics: {_some(missing)}",
+            fix,
         )
     if not compared:
         return Check("verified", Level.OK, "nothing to compare")
@@ -594,4 +619,4 @@ def _some(names: Sequence[str]) -> str:
 
 
 # those that need more than the status of the link
-_WHOLE_CHECKS = (_leaders, _in_sync, _settings, _groups, _share_groups, _verified, _write_pause)
+_WHOLE_CHECKS = (_leaders, _in_sync, _settings, _groups, _share_groups, _verified)

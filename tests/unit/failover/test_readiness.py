@@ -11,7 +11,7 @@ import pytest
 from eomirror.failover.facts import drifts_of
 from eomirror.failover.group_moves import GroupMove
 from eomirror.failover.machine import Verb
-from eomirror.failover.readiness import Check, Facts, Level, Verified, assess
+from eomirror.failover.readiness import Check, Facts, Level, Verified, assess, with_verified
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.records.promotion import Promotion
@@ -142,6 +142,8 @@ def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
     found = named(facts(**given), "groups")
     assert found.level is level
     assert text in found.text
+    planned = assess(facts(**given), Verb.PROMOTE).checks
+    assert not any("without the source none" in check.text for check in planned)
 
 
 def test_replicas_that_are_not_in_sync_are_named() -> None:
@@ -200,10 +202,40 @@ def test_the_write_pause_is_a_sum_of_what_was_measured() -> None:
     assert found.text == "about 2.0 s: 0.5 s of silence, verification 0.6 s, steps 0.9 s, as the last time"
 
 
+def test_without_the_source_no_write_pause_is_predicted_and_no_comparison_recommended() -> None:
+    """Nothing can be compared then, and a failover stops no application."""
+    gone = assess(facts(source_answers=False), Verb.FAILOVER)
+    assert "write pause" not in {check.name for check in gone.checks}
+    assert named(facts(source_answers=False), "verified").fix == ""
+    assert named(facts(), "verified").fix
+
+
+def test_a_planned_command_loses_nothing_whatever_the_lag() -> None:
+    """What is not mirrored yet is drained before the promotion."""
+    planned = assess(facts({"lag_records": 12, "lag_seconds": 1.0}), Verb.CUTOVER)
+    assert (planned.verdict, planned.lost) == ("READY", 12)
+
+
+def test_a_link_that_never_ran_has_no_more_checks() -> None:
+    """They would blame the source for what nothing has looked at."""
+    found = assess(facts({"state": "never ran", "partitions": ()}), Verb.FAILOVER, force=True)
+    assert [check.name for check in found.checks] == ["link", "claim", "pause", "source"]
+    assert found.verdict == "NOT READY"
+
+
+def test_the_comparison_of_the_command_itself_replaces_the_one_before() -> None:
+    """A report of a promotion would else say that nothing was compared."""
+    before = assess(facts(), Verb.PROMOTE)
+    after = with_verified(before, Verified(0.6, "all records"))
+    (check,) = (check for check in after.checks if check.name == "verified")
+    assert (check.level, check.text) == (Level.OK, "all records up to now, 0 differences, in 0.6 s")
+    assert len(after.checks) == len(before.checks)
+
+
 @pytest.mark.parametrize(
     ("compared", "level", "words"),
     [
-        ((), Level.WARN, "1 topics were never compared: orders"),
+        ((), Level.WARN, "no comparison is recorded of 1 topics: orders"),
         (
             ({"topic": "orders", "outcome": "equal", "at": 1_000, "unverified": 7},),
             Level.OK,
