@@ -586,7 +586,9 @@ class LinkOwner:
 
     def _superseded(self, view: ControlView) -> SupersededError:
         # A command that works on a promoted link is not told that the link is promoted.
-        return superseded_by(self._link.name, view, although_promoted=self._although_promoted)
+        return superseded_by(
+            self._link.name, view, although_promoted=self._although_promoted, command=self._command
+        )
 
     def _claim(self, *, released: bool) -> MetadataRecord:
         self._sequence += 1

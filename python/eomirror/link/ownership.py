@@ -112,7 +112,9 @@ def _renewal(claim: Claim | None) -> tuple[str, int] | None:
     return None if claim is None else (claim.run, claim.sequence)
 
 
-def superseded_by(link: str, view: ControlView, *, although_promoted: bool = False) -> SupersededError:
+def superseded_by(
+    link: str, view: ControlView, *, although_promoted: bool = False, command: str = ""
+) -> SupersededError:
     """
     Returns the error for the mirror, or the command, that leaves; names what owns the link.
 
@@ -122,6 +124,7 @@ def superseded_by(link: str, view: ControlView, *, although_promoted: bool = Fal
     Args:
         view: Control, as it was read last.
         although_promoted: True for a command that works on promoted links.
+        command: Command that leaves; empty for a mirror, which alone has ``--take-over``.
     """
     claim, promotion = view.claim, view.history.current
     if promotion is not None and not although_promoted:
@@ -150,7 +153,9 @@ def superseded_by(link: str, view: ControlView, *, although_promoted: bool = Fal
         owner = "another mirror"
     return SupersededError(
         f"link {link} is owned by {owner}",
-        fix="stop that mirror first, or start this one with --take-over to take the link from it",
+        fix="stop that mirror first, then repeat this"
+        if command
+        else "stop that mirror first, or start this one with --take-over to take the link from it",
     )
 
 
@@ -292,8 +297,9 @@ def _after_promotion(link: str, view: ControlView, promotion: Promotion) -> str:
             f"history CONFIG --link {quote(link)}`"
         )
     return (
-        f"link {reversal.link} mirrors in the other direction: run that one; to return: `eomirror failback "
-        f"CONFIG --link {quote(link)}`"
+        f"link {reversal.link} mirrors in the other direction: run that one; to return: `eomirror failback CONFIG "
+        f"--link {quote(link)}`, or, if that link was promoted since, `eomirror reverse CONFIG --link "
+        f"{quote(reversal.link)}`"
     )
 
 

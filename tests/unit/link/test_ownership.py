@@ -262,6 +262,8 @@ def test_after_the_reversal_it_is_pointed_to_the_link_back_and_to_failback() -> 
     error = superseded_by("east->west", view)
 
     assert "west->east mirrors in the other direction" in error.fix
+    # the second time round it may be promoted itself
+    assert "if that link was promoted since, `eomirror reverse CONFIG --link 'west->east'`" in error.fix
     assert "eomirror failback CONFIG --link 'east->west'" in error.fix
 
 
@@ -279,6 +281,13 @@ def test_a_mirror_that_a_command_fences_before_its_record_is_not_told_to_take_th
     assert "was taken by `eomirror failover` on h1 (pid 42, run theirs)" in error.message
     assert told in error.fix
     assert "--take-over" not in error.fix
+
+
+def test_a_command_is_not_told_to_take_the_link_over() -> None:
+    """It has no such option; a mirror that runs must be stopped first."""
+    error = superseded_by("east->west", ControlView(claim=claim()), command="restore")
+
+    assert error.fix == "stop that mirror first, then repeat this"
 
 
 def test_a_command_on_a_promoted_link_hears_which_other_command_holds_it() -> None:
