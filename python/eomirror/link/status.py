@@ -372,7 +372,7 @@ def link_status(
     return LinkStatus(
         link=link,
         state=_state(control, liveness),
-        owner=_owner(control, owner_ms),
+        owner=_owner(control, now_ms, liveness.offset_ms),
         clock_offset_seconds=liveness.offset_ms / 1000,
         generation=generation.generation,
         lanes={
@@ -598,7 +598,7 @@ def _last_rate(history: Sequence[Position]) -> float:
     return sum(_rates(history, newest).values())
 
 
-def _owner(control: ControlView, owner_ms: int) -> dict[str, Any] | None:
+def _owner(control: ControlView, now_ms: int, offset_ms: int) -> dict[str, Any] | None:
     claim = control.claim
     if claim is None:
         return None
@@ -607,7 +607,8 @@ def _owner(control: ControlView, owner_ms: int) -> dict[str, Any] | None:
         "host": claim.host,
         "pid": claim.pid,
         "released": claim.released,
-        "claim_age_seconds": max(0.0, (owner_ms - claim.timestamp) / 1000),
+        "claimed_at": claim.timestamp - offset_ms,
+        "claim_age_seconds": max(0.0, (now_ms + offset_ms - claim.timestamp) / 1000),
     }
 
 

@@ -256,12 +256,12 @@ def _failover(view: LinkView) -> str:
     if found.lost is None:
         return _part_of_loss(view)
     if (since := found.lost_age_seconds) is not None:
-        least = f"at least {found.lost:,} records" if found.lost else "no known record"
-        seen = f"the source was last read {_duration(since)} ago, and what was written since is not known"
+        least = f"at least {found.lost:,} records, and " if found.lost else ""
+        text = f"loses {least}what was written since the source was last read, {_duration(since)} ago"
         if guess := (status.last_rate or 0.0) * since:
             rate = _rough(guess / since)
-            seen += f" (about {_rough(guess)} records, if applications went on at {rate} records/s)"
-        return f"loses {least}: {seen}{more}"
+            text += f" (about {_rough(guess)} records, if applications went on at {rate} records/s)"
+        return text + more
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
     seconds = "" if found.lost_seconds is None else f", {_duration(found.lost_seconds)}"

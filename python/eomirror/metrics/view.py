@@ -70,6 +70,7 @@ class LinkView:
         live: Snapshot of the running driver; None if the status is read from topics.
         read_seconds: Time that reading the topics took; None if they were not read.
         kept_seconds: Age of what the topics showed last, if they cannot be read now; None if they can, or never were.
+        commit_ms: Time at which the running driver last heard of a commit; None if it has not.
     """
 
     facts: LinkFacts
@@ -77,6 +78,7 @@ class LinkView:
     live: LinkSnapshot | None = None
     read_seconds: float | None = None
     kept_seconds: float | None = None
+    commit_ms: int | None = None
 
     @property
     def has_topics(self) -> bool:

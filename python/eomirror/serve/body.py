@@ -80,7 +80,10 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         if judged.before is None
         else {"verdict": judged.before.word, "reason": judged.before.text},
         "todo": _todo(judged),
-        "last_commit": max((item.last_commit for item in status.partitions), default=0) or None,
+        "last_commit": max(
+            (judged.view.commit_ms or 0, *(item.last_commit for item in status.partitions)), default=0
+        )
+        or None,
         "owner": status.owner,
     }
 
@@ -95,6 +98,9 @@ def _todo(judged: Judged) -> list[dict[str, str]]:
         {"what": f"topic {stop['topic']} is stopped: {stop['reason']}", "fix": stop["fix"]}
         for stop in status.stopped[verdict.word == "stopped" : _MOST_TODO]
     ]
+    if judged.before is not None and judged.before.word not in _NO_ACTION:
+        # the target must answer first; what was wrong then is most likely wrong still
+        found.append({"what": f"when it was last read: {judged.before.text}", "fix": judged.before.fix})
     return found + stops
 
 

@@ -201,23 +201,25 @@ class Endpoints:
         return self._masked(self._queries.offset(name, query["topic"], partition, offset, reverse=reverse))
 
     def _link_page(self, name: str, what: str, request: Request) -> Response:
+        known = self._find(name) is not None
+        # asked first: an answer may take seconds, and what the page shows beside it must not be older
+        answer = self._readiness(name) if known and what in {"readiness", "groups"} else {}
         found, now_ms = self._find(name), self._clock.wall_ms()
         if found is None:
             page = message_page("No such link", name, version=self._version, wall_ms=_whole_second(now_ms))
             return _html(page, HTTPStatus.NOT_FOUND)
         query, shown = request.query, _Shown(version=self._version, wall_ms=_whole_second(now_ms))
         if what in {"readiness", "groups"}:
-            found_out = self._readiness(name)
             # an answer is given again for some seconds: the page shows when it was found
-            shown["wall_ms"] = _whole_second(now_ms - round(found_out.get("age_seconds", 0.0) * 1000))
+            shown["wall_ms"] = _whole_second(now_ms - round(answer.get("age_seconds", 0.0) * 1000))
             draw = readiness_page if what == "readiness" else groups_page
-            return _html(draw(found, found_out, **shown))
+            return _html(draw(found, answer, **shown))
         if what == "offset":
             question = {key: query.get(key, "") for key in ("from", "topic", "partition", "offset")}
-            answer = (
+            translated = (
                 self._offset(name, request) if any(map(query.get, ("topic", "partition", "offset"))) else None
             )
-            return _html(offset_page(found, question, answer, **shown))
+            return _html(offset_page(found, question, translated, **shown))
         page = link_page(
             found,
             version=self._version,

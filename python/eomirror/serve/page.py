@@ -177,8 +177,8 @@ def _failover(link: Mapping[str, Any]) -> str:
 
 def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
     if (seen := link["source_seen_seconds"]) is not None and (lost := link["known_lost"]) is not None:
-        least = f"at least {count(lost)} records; " if lost else "no known record; "
-        return f"{least}the source was last read {seconds(seen)} ago"
+        then = f"at least {count(lost)} records" if lost else "unknown; no record was waiting when"
+        return f"{then}{'; ' if lost else ' '}the source was last read, {seconds(seen)} ago"
     if link["lag_records"] is None:
         unknown, topics = link["unknown_topics"], link["topics"]
         if not topics or unknown == topics:
@@ -285,6 +285,8 @@ def _owner(link: Mapping[str, Any], wall_ms: int) -> str:
         shown += f", since {age(since, wall_ms)}"
     if owner.get("released"):
         shown += ", released since"
+    elif link["state"] == "silent" and owner.get("claimed_at"):
+        shown += f", claim last renewed {age(owner['claimed_at'], wall_ms)}"
     elif owner.get("claim_age_seconds") is not None:
         shown += f", claim {seconds(owner['claim_age_seconds'] // 5 * 5)} old"
     shown += f'<br><span class="soft">run {text(run)}'

@@ -10,6 +10,7 @@ reads again and again, as `serve` does, for a small share of the time.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -93,6 +94,8 @@ class RunningEndpoints:
             clock=clock,
             queries=queries,
         )
+        # transactions of each link's run, and when their number last changed
+        self._commits: dict[str, tuple[int, int]] = {}
         # what the topics of a link showed last, the time that reading them took, and when that was
         self._topics: dict[str, tuple[LinkStatus, float, float | None]] = {}
         self._over = threading.Event()
@@ -113,6 +116,10 @@ class RunningEndpoints:
     def update(self, snapshot: Snapshot) -> None:
         """Takes the newest snapshot, from the driver's loop."""
         self._latest = (self._clock.monotonic(), snapshot)
+        for link in snapshot.links:
+            committed = sum(lane.work.committed for lane in link.lanes)
+            if committed != self._commits.get(link.link, (0, 0))[0]:
+                self._commits[link.link] = committed, self._clock.wall_ms()
 
     def answer(self, request: Request) -> Response:
         """Answers a request."""
@@ -143,7 +150,8 @@ class RunningEndpoints:
         unread = topics is not None and topics.state == "unknown"
         kept = now - at if unread and at is not None else None
         view = running_view(self._facts[link.link], link, topics, took, kept)
-        return self._seen[link.link].look(view, self._clock.wall_ms())
+        _, commit_ms = self._commits.get(link.link, (0, None))
+        return self._seen[link.link].look(replace(view, commit_ms=commit_ms), self._clock.wall_ms())
 
     def live(self) -> tuple[bool, dict[str, Any]]:
         """Returns True while the driver's loop moves."""

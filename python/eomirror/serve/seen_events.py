@@ -63,7 +63,7 @@ class SeenEvents:
         self._mirror = False
         owner = status.owner or {}
         which = f", process {owner['pid']} on host {owner['host']}," if owner.get("host") else ""
-        since = wall_ms - round((owner.get("claim_age_seconds") or 0.0) * 1000)
+        since = owner.get("claimed_at") or wall_ms
         text = f"the mirror{which} renewed its claim for the last time: it was killed, or its host is away"
         self._events.append(Event(since, "mirror", text))
 

@@ -283,6 +283,9 @@ def test_what_was_read_last_stays_on_the_page_while_the_target_is_away(
     assert "not now: the topics of the link on west cannot be read" in shown
     assert b"eomirror_lag_records{" not in made.answer(Request(("metrics",))).body
     assert "cannot be read now" in page(made)
+    # the target first, then what was wrong when it was last read
+    todo = page(made).partition('id="now"')[2].partition("</section>")[0]
+    assert todo.index("no way to west") < todo.index("when it was last read: topic halt")
 
 
 def test_a_link_that_cannot_be_read_is_unknown_with_its_reason() -> None:

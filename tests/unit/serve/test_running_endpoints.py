@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from eomirror.config import Link
-from eomirror.driver.snapshot import LinkSnapshot, Snapshot
+from eomirror.driver.snapshot import LaneSnapshot, LinkSnapshot, Snapshot
+from eomirror.driver.work import LaneWork
 from eomirror.link.status import LinkStatus
 from eomirror.serve.address import Address
 from eomirror.serve.http import HttpServer, Request
@@ -98,6 +99,21 @@ def test_a_scrape_is_compressed_as_prometheus_asks_for_it(endpoints: RunningEndp
     finally:
         connection.close()
         server.close()
+
+
+def test_the_last_commit_is_that_of_the_driver(endpoints: RunningEndpoints, clock: _Clock) -> None:
+    """The topics are read every ten seconds; the driver hears of a commit at once."""
+
+    def after(committed: int) -> object:
+        lane = LaneSnapshot(lane=0, state="open", work=LaneWork(committed=committed))
+        endpoints.update(Snapshot(seconds=1, links=(LinkSnapshot(link="b", state="running", lanes=(lane,)),)))
+        return ask(endpoints, "api", "v1", "links", "b")[1]["last_commit"]
+
+    assert after(0) is None
+    clock.now += 2
+    assert after(1) == 102_000
+    clock.now += 2
+    assert after(1) == 102_000
 
 
 def test_another_path_is_not_found(endpoints: RunningEndpoints) -> None:
