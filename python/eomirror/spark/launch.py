@@ -37,6 +37,7 @@ __all__ = [
     "launch_jvm",
     "properties_file",
     "spark_archive",
+    "start_failure",
 ]
 
 log = structlog.get_logger(__name__)
@@ -105,13 +106,28 @@ def launch_jvm(settings: Mapping[str, str]) -> Any:
         with _private_files(launch, java):
             return launch_gateway(popen_kwargs=options)
     except (PySparkRuntimeError, OSError) as error:
-        reason = "; ".join(last[-3:]) or first_line(error)
-        raise MirrorError(
-            f"the java virtual machine for spark does not start: {reason}",
-            fix="install Java 17 or newer, and set JAVA_HOME to it or put java on the PATH",
-        ) from error
+        reason, fix = start_failure(last, first_line(error))
+        raise MirrorError(f"the java virtual machine for spark does not start: {reason}", fix=fix) from error
     finally:
         os.close(writing)
+
+
+def start_failure(said: Sequence[str], otherwise: str) -> tuple[str, str]:
+    """
+    Returns why a JVM did not start, and the fix.
+
+    Args:
+        said: Its last lines on stderr.
+        otherwise: The reason if it said nothing.
+    """
+    # the places of a stack trace tell a user nothing, and would push the exception out
+    lines = [line for line in said if line and not line.startswith(("at ", "... "))]
+    reason = "; ".join(dict.fromkeys(lines[-3:])) or otherwise
+    if "java.net.UnknownHostException" in reason:
+        return reason, (
+            "let the host name of this machine resolve to an address, as in /etc/hosts, or set SPARK_LOCAL_IP to one"
+        )
+    return reason, "install Java 17 or newer, and set JAVA_HOME to it or put java on the PATH"
 
 
 def end_jvm(gateway: Any, patience: float = 1.0) -> None:
@@ -261,5 +277,5 @@ def _relay(reading: int, last: list[str]) -> None:
                 continue
             line = _CREDENTIALS.sub(rb"\1***@", raw).decode(errors="replace").strip("\r\n")
             last.append(line.strip())
-            del last[:-10]
+            del last[:-100]
             relay(line)

@@ -10,7 +10,7 @@ import pytest
 from eomirror.config.java_properties import parse_properties
 from eomirror.errors import UsageError
 from eomirror.jvm import find_java
-from eomirror.spark.launch import argument_file, java_options, properties_file
+from eomirror.spark.launch import argument_file, java_options, properties_file, start_failure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,3 +68,21 @@ def test_properties_survive_their_file() -> None:
     """What Java's reader makes of it is what was given."""
     given = {"spark.a": "x=y: z", "spark.b": " blank\\first", "spark.c": "two\nlines", "spark.d": "#ü!"}
     assert {name: text for name, (text, _) in parse_properties(properties_file(given)).items()} == given
+
+
+def test_a_jvm_that_does_not_start_is_told_by_its_exception() -> None:
+    """Not by the last places of its stack; a host name that does not resolve is no matter of Java's version."""
+    said = [
+        'Exception in thread "main" java.lang.ExceptionInInitializerError',
+        "at org.apache.spark.util.Utils$.localHostName(Utils.scala:1)",
+        "Caused by: java.net.UnknownHostException: box: box: Name or service not known",
+        "at java.base/java.net.InetAddress.getLocalHost(InetAddress.java:1666)",
+        "... 17 more",
+    ]
+    reason, fix = start_failure(said, "otherwise")
+    assert reason == f"{said[0]}; {said[2]}"
+    assert "SPARK_LOCAL_IP" in fix
+    reason, fix = start_failure(["bash: java: command not found", ""], "otherwise")
+    assert reason == "bash: java: command not found"
+    assert "JAVA_HOME" in fix
+    assert start_failure([], "otherwise")[0] == "otherwise"
