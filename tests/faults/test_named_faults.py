@@ -265,7 +265,8 @@ FAULTS: dict[str, Fault] = {
         {RUN: ("eomirror_source_unreachable_seconds", {}, 3.0), SERVE: verdict("unknown")},
     ),
     "killed": Fault(
-        killed, both("EomirrorMirrorDown"), ("■ down", "it was killed", "What to do: start it: eomirror run CONFIG"),
+        killed, both("EomirrorMirrorDown"),
+        ("■ down", "it was killed", "What to do: start the mirror: eomirror run CONFIG"),
         {RUN: ("up", {}, 0.0), SERVE: verdict("down")},
     ),
 }  # fmt: skip
