@@ -88,6 +88,15 @@ class PromotedLink:
             )
         return control, promotion
 
+    def ask_source(self) -> None:
+        """
+        Asks the source for its id, because it is about to be read: other requests wait 30 s for a cluster that is away.
+
+        Raises:
+            ClusterError: The source does not answer.
+        """
+        self.sessions.source.admin.describe_cluster()
+
     def owner(self, link: Link, sessions: LinkSessions, **options: Any) -> LinkOwner:
         """Returns an owner of this link, or of the link back, with further options of `LinkOwner`."""
         given = {"on_event": self.tell, **options}

@@ -216,8 +216,9 @@ class Readiness:
 
     @property
     def refusals(self) -> list[Check]:
-        """Checks that do not hold."""
-        return [check for check in self.checks if check.level is Level.NO]
+        """Checks that do not hold; of a link that is promoted, or never ran, that alone, since nothing else helps."""
+        refused = [check for check in self.checks if check.level is Level.NO]
+        return [check for check in refused if check.name == "link"] or refused
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""

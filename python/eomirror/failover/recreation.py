@@ -156,6 +156,7 @@ class _Recreate(PromotedLink):
                 fix=f"`eomirror reverse CONFIG --link {quote(self.link.name)}` starts the link back; then repeat this",
             )
         back = back_link(self.config, self.link, promotion)
+        self.ask_source()
         restoration = control.history.restorations.get(promotion.number)
         found = control.recreation
         if found is not None and (found.number != promotion.number or not found.topics):

@@ -148,6 +148,7 @@ def restore(
         client_id = LinkNames(chosen.state_name).client_id("restore")
         control, promotion = promoted.in_force()
         refuse_recreated(chosen, control, promotion)
+        promoted.ask_source()
         reversal = control.history.reversals.get(promotion.number)
         wanted = [cut.source for cut in promotion.cuts]
         if reversal is None:

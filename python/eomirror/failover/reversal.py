@@ -144,6 +144,7 @@ class _Reverse(PromotedLink):
                 "entries, which also stop the link back",
                 fix="repoint the applications first, then: `eomirror unfence CONFIG`",
             )
+        self.ask_source()
         self._refuse_recreated(promotion, control.recreation)
         sessions = self.connect(back)
         before = history_of(back, sessions.target)

@@ -216,6 +216,14 @@ def test_a_planned_command_loses_nothing_whatever_the_lag() -> None:
     assert (planned.verdict, planned.lost) == ("READY", 12)
 
 
+def test_a_promoted_link_is_refused_for_that_alone() -> None:
+    """The advice to fail over, because the source is away, would be wrong for it."""
+    found = assess(facts(promotion=PROMOTION, source_answers=False), Verb.CUTOVER)
+    assert [check.name for check in found.refusals] == ["link"]
+    away = assess(facts(source_answers=False), Verb.CUTOVER)
+    assert [check.name for check in away.refusals] == ["source"]
+
+
 def test_a_link_that_never_ran_has_no_more_checks() -> None:
     """They would blame the source for what nothing has looked at."""
     found = assess(facts({"state": "never ran", "partitions": ()}), Verb.FAILOVER, force=True)
