@@ -123,7 +123,7 @@ def test_the_record_of_a_drill_is_seen_everywhere(
     assert told.startswith("a drill failed at the stage 'start': ")
     body, page, alerts = served(config, lambda found: found["drill"] is not None)
     assert (body["drill"]["passed"], body["drill"]["stage"]) == (False, "start")
-    assert "failed, " in page
+    assert "failed at start: " in page
     assert "repeat it, and see its stage" in page
     assert alerts == {"EomirrorDrillFailed"}
 

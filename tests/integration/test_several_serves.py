@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 # what differs from process to process, or from moment to moment
-_OWN = {"age_seconds", "source_seconds", "target_seconds", "clock_offset_seconds", "claim_age_seconds"}
+_OWN = {
+    "age_seconds", "source_seconds", "target_seconds", "clock_offset_seconds", "claim_age_seconds",
+    "source_seen_seconds",
+}  # fmt: skip
+# events that only the process that serves has seen
+_SEEN = {"source", "target", "mirror"}
+_AGE = re.compile(r"last read, [^(<]*? ago(?: \(about [^)]*\))?")
 _OWN_METRICS = ("process_", "eomirror_link_read_seconds", "eomirror_owner_claim_age_seconds")
 
 
@@ -66,7 +72,8 @@ class Serving:
     def shown(self, link: str) -> str:
         """The page of a link, without its times and the clusters' answer times."""
         page = self.ask(f"/links/{quote(link)}")[1].decode()
-        page = re.sub(r'<section id="speed">.*?</section>', "", page)
+        page = re.sub(r'<section id="(?:speed|events)">.*?</section>', "", page)
+        page = re.sub("<dt>changed in the last hour</dt><dd>.*?</dd>", "", _AGE.sub("", page))
         return re.sub(r"<time[^>]*>[^<]*</time>|\([^()]* ago\)|claim \S+ \S+ old", "", page)
 
 
@@ -74,7 +81,9 @@ def without(value: Any) -> Any:
     """A body without what is a process's own."""
     if isinstance(value, dict):
         return {key: without(item) for key, item in value.items() if key not in _OWN}
-    return [without(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [without(item) for item in value if not (isinstance(item, dict) and item.get("kind") in _SEEN)]
+    return _AGE.sub("", value) if isinstance(value, str) else value
 
 
 @contextmanager
