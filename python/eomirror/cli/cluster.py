@@ -159,7 +159,7 @@ def down(names: tuple[str, ...], everything: bool, keep_data: bool, yes: bool, o
     """
     Stop clusters and remove their data.
 
-    Names the folders and asks first, unless --yes or --keep-data is given; without a terminal one of them is required.
+    On a terminal, names the folders and asks first, unless --yes or --keep-data is given.
     Data in a folder chosen with `up --data-dir` is always kept.
     """
     from eomirror.localkafka.registry import ClusterRegistry, state_folder
@@ -184,19 +184,15 @@ def down(names: tuple[str, ...], everything: bool, keep_data: bool, yes: bool, o
 
 def _confirm(removed: Sequence[ClusterRecord]) -> None:
     """
-    Asks before the data of these clusters is removed.
+    Asks, on a terminal, before the data of these clusters is removed.
 
     Raises:
-        UsageError: The answer was no, or stdin is no terminal.
+        UsageError: The answer was no.
     """
-    if not removed:
+    # a script has decided already: these clusters are for trials and tests
+    if not removed or not sys.stdin.isatty():
         return
     folders = [f"{record.name}: {record.data_dir}, {human_bytes(record.data_bytes())}" for record in removed]
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"cluster down asks before it removes data, and stdin is no terminal: {'; '.join(folders)}",
-            fix="add --yes, or --keep-data to keep it",
-        )
     for folder in folders:
         print_message(folder)
     if not click.confirm(f"stop {human_things(len(removed), 'cluster')}, and remove this data?", err=True):

@@ -1,4 +1,4 @@
-"""`eomirror cluster down` asks before it removes data; no broker."""
+"""`eomirror cluster down` asks on a terminal before it removes data; no broker."""
 
 from __future__ import annotations
 
@@ -77,14 +77,16 @@ def test_a_yes_removes_what_was_named(state: Path, tmp_path: Path) -> None:
     assert (tmp_path / "own" / "00.log").exists()
 
 
-def test_without_a_terminal_it_needs_the_option(state: Path) -> None:
-    """As the other commands that cannot be undone."""
+def test_without_a_terminal_it_does_not_ask(state: Path) -> None:
+    """A script has decided already, and these clusters are for trials."""
     code, said = down(state, "east")
-    assert code == 2
-    assert "stdin is no terminal" in said
-    assert "--yes" in said
-    assert left(state) == EVERYTHING
-    assert down(state, "east", "--yes")[0] == 0
+    assert code == 0, said
+    assert left(state) == ["west.json"]
+
+
+def test_yes_does_not_ask_on_a_terminal(state: Path) -> None:
+    """For people who know what they remove."""
+    assert down(state, "east", "--yes", answer="n\n")[0] == 0
     assert left(state) == ["west.json"]
 
 
