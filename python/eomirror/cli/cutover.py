@@ -150,7 +150,8 @@ def failback(
             options=chosen,
             on_event=print_message,
         )
-    action.show(found.as_dict(), lambda: draw_failback(found))
+        # inside: the comparison is recorded afterwards, and a signal meanwhile must not hide what was done
+        action.show(found.as_dict(), lambda: draw_failback(found))
     made = found.promotion
     if made is None:
         return 0

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from eomirror.failover.group_moves import GroupMove
     from eomirror.failover.readiness import Check
+    from eomirror.failover.verification import CopyComparison
 
 __all__ = [
     "Action",
@@ -288,8 +289,16 @@ def comparison(
     try:
         yield made.compare
     finally:
-        if not action.dry_run and (failed := made.record(command)):
-            print_message(f"{action.link}: the comparison is not recorded on the target: {failed}")
+        if not action.dry_run and (failed := _recorded(made, command)):
+            print_message(f"the comparison is not recorded on the target: {failed}")
+
+
+def _recorded(made: CopyComparison, command: str) -> str:
+    """Records a comparison; returns the reason if that fails, which is no failure of the command."""
+    try:
+        return made.record(command)
+    except Exception as error:  # noqa: BLE001  a promotion that is done stays done
+        return type(error).__name__
 
 
 def verification(action: Action, compare: Callable[[Link], None] | None) -> Callable[[], None] | None:

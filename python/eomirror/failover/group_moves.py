@@ -112,7 +112,7 @@ def plan_moves(
         rows: Groups with their translated offsets.
         there: These groups on the target.
         cuts: Cut of each partition.
-        starts: Log start of each copy.
+        starts: Log start of each copy without an answer, and of those with absences.
         placed: Group, copy and partition -> offsets on the target that the link may have committed.
         absences: Times at which the link was promoted, of partitions whose other map is not asked.
         from_checkpoints: True if the source was not asked.
@@ -123,7 +123,9 @@ def plan_moves(
         at, kind, again, reason = _resume(row, cuts.get(source), starts, from_checkpoints=from_checkpoints)
         absence = _absence(row, absences.get(source, ())) if absences and kind != "unknown" else None
         if absence is not None:
-            at, kind, again = absence.target_end, "earlier", None
+            # retention may have removed what applications wrote first: an offset below the log start is out of range
+            start = starts.get((row.to_topic, row.to_partition), absence.target_end)
+            at, kind, again = max(absence.target_end, start), "earlier", None
             reason = "it stands among records that the link back wrote"
         has = there.offset(row.group, (row.to_topic, row.to_partition)) if there.offsets else None
         action, why = _action(row, at, has, there.states[row.group], placed)

@@ -17,6 +17,7 @@ from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.records.names import LinkNames
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.records.promotion import Cut, PromotionHistory
-    from eomirror.types import SourcePartition
 
 __all__ = ["GroupReader", "collecting_later"]
 
@@ -92,7 +92,14 @@ class GroupReader:
         there = groups_there(self._groups, sorted({row.group for row in rows}))
         # Behind the offsets: a group that goes back has a checkpoint for that before its offset follows.
         placed = self._reader.placed() if any(there.offsets.values()) else {}
-        copies = sorted({(row.to_topic, row.to_partition) for row in rows if row.to_offset is None})
+        gone = None if self._has_opposite else absences(history)
+        copies = sorted(
+            {
+                (row.to_topic, row.to_partition)
+                for row in rows
+                if row.to_offset is None or (gone and SourcePartition(row.topic, row.partition) in gone)
+            }
+        )
         starts = skip_missing(self._reader.log_starts, copies)
         return plan_moves(
             rows,
@@ -100,7 +107,7 @@ class GroupReader:
             cuts,
             starts,
             placed,
-            absences=None if self._has_opposite else absences(history),
+            absences=gone,
             from_checkpoints=from_checkpoints,
         )
 

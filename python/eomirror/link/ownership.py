@@ -131,7 +131,8 @@ def superseded_by(
         return SupersededError(
             f"link {link} was promoted at {_utc(promotion.timestamp)} by host {promotion.host} ({promotion.kind}, "
             f"number {promotion.number}): applications may write to its copies",
-            fix=f"do not start this mirror again; {_after_promotion(link, view, promotion)}",
+            fix=("" if command else "do not start this mirror again; ")
+            + _after_promotion(link, view, promotion),
         )
     if claim is not None and claim.command:
         who = f"`eomirror {claim.command}` on {claim.host} (pid {claim.pid}, run {claim.run})"

@@ -20,6 +20,8 @@ __all__ = ["RetentionSettings"]
 log = structlog.get_logger(__name__)
 
 _KEPT_SECONDS = 60.0
+# topics that refuse; of more, the others are unknown for a minute
+_MOST_REFUSED = 10
 
 
 class RetentionSettings:
@@ -41,15 +43,35 @@ class RetentionSettings:
         old = {topic for topic, (at, _) in self._known.items() if now - at >= _KEPT_SECONDS}
         self._known = {topic: each for topic, each in self._known.items() if topic not in old}
         missing = sorted(set(topics) - self._known.keys())
-        found: dict[str, RetentionLimits] = {}
-        try:
-            configs = admin.topic_configs(missing) if missing else {}
-            found = {
-                topic: RetentionLimits.of({name: entry.value for name, entry in entries.items()})
-                for topic, entries in configs.items()
-            }
-        except (MirrorError, ValueError) as error:
-            log.debug("retention_unknown", cluster=admin.name, reason=str(error))
+        found = _limits(admin, missing) if missing else {}
         self._known |= {topic: (now, found.get(topic)) for topic in missing}
         known = {topic: self._known[topic][1] for topic in topics}
         return {topic: limits for topic, limits in known.items() if limits is not None}
+
+
+def _limits(admin: ClusterAdmin, topics: Collection[str]) -> dict[str, RetentionLimits]:
+    """Returns the limits of topics; one that refuses is left out, and the others are asked again."""
+    asked = list(topics)
+    for _ in range(_MOST_REFUSED):
+        try:
+            configs = admin.topic_configs(asked)
+        except MirrorError as error:
+            log.debug("retention_unknown", cluster=admin.name, reason=error.message)
+            if getattr(error, "topic", None) not in asked:
+                return {}
+            asked = [topic for topic in asked if topic != error.topic]
+            continue
+        return {
+            topic: limits
+            for topic, entries in configs.items()
+            if (limits := _limit({name: entry.value for name, entry in entries.items()})) is not None
+        }
+    return {}
+
+
+def _limit(values: Mapping[str, str | None]) -> RetentionLimits | None:
+    """Returns the limits of one topic; None if a setting is no number."""
+    try:
+        return RetentionLimits.of(values)
+    except ValueError:
+        return None

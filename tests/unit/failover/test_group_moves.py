@@ -137,6 +137,15 @@ def test_a_group_among_records_of_the_link_back_resumes_where_applications_began
     assert ("among records that the link back wrote" in move.reason) is (move.kind == "earlier")
 
 
+@pytest.mark.parametrize("at", [None, 60])
+def test_a_group_among_records_of_the_link_back_does_not_resume_below_the_log_start(at: int | None) -> None:
+    """Retention has removed what applications wrote first; a consumer there would jump to the end."""
+    rows = [row(offset=20, to_offset=at)]
+    absent = {ORDERS: [Absence(20, 40, 25)]}
+    (move,) = plan_moves(rows, there(rows, {}, {}), {ORDERS: CUT}, {COPY: 50}, {}, absences=absent)
+    assert (move.kind, move.to_offset, move.action) == ("earlier", 50, "move")
+
+
 def test_groups_are_counted_once_whatever_their_partitions() -> None:
     """A group with one offset that cannot be set counts as skipped."""
     rows = [

@@ -127,11 +127,14 @@ class Admin:
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
         self.refuses = False
+        self.hidden: set[str] = set()
 
     def topic_configs(self, names: list[str]) -> dict[str, dict[str, ConfigValue]]:
         self.asked.append(names)
         if self.refuses:
             raise AuthorizationError("no right", fix="grant it")
+        for hidden in set(names) & self.hidden:
+            raise AuthorizationError("no right", fix="grant it", topic=hidden)
         values = {"cleanup.policy": "delete", "retention.ms": "3600000", "retention.bytes": "-1"}
         return {
             name: {key: ConfigValue(value, is_default=False) for key, value in values.items()}
@@ -156,6 +159,14 @@ def test_each_topic_is_asked_for_once_a_minute() -> None:
     clock.sleep(31)
     settings(["b", "a"])
     assert admin.asked == [["a"], ["b"], ["a"]]
+
+
+def test_a_topic_that_refuses_hides_no_other() -> None:
+    """Its own limits are unknown; those of the others are what the operator must know."""
+    admin = Admin()
+    admin.hidden = {"secret", "gone"}
+    settings = settings_of(admin, PlayedClock())
+    assert settings(["a", "gone", "secret", "z"]) == {"a": HOUR, "z": HOUR}
 
 
 def test_a_refusal_is_no_failure_and_is_not_repeated() -> None:
