@@ -154,7 +154,7 @@ def _failed(stage: str, error: BaseException, hide: Callable[[str], str]) -> Dri
         host=socket.gethostname(),
         timestamp=SYSTEM_CLOCK.wall_ms(),
         stage=stage,
-        problem=hide(" ".join(problem.split())),
+        problem=" ".join(hide(problem).split()),
     )
 
 

@@ -70,8 +70,7 @@ class GroupsSnapshot:
         age_seconds: Time since the last look at the source; None before the first answer.
         pending: Offsets without a checkpoint yet, by reason.
         skipped: Groups that are not moved, by reason.
-        rereads: Source offsets from its checkpoints to its commits, as of the last look, of the groups with most; None
-            for a group with a partition that has no checkpoint.
+        rereads: Source offsets from its checkpoints to its commits, as of the last look, of the groups with most.
         moved: Number of commits for groups on the target.
         deleted: Number of groups deleted on the target, because they were deleted on the source.
         error: Reason that groups are not followed at this moment; empty while they are.
@@ -81,7 +80,7 @@ class GroupsSnapshot:
     age_seconds: float | None = None
     pending: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
-    rereads: Mapping[str, int | None] = field(default_factory=dict)
+    rereads: Mapping[str, int] = field(default_factory=dict)
     moved: int = 0
     deleted: int = 0
     error: str = ""
@@ -310,22 +309,22 @@ class GroupBook:
                 counts[entry.why] = counts.get(entry.why, 0) + 1
         return counts
 
-    def rereads(self, most: int = MOST_REREADS) -> dict[str, int | None]:
+    def rereads(self, most: int = MOST_REREADS) -> dict[str, int]:
         """
         Returns the source offsets that groups would read again if they resumed from their checkpoints now.
 
         Args:
-            most: Number of groups; those that would read most come first, before them those for which it is unknown.
+            most: Number of groups, those that would read most.
 
         Returns:
-            Group -> offsets from its checkpoints to its commits; None if a partition of it has no checkpoint.
+            Group -> offsets from its checkpoints to its commits, without groups that lack a checkpoint (`pending`).
         """
-        again = {group: _reread(entries.values()) for group, entries in self._groups.items()}
-        first = heapq.nsmallest(
-            most,
-            again,
-            key=lambda group: (-float("inf") if again[group] is None else -(again[group] or 0), group),
-        )
+        again = {
+            group: offsets
+            for group, entries in self._groups.items()
+            if (offsets := _reread(entries.values())) is not None
+        }
+        first = heapq.nsmallest(most, again, key=lambda group: (-again[group], group))
         return {group: again[group] for group in first}
 
     def _entries(self) -> Iterator[tuple[str, SourcePartition, _Entry]]:

@@ -80,7 +80,7 @@ class GroupFollower:
         self._unreadable: dict[str, str] = {}
         self._followed = 0
         self._pending: Mapping[str, int] = {}
-        self._rereads: Mapping[str, int | None] = {}
+        self._rereads: Mapping[str, int] = {}
         self._problem = ""
         if link.sync_group_offsets and link.guard:
             log.warning(

@@ -31,6 +31,8 @@ RECENT_TAKE_OVER_MS = 15 * 60 * 1000
 
 # written every few seconds while a link runs: ends of the source and the time of its last answer
 _NO_EVENTS = frozenset({"ends", "seen"})
+# a record of restarts is written within this time
+_LATE_MS = 60_000
 
 _Record = tuple[bytes | None, bytes | None, int]
 
@@ -158,7 +160,8 @@ def _event(kind: str, name: dict[str, Any], body: dict[str, Any] | None, timesta
             text += f": {body.get('ending')}: {body.get('reason')}"
             # the record is written some seconds later
             ended = body.get("timestamp")
-            timestamp = ended if isinstance(ended, int) else timestamp
+            if isinstance(ended, int) and 0 <= timestamp - ended <= _LATE_MS:
+                timestamp = ended
         case "verification":
             text = f"topic {topic} was compared with its source: {_compared(body)}"
         case _:

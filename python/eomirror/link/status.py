@@ -236,7 +236,8 @@ class LinkStatus:
         known_lost: Without the source: offsets up to its ends that the lanes saw last that are not mirrored; None if
             these ends are not known, or the source answers.
         source_seen_seconds: Age of these ends; None without them.
-        last_rate: Without the source: records per second in the last `RATE_WINDOW_SECONDS` before the newest commit.
+        last_rate: Without the source: records per second in the `RATE_WINDOW_SECONDS` before it was last read; None if
+            that time is not known.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
         hanging: Hanging transactions on the target (`eomirror.link.hanging_status.Hanging`), also of the link's
@@ -426,7 +427,7 @@ def link_status(
         },
         known_lost=None if seen_ms is None else _known_lost(positions, control),
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
-        last_rate=_last_rate(history) if problem else None,
+        last_rate=None if seen_ms is None else sum(_rates(history, seen_ms).values()),
         problem=problem,
         fix=fix,
     )
@@ -441,12 +442,14 @@ def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str)
 
     Args:
         link: Name of the link.
-        last: Status of the last read that succeeded; None if there is none.
+        last: Status of the last read that succeeded, or what this function made of it; None if there is none.
         problem: Reason that the topics cannot be read.
         fix: Recommended action.
     """
     if last is None:
         return LinkStatus(link=link, state="unknown", problem=problem, fix=fix)
+    if last.state == "unknown":
+        return replace(last, problem=problem, fix=fix)
     owner = None if last.owner is None else {**last.owner, "claim_age_seconds": None}
     return replace(
         last,
@@ -464,6 +467,7 @@ def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str)
         ),
         source_seconds=None,
         target_seconds=None,
+        retention=(),
         problem=problem,
         fix=fix,
     )
@@ -590,12 +594,6 @@ def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, fl
     for (source, _), count in held.items():
         records[source] = records.get(source, 0) + count
     return {source: count / RATE_WINDOW_SECONDS for source, count in records.items()}
-
-
-def _last_rate(history: Sequence[Position]) -> float:
-    """Returns the records per second before the newest commit, all partitions."""
-    newest = max((position.timestamp for position in history), default=0)
-    return sum(_rates(history, newest).values())
 
 
 def _owner(control: ControlView, now_ms: int, offset_ms: int) -> dict[str, Any] | None:

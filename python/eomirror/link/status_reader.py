@@ -160,7 +160,10 @@ class StatusReader:
             source_seconds=self._source_seconds,
             target_seconds=target_seconds,
             remark=self._link.remark,
-            retention=retention_rows(
+            # records of a link that mirrors no more are not lost to it
+            retention=()
+            if found.state in {"promoted", "handed back"}
+            else retention_rows(
                 found.partitions,
                 {source: seen.source.log_start for source, seen in observed.items()},
                 self._retention.of(self._source, waiting_topics(found.partitions)),

@@ -154,7 +154,7 @@ FAMILIES = (
           "NaN if there is none."),
     _link("group_reread_records", "gauge",
           "Source offsets that a group committed beyond its checkpoints, as of the last look, and reads again if it "
-          "resumes on the target without the source. The 20 groups with most; NaN without a checkpoint.", "group",
+          "resumes on the target without the source. The 20 groups with most; absent without a checkpoint.", "group",
           places=_RUN),
     _link("group_lag_records", "gauge",
           "Source offsets from a group's checkpoints to the end of the source; NaN if unknown.", "group"),

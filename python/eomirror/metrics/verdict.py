@@ -227,7 +227,7 @@ def _down(view: LinkView) -> tuple[str, str, str]:
 def _fail_over(view: LinkView) -> str:
     """Returns the action for a source that does not come back; empty while it answers."""
     away = view.status.problem if view.live is None else view.live.source_failing_seconds
-    if not away:
+    if not away or view.status.state == "never ran":
         return ""
     link = f"CONFIG --link '{view.facts.name}'"
     return (
@@ -284,7 +284,7 @@ def _part_of_loss(view: LinkView) -> str:
 
 def _rough(value: float) -> str:
     """Returns a number with two digits that count."""
-    return f"{float(f'{value:.2g}'):,.0f}"
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"  # noqa: PLR2004  two digits
 
 
 def _duration(seconds: float) -> str:

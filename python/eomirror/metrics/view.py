@@ -70,6 +70,7 @@ class LinkView:
         live: Snapshot of the running driver; None if the status is read from topics.
         read_seconds: Time that reading the topics took; None if they were not read.
         kept_seconds: Age of what the topics showed last, if they cannot be read now; None if they can, or never were.
+        target_away: True if they cannot be read because the target does not answer.
         commit_ms: Time at which the running driver last heard of a commit; None if it has not.
     """
 
@@ -78,6 +79,7 @@ class LinkView:
     live: LinkSnapshot | None = None
     read_seconds: float | None = None
     kept_seconds: float | None = None
+    target_away: bool = False
     commit_ms: int | None = None
 
     @property
@@ -92,6 +94,8 @@ def running_view(
     topics: LinkStatus | None = None,
     read_seconds: float | None = None,
     kept_seconds: float | None = None,
+    *,
+    target_away: bool = False,
 ) -> LinkView:
     """
     Returns the view of a link that this process mirrors.
@@ -102,13 +106,16 @@ def running_view(
         topics: Status as its topics showed it last, ``unknown`` if they cannot be read now; None if they never were.
         read_seconds: Time that reading them took.
         kept_seconds: Age of what it holds, if they cannot be read now; None if they can, or never were.
+        target_away: True if they cannot be read because the target does not answer.
     """
     problem, fix = _trouble(facts, snapshot, topics)
     if topics is None or topics.state == "unknown":
         status = replace(running_status(snapshot), problem=problem, fix=fix)
         if topics is not None and kept_seconds is not None:
             status = _with_topics(status, topics)
-        return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
+        return LinkView(
+            facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds, target_away=target_away
+        )
     status = running_status(snapshot, topics)
     mirrored = {(item.topic, item.partition) for item in status.partitions}
     left_out = tuple(
@@ -117,9 +124,7 @@ def running_view(
         if item.parked and item.problem and (item.topic, item.partition) not in mirrored
     )
     status = replace(
-        _with_topics(status, topics),
-        problem=problem,
-        fix=fix,
+        _with_topics(replace(status, problem=problem, fix=fix), topics),
         partitions=status.partitions + left_out,
         # it falls behind by an unknown amount
         lag_records=None if left_out else status.lag_records,
@@ -129,10 +134,16 @@ def running_view(
 
 
 def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
-    """Returns the status of a running link with what only its topics hold."""
+    """
+    Returns the status of a running link with what only its topics hold.
+
+    They may be those of the run before.  The last known ends of the source count only while the driver misses it, too.
+    """
+    mine = (topics.owner or {}).get("run") == (status.owner or {}).get("run")
+    away = bool(status.problem)
     return replace(
         status,
-        owner={**(topics.owner or {}), **(status.owner or {})},
+        owner={**((topics.owner or {}) if mine else {}), **(status.owner or {})},
         stopped=_dated(status.stopped, topics.stopped),
         gaps=topics.gaps,
         groups=topics.groups or status.groups,
@@ -144,13 +155,22 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         drill=topics.drill,
         retention=topics.retention,
         events=topics.events,
-        known_lost=topics.known_lost,
-        source_seen_seconds=topics.source_seen_seconds,
-        last_rate=topics.last_rate,
-        lanes={number: {**topics.lanes.get(number, {}), **lane} for number, lane in status.lanes.items()},
+        known_lost=topics.known_lost if away else None,
+        source_seen_seconds=topics.source_seen_seconds if away else None,
+        last_rate=topics.last_rate if away else None,
+        lanes={
+            number: {**_worker(lane, topics.lanes.get(number, {})), **lane}
+            for number, lane in status.lanes.items()
+        },
         source_seconds=topics.source_seconds,
         target_seconds=topics.target_seconds,
     )
+
+
+def _worker(lane: Mapping[str, Any], recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what the topics say of a lane's attempt; empty if they know another attempt."""
+    same = (lane.get("epoch"), lane.get("attempt")) == (recorded.get("epoch"), recorded.get("attempt"))
+    return recorded if same else {}
 
 
 def _dated(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
 from eomirror.link.lag import lag_rows
+from eomirror.link.retention import RETENTION_FIX, RETENTION_RISK, retention_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,9 @@ OPEN_SECONDS = 5.0
 
 # verdicts of links that need no action
 _NO_ACTION = {"ok", "promoted"}
-_MOST_TODO = 4
+# states of links that no mirror should run
+_NO_MIRROR = {"promoted", "handed back"}
+_MOST_STOPS = 3
 
 _DEAD_LETTER = "dead-letter"
 
@@ -76,6 +79,8 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "stopped_topics": len(status.stopped),
         "age_seconds": round(judged.age_seconds, 1),
         "kept_seconds": judged.view.kept_seconds,
+        "live": judged.view.live is not None,
+        "target_away": judged.view.target_away,
         "before": None
         if judged.before is None
         else {"verdict": judged.before.word, "reason": judged.before.text},
@@ -89,19 +94,33 @@ def summary_body(judged: Judged) -> dict[str, Any]:
 
 
 def _todo(judged: Judged) -> list[dict[str, str]]:
-    """Returns what needs an action, the most urgent first: the verdict, then stopped topics that it does not name."""
-    verdict, status = judged.verdict, judged.view.status
+    """
+    Returns what needs an action, the most urgent first.
+
+    That is the verdict, then what it does not name: stopped topics, records that the source is about to delete, and
+    what was wrong when the topics could be read.
+    """
+    verdict, status, before = judged.verdict, judged.view.status, judged.before
     found = []
     if verdict.word not in _NO_ACTION:
         found.append({"what": verdict.text, "fix": verdict.fix})
-    stops = [
-        {"what": f"topic {stop['topic']} is stopped: {stop['reason']}", "fix": stop["fix"]}
-        for stop in status.stopped[verdict.word == "stopped" : _MOST_TODO]
-    ]
-    if judged.before is not None and judged.before.word not in _NO_ACTION:
+    if before is not None and before.word not in _NO_ACTION:
         # the target must answer first; what was wrong then is most likely wrong still
-        found.append({"what": f"when it was last read: {judged.before.text}", "fix": judged.before.fix})
-    return found + stops
+        found.append({"what": f"when it was last read: {before.text}", "fix": before.fix})
+    if status.state not in _NO_MIRROR:
+        named = "stopped" in {verdict.word, "" if before is None else before.word}
+        stops = status.stopped[int(named) :]
+        found += [
+            {"what": f"topic {stop['topic']} is stopped: {stop['reason']}", "fix": stop["fix"]}
+            for stop in stops[:_MOST_STOPS]
+        ]
+        if (more := len(stops) - _MOST_STOPS) > 0:
+            found.append({"what": f"{more} more topics are stopped", "fix": "see the problems of the link"})
+    near = [row for row in status.retention if row["used"] >= RETENTION_RISK]
+    if near and verdict.word != "down":
+        others = f" (and {len(near) - 1} more)" if len(near) > 1 else ""
+        found.append({"what": retention_text(near[0]) + others, "fix": RETENTION_FIX})
+    return found
 
 
 def link_body(judged: Judged) -> dict[str, Any]:

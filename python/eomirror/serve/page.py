@@ -51,6 +51,8 @@ _MOST_SHOWN = 20
 _MOST_EVENTS = 50
 # one request about topics; a broker that works answers in milliseconds
 _SLOW_SECONDS = 0.3
+# states in which the owner renews its claim
+_ALIVE = {"preparing", "waiting", "acquiring", "running", "paused", "stopping"}
 _STEPS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
@@ -147,7 +149,7 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> str:
 
 def _short_verdict(link: Mapping[str, Any]) -> str:
     """Returns the verdict of a card; *What to do now* has the reason of one that needs an action."""
-    reason = "" if link["todo"] else text(link["reason"])
+    reason = text(link["reason"]) if link["verdict"] in {"ok", "promoted"} else ""
     return f'<p class="verdict">{word(link["verdict"])} {reason}</p>'
 
 
@@ -158,8 +160,9 @@ def _verdict(link: Mapping[str, Any]) -> str:
 def _old(link: Mapping[str, Any]) -> str:
     """Returns a banner if the values are not those of the moment; empty if they are."""
     if (kept := link["kept_seconds"]) is not None:
+        old = "Events, gaps, groups and comparisons were" if link.get("live") else "What is shown here was"
         told = (
-            f"The topics of the link on {text(link['target'])} cannot be read now. What is shown here was read "
+            f"The topics of the link on {text(link['target'])} cannot be read now. {old} read "
             f"{seconds(kept + link['age_seconds'])} ago."
         )
         if before := link["before"]:
@@ -266,7 +269,9 @@ def _host(link: Mapping[str, Any]) -> str:
         return f"{shown}, as far as known"
     if owner.get("released"):
         return f"{shown}, which released it"
-    return shown + (": does not renew its claim" if link["state"] == "silent" else ": alive")
+    if link["state"] == "silent":
+        return f"{shown}: does not renew its claim"
+    return f"{shown}: alive" if link["state"] in _ALIVE else shown
 
 
 def _owner(link: Mapping[str, Any], wall_ms: int) -> str:
@@ -412,7 +417,11 @@ def _latency(mean: float | None) -> str:
 def _answers(link: Mapping[str, Any], end: str) -> str:
     took = link.get(f"{end}_seconds")
     if took is None and _unread(link):
-        return "does not answer" if end == "target" else "unknown while the target does not answer"
+        if end == "source":
+            return "unknown while the topics of the link cannot be read"
+        return (
+            "does not answer" if link["target_away"] else "answers, but the topics of the link cannot be read"
+        )
     if took is None:
         return "does not answer" if link["problem"] else "not asked yet"
     return f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"

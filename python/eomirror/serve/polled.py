@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import MirrorError
+from eomirror.errors import BrokerFailedError, MirrorError, UnreachableError
 from eomirror.link.status import LinkStatus, unread_status
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, LinkView
@@ -140,17 +140,22 @@ class PolledEndpoints:
         reader: Reader | None = None
         # the last read that succeeded, and its time
         last: tuple[LinkStatus, float] | None = None
+        # what it showed, as long as the topics cannot be read
+        stale: LinkStatus | None = None
+        away = False
         try:
             while not self._over.is_set():
                 began = self._clock.monotonic()
                 try:
                     reader = reader or make()
                     status = reader.read()
-                    last, failed = (status, self._clock.monotonic()), None
+                    last, failed, stale, away = (status, self._clock.monotonic()), None, None, False
                 except MirrorError as error:
                     failed = error.message, error.fix
+                    away = isinstance(error, UnreachableError | BrokerFailedError)
                 except Exception as error:
                     log.exception("link_not_read", link=facts.name)
+                    away = False
                     failed = (
                         f"reading it fails: {type(error).__name__}",
                         "report this as a bug, with the log",
@@ -159,9 +164,17 @@ class PolledEndpoints:
                 kept = None
                 if failed is not None:
                     problem, fix = failed
-                    status = unread_status(facts.name, last and last[0], problem=problem, fix=fix)
+                    status = stale = unread_status(
+                        facts.name, stale or (last and last[0]), problem=problem, fix=fix
+                    )
                     kept = None if last is None else now - last[1]
-                view = LinkView(facts=facts, status=status, read_seconds=now - began, kept_seconds=kept)
+                view = LinkView(
+                    facts=facts,
+                    status=status,
+                    read_seconds=now - began,
+                    kept_seconds=kept,
+                    target_away=away,
+                )
                 verdict = window.judge(view, now)
                 before = verdict if kept is None else before
                 judged = Judged(

@@ -106,7 +106,7 @@ class LinkQueries:
         now = self._clock.monotonic()
         with self._lock:
             at, future = self._answers.get(key, (float("-inf"), None))
-            if future is None or (future.done() and now - at > KEPT_SECONDS):
+            if future is None or (future.done() and now - self._found_at.get(key, at) > KEPT_SECONDS):
                 if self._pending >= _MOST_PENDING:
                     return {"pending": True}
                 self._pending += 1

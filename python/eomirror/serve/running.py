@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import MirrorError
+from eomirror.errors import BrokerFailedError, MirrorError, UnreachableError
 from eomirror.link.status import unread_status
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, running_view
@@ -98,6 +98,7 @@ class RunningEndpoints:
         self._commits: dict[str, tuple[int, int]] = {}
         # what the topics of a link showed last, the time that reading them took, and when that was
         self._topics: dict[str, tuple[LinkStatus, float, float | None]] = {}
+        self._away: dict[str, bool] = {}
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._read, args=(name, make), name=f"topics-{name}", daemon=True)
@@ -149,7 +150,8 @@ class RunningEndpoints:
         topics, took, at = self._topics.get(link.link, (None, None, None))
         unread = topics is not None and topics.state == "unknown"
         kept = now - at if unread and at is not None else None
-        view = running_view(self._facts[link.link], link, topics, took, kept)
+        away = unread and self._away.get(link.link, False)
+        view = running_view(self._facts[link.link], link, topics, took, kept, target_away=away)
         _, commit_ms = self._commits.get(link.link, (0, None))
         return self._seen[link.link].look(replace(view, commit_ms=commit_ms), self._clock.wall_ms())
 
@@ -166,6 +168,16 @@ class RunningEndpoints:
             states |= {link.link: _state(link) for link in snapshot.links}
         return all(state in {"running", "paused"} for state in states.values()), {"links": states}
 
+    def _unread(
+        self, name: str, last: tuple[LinkStatus, float] | None, problem: str, fix: str, *, away: bool
+    ) -> None:
+        """Keeps what the topics of a link showed last; marked, because an old finding would look like a new one."""
+        before, _, _ = self._topics.get(name, (None, 0.0, None))
+        stale = before if before is not None and before.state == "unknown" else last and last[0]
+        status = unread_status(name, stale, problem=problem, fix=fix)
+        self._topics[name] = status, 0.0, None if last is None else last[1]
+        self._away[name] = away
+
     def _read(self, name: str, make: Callable[[], StatusReader]) -> None:
         reader: StatusReader | None = None
         # the last read that succeeded, and its time
@@ -179,13 +191,14 @@ class RunningEndpoints:
                     now = self._clock.monotonic()
                     last = found, now
                     self._topics[name] = found, now - began, now
+                    self._away[name] = False
                 except MirrorError as error:
-                    # without an own mark, an old finding would look like a new one
-                    away = unread_status(name, last and last[0], problem=error.message, fix=error.fix)
-                    self._topics[name] = away, 0.0, None if last is None else last[1]
+                    away = isinstance(error, UnreachableError | BrokerFailedError)
+                    self._unread(name, last, error.message, error.fix, away=away)
                     log.debug("topics_not_read", link=name, reason=error.message)
-                except Exception:
-                    self._topics.pop(name, None)
+                except Exception as error:
+                    reason = f"reading its topics fails: {type(error).__name__}"
+                    self._unread(name, last, reason, "report this as a bug, with the log", away=False)
                     log.exception("topics_not_read", link=name)
                 took = self._clock.monotonic() - began
                 self._over.wait(max(_READ_SECONDS, took / _SHARE - took))

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eomirror.link.events import Event
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.metrics.view import LinkView
 
 __all__ = ["SeenEvents"]
 
 _MOST_EVENTS = 50
+# one question that fails is no outage
+_AWAY_SECONDS = 5.0
 
 
 class SeenEvents:
@@ -26,7 +30,9 @@ class SeenEvents:
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
-        self._source = self._target = self._mirror = True
+        self._source = self._target = True
+        # run whose claim stood still
+        self._silent = ""
 
     def look(self, view: LinkView, wall_ms: int) -> LinkView:
         """
@@ -41,32 +47,47 @@ class SeenEvents:
         readable = view.kept_seconds is None and status.state != "unknown"
         if readable != self._target:
             self._target = readable
-            self._note(wall_ms, "target", facts.target, answers=readable)
+            topics = f"the topics of the link on {facts.target}"
+            away = (
+                f"cluster {facts.target} does not answer" if view.target_away else f"{topics} cannot be read"
+            )
+            self._note(wall_ms, "target", f"{topics} are read again" if readable else away)
         if readable:
-            away = bool(status.problem) if view.live is None else bool(view.live.source_failing_seconds)
-            if away == self._source:
-                self._source = not away
-                self._note(wall_ms, "source", facts.source, answers=not away)
+            self._look_at_source(view, wall_ms)
             self._look_at_mirror(view, wall_ms)
         if not self._events:
             return view
         events = sorted((*status.events, *self._events), key=lambda event: event.at)
         return replace(view, status=replace(status, events=tuple(events)))
 
-    def _look_at_mirror(self, view: LinkView, wall_ms: int) -> None:
-        status = view.status
-        alive = status.state != "silent"
-        if alive or not self._mirror:
-            # its next owner writes records of its own
-            self._mirror = alive
+    def _look_at_source(self, view: LinkView, wall_ms: int) -> None:
+        failing = 0.0 if view.live is None else view.live.source_failing_seconds or 0.0
+        away = bool(view.status.problem) if view.live is None else failing >= _AWAY_SECONDS
+        if away != self._source:
             return
-        self._mirror = False
-        owner = status.owner or {}
-        which = f", process {owner['pid']} on host {owner['host']}," if owner.get("host") else ""
-        since = owner.get("claimed_at") or wall_ms
-        text = f"the mirror{which} renewed its claim for the last time: it was killed, or its host is away"
-        self._events.append(Event(since, "mirror", text))
+        self._source = not away
+        found = "does not answer" if away else "answers again"
+        self._note(wall_ms - round(failing * 1000), "source", f"cluster {view.facts.source} {found}")
 
-    def _note(self, wall_ms: int, end: str, cluster: str, *, answers: bool) -> None:
-        found = "answers again" if answers else "does not answer"
-        self._events.append(Event(wall_ms, end, f"cluster {cluster} {found}"))
+    def _look_at_mirror(self, view: LinkView, wall_ms: int) -> None:
+        owner = view.status.owner or {}
+        run = str(owner.get("run") or "")
+        if view.status.state != "silent":
+            # another run writes records of its own
+            if self._silent and run == self._silent and not owner.get("released"):
+                self._note(wall_ms, "mirror", f"the mirror{_process(owner)} renews its claim again")
+            self._silent = ""
+        elif run != self._silent:
+            self._silent = run
+            text = (
+                f"the mirror{_process(owner)} stopped renewing its claim: it was killed, or its host is away"
+            )
+            self._note(owner.get("claimed_at") or wall_ms, "mirror", text)
+
+    def _note(self, at: int, kind: str, text: str) -> None:
+        self._events.append(Event(at, kind, text))
+
+
+def _process(owner: Mapping[str, Any]) -> str:
+    """Returns process and host of an owner; empty if they are not known."""
+    return f", process {owner['pid']} on host {owner['host']}," if owner.get("host") else ""

@@ -105,6 +105,15 @@ def test_without_the_source_the_lanes_last_ends_bound_the_loss(
     assert (found.known_lost, found.source_seen_seconds) == expected
 
 
+def test_the_last_rate_is_that_before_the_source_was_last_read() -> None:
+    """A link that was idle then lost nothing at the rate of yesterday."""
+    history = [replace(position(ORDERS, 10), records=50, timestamp=2_000)]
+    ends = {ORDERS: 25, PAY: 10}
+    assert picture(history=history, ends=ends, seen_ms=3_000, problem="away", now_ms=90_000).last_rate == 5.0
+    assert picture(history=history, ends=ends, seen_ms=60_000, problem="away", now_ms=90_000).last_rate == 0.0
+    assert picture(history=history, ends=ends, seen_ms=3_000).last_rate is None
+
+
 def test_what_topics_showed_last_is_kept_without_what_changes_by_itself() -> None:
     """Owner, commits and comparisons stay; lags, rates and the age of the claim are unknown."""
     last = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)))

@@ -84,7 +84,7 @@ def snapshot(**changes: Any) -> LinkSnapshot:
             age_seconds=0.5,
             pending={"why": 3},
             skipped={"a": 1, "b": 1},
-            rereads={"billing": 12, "new": None},
+            rereads={"billing": 12},
         ),
         generation=9,
         run="r1",
@@ -144,7 +144,6 @@ def test_a_running_link_is_read_as_it_was_written(*, openmetrics: bool) -> None:
     assert value(samples, "owner_generation") == 9
     assert value(samples, "groups", state="pending") == 3
     assert value(samples, "group_reread_records", group="billing") == 12
-    assert math.isnan(value(samples, "group_reread_records", group="new"))
     assert samples["eomirror_build_info", (("version", "1.2.3"),)] == 1
     assert samples["process_start_time_seconds", ()] == 1_700_000_000.5
 
@@ -342,6 +341,30 @@ def test_a_running_mirror_shows_what_its_topics_hold() -> None:
     assert (kept.has_topics, kept.kept_seconds) == (False, 9.0)
     assert kept.status.events == status().events
     assert not [name for name, _ in read([kept]) if name.startswith("eomirror_gap_records")]
+
+
+def test_what_the_run_before_left_in_the_topics_is_not_told_of_this_one() -> None:
+    """Topics are read every ten seconds: after a take-over they name another owner, and other attempts."""
+    lanes = {0: {"epoch": 1, "attempt": 1, "host": "old", "pid": 9, "since": 5}}
+    mine = {"run": "r1", "host": "new", "pid": 7, "released": False}
+    lane = replace(snapshot().lanes[0], epoch=2, attempt=1)
+    before = status(owner={**mine, "run": "r0", "released": True}, lanes=lanes)
+    view = running_view(FACTS, snapshot(lanes=(lane,)), before, 0.3)
+    assert view.status.owner == {"run": "r1", "claim_age_seconds": 2.0}
+    assert "host" not in view.status.lanes[0]
+    after = status(owner=mine, lanes={0: {**lanes[0], "epoch": 2}})
+    view = running_view(FACTS, snapshot(lanes=(lane,)), after, 0.3)
+    assert (view.status.owner or {})["host"] == "new"
+    assert view.status.lanes[0]["host"] == "old"
+
+
+def test_the_last_known_ends_count_only_while_the_driver_misses_the_source() -> None:
+    """One failed request of the reader is no reason to tell a loss beside a lag that the lanes know."""
+    topics = status(known_lost=40, source_seen_seconds=5.0, last_rate=3.0)
+    found = running_view(FACTS, snapshot(), topics, 0.3).status
+    assert (found.known_lost, found.source_seen_seconds, found.last_rate) == (None, None, None)
+    found = running_view(FACTS, snapshot(away="cluster east: no answer"), topics, 0.3).status
+    assert (found.known_lost, found.source_seen_seconds, found.last_rate) == (40, 5.0, 3.0)
 
 
 def test_a_running_mirror_shows_since_when_a_topic_is_stopped() -> None:

@@ -182,6 +182,8 @@ def test_a_loss_without_the_source_has_an_estimate() -> None:
     """By the last rate, with two digits that count: more would look like knowledge."""
     away = view(5, 9, problem="away", known_lost=0, source_seen_seconds=48.0, last_rate=594.3)
     assert "(about 29,000 records, if applications went on at 590 records/s)" in judged((0, away)).failover
+    slow = view(5, 9, problem="away", known_lost=0, source_seen_seconds=36_000.0, last_rate=0.1)
+    assert "(about 3,600 records, if applications went on at 0.1 records/s)" in judged((0, slow)).failover
     still = view(5, 9, problem="away", known_lost=0, source_seen_seconds=48.0, last_rate=0.0)
     assert "about" not in judged((0, still)).failover
 
@@ -205,6 +207,9 @@ def test_a_dead_mirror_is_named_with_its_process() -> None:
     found = judged((0, view(5, 9, state="silent", owner=owner, problem="cluster a does not answer")))
     assert found.text.endswith("; also: cluster a does not answer")
     assert "`eomirror readiness CONFIG --link" in found.fix
+    # without a copy there is nothing to fail over to
+    found = judged((0, view(5, 9, state="never ran", problem="cluster a does not answer")))
+    assert "failover" not in found.fix
 
 
 def test_a_link_without_topics_says_so() -> None:

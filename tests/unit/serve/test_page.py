@@ -233,6 +233,31 @@ def test_a_comparison_of_ends_is_told_apart_from_a_whole_one() -> None:
     assert "no comparison is recorded" in shown
 
 
+def todo(status: LinkStatus) -> str:
+    """What to do now, on the page of all links."""
+    return page(served(status)).partition('id="now"')[2].partition("</section>")[0]
+
+
+def test_what_to_do_names_all_problems_and_how_many_are_not_shown() -> None:
+    """Also records that the source is about to delete under a link that keeps up; nothing of a promoted one."""
+    stops = tuple(
+        {"topic": f"t{number}", "reason": "gone", "fix": "fix it", "exit_code": 4} for number in range(9)
+    )
+    shown = todo(replace(STATUS, stopped=stops))
+    assert shown.count("<li>") == 5
+    assert "topic t0 and 8 more" in shown
+    assert "topic t3 is stopped" in shown
+    assert "5 more topics are stopped" in shown
+    row = {"topic": "t", "partition": 3, "used": 1.0, "left_seconds": 0.0, "setting": "retention.ms"}
+    calm = replace(STATUS, stopped=(), partitions=(PARTITION,), retention=(row,))
+    shown = todo(calm)
+    assert "t-3: the source may delete records that are not mirrored, at any time" in shown
+    assert "raise the retention" in shown
+    promoted = replace(STATUS, state="promoted", stopped=stops)
+    assert "stopped" not in todo(promoted)
+    assert "applications write to the target" in page(served(promoted))
+
+
 def test_records_that_the_source_is_about_to_delete_are_listed() -> None:
     """Those of topics that have used most of their retention."""
     row = {"topic": EVIL, "partition": 3, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"}

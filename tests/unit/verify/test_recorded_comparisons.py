@@ -145,7 +145,7 @@ def test_a_result_that_cannot_be_recorded_is_told(
         assert compare is not None
         compare(LINK)
     told = capsys.readouterr().err
-    assert "dr: the comparison is not recorded on the target: no right" in told
+    assert "the comparison is not recorded on the target: no right" in told
     assert "fix: allow Write on topic eomirror.dr.control" in told
     assert written == []
 
