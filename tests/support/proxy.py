@@ -52,6 +52,8 @@ class FaultProxy:
         self._numbers = itertools.count(1)
         self._connections: dict[int, _Connection] = {}
         self._trouble: list[str] = []
+        self._closing = False
+        self._serving: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{port}", daemon=True)
         self._thread.start()
@@ -167,9 +169,16 @@ class FaultProxy:
         self._loop.close()
 
     async def _shut(self) -> None:
+        self._closing = True
         self._server.close()
         await self._break_all()
         await self._server.wait_closed()
+        # one that was accepted just before may still wait for its broker
+        if serving := list(self._serving):
+            await asyncio.wait(serving)
+        # a transport that was aborted closes its socket in a later turn of the loop
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     async def _break_all(self) -> None:
         broken = list(self._connections.values())
@@ -186,6 +195,15 @@ class FaultProxy:
             connection.release(name)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            await self._carry(reader, writer)
+        finally:
+            self._serving.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = next(self._numbers)
         with self._changed:
             greeting = self._decider.connect(number, self._loop.time())
@@ -198,6 +216,11 @@ class FaultProxy:
         except OSError:
             # the broker is down: a client sees what it would see without us, a broken connection
             self._forget(number)
+            writer.transport.abort()
+            return
+        if self._closing:
+            self._forget(number)
+            upstream[1].transport.abort()
             writer.transport.abort()
             return
         connection = _Connection(number, (reader, writer), upstream)
