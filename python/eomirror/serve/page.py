@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.link.retention import RETENTION_FIX, RETENTION_RISK, retention_text
+from eomirror.metrics.view import ASKED_SECONDS
 from eomirror.serve.markup import (
     Number,
     Time,
@@ -416,15 +417,18 @@ def _latency(mean: float | None) -> str:
 
 def _answers(link: Mapping[str, Any], end: str) -> str:
     took = link.get(f"{end}_seconds")
-    if took is None and _unread(link):
-        if end == "source":
-            return "unknown while the topics of the link cannot be read"
+    if took is not None:
+        return f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
+    if end == "target" and (_unread(link) or link["kept_seconds"] is not None):
         return (
             "does not answer" if link["target_away"] else "answers, but the topics of the link cannot be read"
         )
-    if took is None:
-        return "does not answer" if link["problem"] else "not asked yet"
-    return f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
+    heard = (link["work"] or {}).get("source_age_seconds") if end == "source" else None
+    if heard is not None and heard <= ASKED_SECONDS:
+        return f"answers: lanes heard it {seconds(heard // 5 * 5)} ago"
+    if end == "source" and _unread(link):
+        return "unknown while the topics of the link cannot be read"
+    return "does not answer" if link["problem"] else "not asked yet"
 
 
 def _about(took: float) -> str:

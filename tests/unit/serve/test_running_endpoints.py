@@ -116,6 +116,19 @@ def test_the_last_commit_is_that_of_the_driver(endpoints: RunningEndpoints, cloc
     assert after(1) == 102_000
 
 
+def test_a_source_that_the_lanes_hear_is_not_told_as_away(endpoints: RunningEndpoints, clock: _Clock) -> None:
+    """While the target is away, the reader of the topics asks neither."""
+    link = LinkSnapshot(link="b", state="running", away="cluster b: no answer", source_age_seconds=6.0)
+    endpoints.update(Snapshot(seconds=1, links=(link,)))
+    read = LinkStatus(link="b", state="running", source_seconds=0.004, target_seconds=0.004)
+    endpoints._unread("b", (read, clock.now - 40), "cluster b: no answer", "check it", away=True)
+    page = endpoints.answer(Request(("links", "b"))).body.decode()
+    speed = page.partition('id="speed"')[2].partition("</section>")[0]
+    assert "source, a</dt><dd>answers: lanes heard it 5.0 s ago" in speed
+    assert "target, b</dt><dd>does not answer" in speed
+    assert "Events, gaps, groups and comparisons were read 40.0 s ago" in page
+
+
 def test_another_path_is_not_found(endpoints: RunningEndpoints) -> None:
     """The answer repeats nothing of the request."""
     answer = endpoints.answer(Request(("<script>",)))
