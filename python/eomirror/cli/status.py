@@ -22,7 +22,7 @@ from eomirror.cli.render import (
     stdout_console,
     wants_table,
 )
-from eomirror.link.retention import RETENTION_FIX, RETENTION_RISK, retention_text
+from eomirror.link.retention import RETENTION_FIX, retention_text, risky_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,8 +163,7 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
 
 def _draw_retention(console: Console, item: LinkStatus) -> None:
     """Draws the topics whose records the source may delete before they are mirrored."""
-    near = [row for row in item.retention if row["used"] >= RETENTION_RISK]
-    if near:
+    if near := risky_rows(item.retention):
         more = f"; so for {human_things(len(near) - 1, 'more topic')}" if len(near) > 1 else ""
         console.print(f"[red]at risk[/red]: {escape(retention_text(near[0]))}{more}")
         console.print(f"  fix: {RETENTION_FIX}")

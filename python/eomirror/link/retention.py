@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_TOPICS",
     "RETENTION_FIX",
-    "RETENTION_RISK",
     "RetentionLimits",
+    "retention_risk",
     "retention_rows",
     "retention_text",
+    "risky_rows",
     "waiting_topics",
 ]
 
@@ -101,6 +102,19 @@ def retention_rows(
         if row is not None and (item.topic not in worst or _order(row) < _order(worst[item.topic])):
             worst[item.topic] = row
     return tuple(sorted(worst.values(), key=_order))
+
+
+def risky_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the rows of `retention_rows` whose records are about to be lost."""
+    return [row for row in rows if row["used"] >= RETENTION_RISK]
+
+
+def retention_risk(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the nearest loss, with the number of others, one line; empty if no record is about to be lost."""
+    near = risky_rows(rows)
+    if not near:
+        return ""
+    return retention_text(near[0]) + (f" (and {len(near) - 1} more)" if len(near) > 1 else "")
 
 
 def retention_text(row: Mapping[str, Any]) -> str:

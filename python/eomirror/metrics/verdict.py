@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess
-from eomirror.link.retention import RETENTION_RISK, retention_text
+from eomirror.link.retention import retention_risk
 
 if TYPE_CHECKING:
     from eomirror.link.status import LinkStatus
@@ -211,10 +211,8 @@ def _down(view: LinkView) -> tuple[str, str, str]:
     }.get(status.state, f"it is {status.state}")
     if status.problem and status.problem not in text:
         text += f"; also: {status.problem}"
-    near = [row for row in status.retention if row["used"] >= RETENTION_RISK]
-    if near:
-        more = f" (and {len(near) - 1} more)" if len(near) > 1 else ""
-        text += f"; {retention_text(near[0])}{more}"
+    if risk := retention_risk(status.retention):
+        text += f"; {risk}"
     if status.state not in {"never ran", "stopped", "silent"}:
         return "down", text, status.fix
     return (

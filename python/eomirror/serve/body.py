@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
 from eomirror.link.lag import lag_rows
-from eomirror.link.retention import RETENTION_FIX, RETENTION_RISK, retention_text
+from eomirror.link.retention import RETENTION_FIX, retention_risk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,10 +116,8 @@ def _todo(judged: Judged) -> list[dict[str, str]]:
         ]
         if (more := len(stops) - _MOST_STOPS) > 0:
             found.append({"what": f"{more} more topics are stopped", "fix": "see the problems of the link"})
-    near = [row for row in status.retention if row["used"] >= RETENTION_RISK]
-    if near and verdict.word != "down":
-        others = f" (and {len(near) - 1} more)" if len(near) > 1 else ""
-        found.append({"what": retention_text(near[0]) + others, "fix": RETENTION_FIX})
+    if verdict.word != "down" and (risk := retention_risk(status.retention)):
+        found.append({"what": risk, "fix": RETENTION_FIX})
     return found
 
 

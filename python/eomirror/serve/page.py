@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
-from eomirror.link.retention import RETENTION_FIX, RETENTION_RISK, retention_text
+from eomirror.link.retention import RETENTION_FIX, retention_text, risky_rows
 from eomirror.metrics.view import ASKED_SECONDS
 from eomirror.serve.markup import (
     Number,
@@ -559,8 +559,7 @@ def _retention(link: Mapping[str, Any]) -> str:
     """Returns the topics whose records the source may delete before they are mirrored."""
     rows = [
         (partition(row["topic"], row["partition"]), text(retention_text(row)), Number(f"{row['used']:.0%}"))
-        for row in link["retention"]
-        if row["used"] >= RETENTION_RISK
+        for row in risky_rows(link["retention"])
     ]
     if not rows:
         return ""
