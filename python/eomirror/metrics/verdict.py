@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess
 from eomirror.link.retention import retention_risk
+from eomirror.metrics.view import owner_process
 
 if TYPE_CHECKING:
-    from eomirror.link.status import LinkStatus
     from eomirror.metrics.view import LinkView
 
 __all__ = ["VERDICTS", "Verdict", "Window"]
@@ -201,10 +201,11 @@ def _unknown(view: LinkView) -> tuple[str, str]:
 
 def _down(view: LinkView) -> tuple[str, str, str]:
     status = view.status
+    mirror = f"its mirror{owner_process(status.owner)}"
     text = {
         "never ran": "the link never ran",
         "stopped": "its mirror was stopped",
-        "silent": f"its mirror{_process(status)} does not renew its claim: it was killed, or its host is away",
+        "silent": f"{mirror} does not renew its claim: it was killed, or its host is away",
         "handed back": "the link was handed back to another replicator",
         "waiting": f"it waits for a cluster: {status.problem}",
         "failed": f"it failed: {status.problem}",
@@ -232,12 +233,6 @@ def _fail_over(view: LinkView) -> str:
         f"if {view.facts.source} is lost for good, see the loss, `eomirror readiness {link}`, and fail over: "
         f"`eomirror failover {link}`"
     )
-
-
-def _process(status: LinkStatus) -> str:
-    """Returns the process of a link's owner; empty if it is not known."""
-    owner = status.owner or {}
-    return f", process {owner['pid']} on host {owner['host']}," if owner.get("host") else ""
 
 
 def _failover(view: LinkView) -> str:

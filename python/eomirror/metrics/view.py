@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, TopicSnapshot
 
-__all__ = ["STATES", "LinkFacts", "LinkView", "running_status", "running_view"]
+__all__ = ["STATES", "LinkFacts", "LinkView", "owner_process", "running_status", "running_view"]
 
 #: States of a link: those of a running driver, then those that only its topics show.
 STATES = (
@@ -86,6 +86,11 @@ class LinkView:
     def has_topics(self) -> bool:
         """True if the status holds what only the topics do."""
         return self.read_seconds is not None
+
+
+def owner_process(owner: Mapping[str, Any] | None) -> str:
+    """Returns process and host of a link's owner as an insertion in a sentence; empty if they are not known."""
+    return f", process {owner['pid']} on host {owner['host']}," if owner and owner.get("host") else ""
 
 
 def running_view(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eomirror.metrics.verdict import Verdict
     from eomirror.metrics.view import LinkView
 
-__all__ = ["HIDDEN", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body"]
+__all__ = ["HIDDEN", "NO_ACTION", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body"]
 
 #: Stands in place of a text that contains a secret.
 HIDDEN = "hidden, because it contains a secret"
@@ -25,8 +25,8 @@ HIDDEN = "hidden, because it contains a secret"
 #: A transaction of the source that is open for longer than this is listed: shorter ones are work in progress.
 OPEN_SECONDS = 5.0
 
-# verdicts of links that need no action
-_NO_ACTION = {"ok", "promoted"}
+#: Verdicts of links that need no action.
+NO_ACTION = {"ok", "promoted"}
 # states of links that no mirror should run
 _NO_MIRROR = {"promoted", "handed back"}
 _MOST_STOPS = 3
@@ -102,9 +102,9 @@ def _todo(judged: Judged) -> list[dict[str, str]]:
     """
     verdict, status, before = judged.verdict, judged.view.status, judged.before
     found = []
-    if verdict.word not in _NO_ACTION:
+    if verdict.word not in NO_ACTION:
         found.append({"what": verdict.text, "fix": verdict.fix})
-    if before is not None and before.word not in _NO_ACTION:
+    if before is not None and before.word not in NO_ACTION:
         # the target must answer first; what was wrong then is most likely wrong still
         found.append({"what": f"when it was last read: {before.text}", "fix": before.fix})
     if status.state not in _NO_MIRROR:

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.link.retention import RETENTION_FIX, retention_text, risky_rows
 from eomirror.metrics.view import ASKED_SECONDS
+from eomirror.serve.body import NO_ACTION
 from eomirror.serve.markup import (
     Number,
     Time,
@@ -150,7 +151,7 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> str:
 
 def _short_verdict(link: Mapping[str, Any]) -> str:
     """Returns the verdict of a card; *What to do now* has the reason of one that needs an action."""
-    reason = text(link["reason"]) if link["verdict"] in {"ok", "promoted"} else ""
+    reason = text(link["reason"]) if link["verdict"] in NO_ACTION else ""
     return f'<p class="verdict">{word(link["verdict"])} {reason}</p>'
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eomirror.link.events import Event
+from eomirror.metrics.view import owner_process
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from eomirror.metrics.view import LinkView
 
 __all__ = ["SeenEvents"]
@@ -75,19 +74,12 @@ class SeenEvents:
         if view.status.state != "silent":
             # another run writes records of its own
             if self._silent and run == self._silent and not owner.get("released"):
-                self._note(wall_ms, "mirror", f"the mirror{_process(owner)} renews its claim again")
+                self._note(wall_ms, "mirror", f"the mirror{owner_process(owner)} renews its claim again")
             self._silent = ""
         elif run != self._silent:
             self._silent = run
-            text = (
-                f"the mirror{_process(owner)} stopped renewing its claim: it was killed, or its host is away"
-            )
+            text = f"the mirror{owner_process(owner)} stopped renewing its claim: it was killed, or its host is away"
             self._note(owner.get("claimed_at") or wall_ms, "mirror", text)
 
     def _note(self, at: int, kind: str, text: str) -> None:
         self._events.append(Event(at, kind, text))
-
-
-def _process(owner: Mapping[str, Any]) -> str:
-    """Returns process and host of an owner; empty if they are not known."""
-    return f", process {owner['pid']} on host {owner['host']}," if owner.get("host") else ""
