@@ -305,7 +305,7 @@ def link_status(
     control: ControlView,
     positions: Mapping[SourcePartition, Position],
     *,
-    history: Iterable[Position],
+    history: Collection[Position],
     attempts: Iterable[AttemptClaim],
     observed: Mapping[SourcePartition, Observed],
     oldest: Mapping[SourcePartition, int],
@@ -335,7 +335,6 @@ def link_status(
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
-    history = list(history)
     owner_ms = now_ms + liveness.offset_ms
     in_step = abs(liveness.offset_ms) <= _IN_STEP_MS
     # what a released link wrote in its last seconds is no rate any more

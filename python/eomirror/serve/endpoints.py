@@ -201,10 +201,12 @@ class Endpoints:
         return self._masked(self._queries.offset(name, query["topic"], partition, offset, reverse=reverse))
 
     def _link_page(self, name: str, what: str, request: Request) -> Response:
-        known = self._find(name) is not None
-        # asked first: an answer may take seconds, and what the page shows beside it must not be older
-        answer = self._readiness(name) if known and what in {"readiness", "groups"} else {}
-        found, now_ms = self._find(name), self._clock.wall_ms()
+        found, answer = self._find(name), {}
+        if found is not None and what in {"readiness", "groups"}:
+            # an answer may take seconds, and what the page shows beside it must not be older
+            answer = self._readiness(name)
+            found = self._find(name)
+        now_ms = self._clock.wall_ms()
         if found is None:
             page = message_page("No such link", name, version=self._version, wall_ms=_whole_second(now_ms))
             return _html(page, HTTPStatus.NOT_FOUND)
