@@ -29,20 +29,12 @@ def test_a_share_group_is_named_and_its_start_offset_moves_by_hand(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:
     """Readiness, dry run and report of a promotion name it; what docs/disaster-recovery.md advises skips no record."""
-    scene = Disaster(
-        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1,
-        back=False,
-    )  # fmt: skip
+    scene = _scene(east, west, topic_name, tmp_path, spark_context)
     group = f"{scene.name}-sharing"
-    scene.write("east", 50)
     scene.commit("east", "plain", {0: 10})
     with java_gateway() as gateway:
         groups = _ShareGroups(gateway)
-        first = _values(scene)
-        assert groups.read(scene.east, group, scene.topic, len(first)) == first
-        scene.write("east", 50)
-        values = _values(scene)
-        scene.catch_up()
+        first, values = _half_read(scene, groups, group)
 
         for verb, arguments in (("readiness", ()), ("promote", ("--dry-run",)), ("promote", ("--yes",))):
             code, found, said = scene.command(verb, *arguments)
@@ -74,19 +66,11 @@ def test_kafkas_own_tool_moves_it_by_the_time_of_its_next_record(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:
     """Copies keep timestamps: the first record that is not older than the next one of the group skips nothing."""
-    scene = Disaster(
-        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1,
-        back=False,
-    )  # fmt: skip
+    scene = _scene(east, west, topic_name, tmp_path, spark_context)
     group = f"{scene.name}-sharing"
-    scene.write("east", 50)
     with java_gateway() as gateway:
         groups = _ShareGroups(gateway)
-        first = _values(scene)
-        assert groups.read(scene.east, group, scene.topic, len(first)) == first
-        scene.write("east", 50)
-        values = _values(scene)
-        scene.catch_up()
+        first, values = _half_read(scene, groups, group)
         assert scene.command("promote", "--yes")[0] == 0
 
         described = _tool(scene.east, "--describe", "--offsets", "--group", group)
@@ -102,6 +86,26 @@ def test_kafkas_own_tool_moves_it_by_the_time_of_its_next_record(
         rest = groups.read(scene.west, group, scene.copy, len(values) - len(first))
     assert rest == values[-len(rest) :]
     assert len(values) - len(first) <= len(rest) < len(values)
+
+
+def _scene(east: Any, west: Any, topic_name: str, folder: Path, spark_context: Any) -> Disaster:
+    """A link of one partition with 50 records on the source."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, folder, spark_context, partitions=1,
+        back=False,
+    )  # fmt: skip
+    scene.write("east", 50)
+    return scene
+
+
+def _half_read(scene: Disaster, groups: _ShareGroups, group: str) -> tuple[list[str], list[str]]:
+    """Records that the group has read, and all of them: as many again are written behind, and mirrored."""
+    first = _values(scene)
+    assert groups.read(scene.east, group, scene.topic, len(first)) == first
+    scene.write("east", 50)
+    values = _values(scene)
+    scene.catch_up()
+    return first, values
 
 
 def _tool(properties: Mapping[str, Any], *arguments: str) -> str:
