@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import threading
 import time
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -241,6 +243,23 @@ def test_waiting_in_vain_names_what_happened(client: Client, proxy: FaultProxy) 
         AssertionError, match=r"no event 1 'held' 'late' within 0.05 s; last events:\n.*connected"
     ):
         proxy.await_event("held", "late", seconds=0.05)
+
+
+def test_a_proxy_that_closes_leaves_no_socket_of_clients_it_just_accepted(broker: Broker) -> None:
+    """A socket left behind warns in the midst of a later test, or after the last one."""
+    (port,) = free_ports(1)
+    proxy = FaultProxy(port, broker.port, seed=1)
+    # the loop stands still while clients connect and the proxy closes: it meets both in the same turn
+    proxy._loop.call_soon_threadsafe(time.sleep, 0.2)
+    clients = [Client(port) for _ in range(20)]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        proxy.close()
+        del proxy
+        gc.collect()
+    for each in clients:
+        each.socket.close()
+    assert [str(warning.message) for warning in warned] == []
 
 
 def test_a_proxy_in_a_process_of_its_own_does_the_same(broker: Broker) -> None:
