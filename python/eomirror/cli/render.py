@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from eomirror.cli.fitted_table import FittedTable
+    from eomirror.link.status import LinkStatus
 
 __all__ = [
     "escape",
@@ -22,6 +23,7 @@ __all__ = [
     "human_rate",
     "human_seconds",
     "human_things",
+    "lag_text",
     "print_message",
     "print_result",
     "print_structured",
@@ -108,6 +110,13 @@ def print_table(console: Console, rows: Sequence[Mapping[str, Any]], **fitted: S
 def human_count(number: float | None) -> str:
     """Returns a count with thousands separators; a dash for None."""
     return "-" if number is None else f"{number:,.0f}"
+
+
+def lag_text(item: LinkStatus) -> str:
+    """Returns the lag of a link that mirrors."""
+    if item.ended:
+        return "no lag: it mirrors no more"
+    return f"lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
 
 
 def human_things(number: int, thing: str) -> str:

@@ -17,6 +17,7 @@ from eomirror.cli.render import (
     human_rate,
     human_seconds,
     human_things,
+    lag_text,
     print_structured,
     print_table,
     stdout_console,
@@ -116,6 +117,9 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)
         rows = [_row(partition) for partition in item.partitions]
+        if item.ended:
+            # what the link back writes would look like a lag that grows
+            rows = [{**row, "LAG": "-", "LAG s": "-"} for row in rows]
         print_table(
             console,
             rows,
@@ -128,9 +132,7 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
 def _draw_head(console: Console, item: LinkStatus) -> None:
     """Draws the summary line of a link, its owner, and a problem with reading it."""
     console.print(
-        f"[bold]{escape(item.link)}[/bold]  {item.state}"
-        f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
-        f"  {human_rate(item.rate)}"
+        f"[bold]{escape(item.link)}[/bold]  {item.state}  {lag_text(item)}  {human_rate(item.rate)}"
     )
     if owner := item.owner:
         console.print(f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim")

@@ -18,6 +18,7 @@ from eomirror.cli.render import (
     human_count,
     human_rate,
     human_seconds,
+    lag_text,
     print_structured,
     print_table,
     stdout_console,
@@ -150,8 +151,7 @@ def _draw(judged: Judged, rows: list[LagRow], console: Console) -> None:
             f"  {escape(printable(verdict.text).replace(chr(10), ' '))}"
         )
         console.print(
-            f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
-            f"  {human_rate(item.rate)}  failover: {escape(printable(verdict.failover))}",
+            f"  {lag_text(item)}  {human_rate(item.rate)}  failover: {escape(printable(verdict.failover))}",
             style="dim",
         )
         if verdict.fix:

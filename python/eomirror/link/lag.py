@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ class LagRow:
 
     Attributes:
         partition: Number of the partition; None for the whole topic.
-        lag_records: Offsets between position and last stable offset; None if unknown.
-        lag_seconds: Age of the oldest record that is not mirrored; None if unknown.
+        lag_records: Offsets between position and last stable offset; None if unknown, or if the link has ended.
+        lag_seconds: Age of the oldest record that is not mirrored; None if unknown, or if the link has ended.
         rate: Mirrored records per second.
         records: Records mirrored since the link first ran; 0 if unknown.
-        state: ``ok``, ``behind``, ``stopped``, ``problem`` or ``unknown``.
+        state: ``ok``, ``behind``, ``stopped``, ``problem`` or ``unknown``; of a link that has ended, ``promoted`` or
+            ``handed back``.
         problem: Reason; empty without one.
         fix: Recommended action.
     """
@@ -43,21 +44,28 @@ class LagRow:
 
 def lag_rows(found: Iterable[LinkStatus], *, partitions: bool) -> list[LagRow]:
     """
-    Returns the lag of mirrored topics or partitions, unknown and largest first.
+    Returns the lag of mirrored topics or partitions, unknown and largest first, links that have ended last.
 
     Args:
         found: Status of links.
         partitions: Return a row for each partition, not for each topic.
     """
     rows: list[LagRow] = []
+    ended: list[LagRow] = []
     for item in found:
         parts: dict[tuple[str, int | None], list[PartitionStatus]] = {}
         for one in item.partitions:
             if not one.parked or one.problem:
                 parts.setdefault((one.topic, one.partition if partitions else None), []).append(one)
-        rows += [_row(item.link, topic, number, some) for (topic, number), some in parts.items()]
+        shown = [_row(item.link, topic, number, some) for (topic, number), some in parts.items()]
+        if item.ended:
+            # what the link back writes would look like a lag that grows
+            ended += [replace(row, lag_records=None, lag_seconds=None, state=item.state) for row in shown]
+        else:
+            rows += shown
     rows.sort(key=lambda row: (-_order(row.lag_records), -_order(row.lag_seconds), row.link, row.topic))
-    return rows
+    ended.sort(key=lambda row: (row.link, row.topic))
+    return rows + ended
 
 
 def total_lag(partitions: Iterable[PartitionStatus]) -> tuple[int | None, float | None]:

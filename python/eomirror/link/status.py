@@ -289,6 +289,11 @@ class LinkStatus:
     events: tuple[Event, ...] = ()
     remark: str = ""
 
+    @property
+    def ended(self) -> bool:
+        """Returns True if no mirror should run: the link was promoted or handed back, and its lag means nothing."""
+        return self.state in {"promoted", "handed back"}
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the status for ``-o json``, without events: topics hold their partitions."""
         body = asdict(replace(self, events=()))

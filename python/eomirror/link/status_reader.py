@@ -162,7 +162,7 @@ class StatusReader:
             remark=self._link.remark,
             # records of a link that mirrors no more are not lost to it
             retention=()
-            if found.state in {"promoted", "handed back"}
+            if found.ended
             else retention_rows(
                 found.partitions,
                 {source: seen.source.log_start for source, seen in observed.items()},

@@ -27,8 +27,6 @@ OPEN_SECONDS = 5.0
 
 #: Verdicts of links that need no action.
 NO_ACTION = {"ok", "promoted"}
-# states of links that no mirror should run
-_NO_MIRROR = {"promoted", "handed back"}
 _MOST_STOPS = 3
 
 _DEAD_LETTER = "dead-letter"
@@ -62,6 +60,7 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "source": facts.source,
         "target": facts.target,
         "state": status.state,
+        "ended": status.ended,
         "verdict": judged.verdict.word,
         "reason": judged.verdict.text,
         "fix": judged.verdict.fix,
@@ -107,7 +106,7 @@ def _todo(judged: Judged) -> list[dict[str, str]]:
     if before is not None and before.word not in NO_ACTION:
         # the target must answer first; what was wrong then is most likely wrong still
         found.append({"what": f"when it was last read: {before.text}", "fix": before.fix})
-    if status.state not in _NO_MIRROR:
+    if not status.ended:
         named = "stopped" in {verdict.word, "" if before is None else before.word}
         stops = status.stopped[int(named) :]
         found += [

@@ -98,6 +98,26 @@ def test_topics_stand_by_lag_and_unknown_ones_first() -> None:
     assert rows[1].fix == "do this"
 
 
+def test_topics_of_a_link_that_has_ended_stand_last_and_without_lag() -> None:
+    """What the link back writes to the source of a promoted link would look like a lag that grows."""
+    ended = replace(STATUS, link="before", state="promoted")
+    rows = lag_rows([ended, STATUS], partitions=False)
+    assert [row.link for row in rows] == ["west->east"] * 5 + ["before"] * 5
+    assert {(row.state, row.lag_records, row.lag_seconds) for row in rows[5:]} == {("promoted", None, None)}
+
+
+def test_no_command_shows_a_lag_of_a_promoted_link(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in its head nor in its rows."""
+    monkeypatch.setattr(Reader, "read", lambda _: replace(STATUS, state="promoted", lag_records=50))
+    for command in ("status", "top"):
+        run(command, path, "--link", "west->east", "-o", "table")
+        out = capsys.readouterr().out
+        assert "no lag: it mirrors no more" in out
+        assert "43" not in out
+
+
 def test_partitions_have_rows_on_request() -> None:
     """The worst partition of a topic stands above the others."""
     rows = lag_rows([STATUS], partitions=True)

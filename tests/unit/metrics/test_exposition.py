@@ -298,6 +298,22 @@ def test_readiness_is_that_of_the_command() -> None:
     assert value(samples, "readiness_check", check="link") == 0
 
 
+@pytest.mark.parametrize("state", ["promoted", "handed back"])
+def test_a_link_that_has_ended_has_nothing_that_an_alert_would_wait_for(state: str) -> None:
+    """Its source goes on without it: lag, open transactions and the age of a comparison would grow for ever."""
+    compared = {"topic": EVIL, "outcome": "equal", "at": 1, "unverified": 0, "differences": {}}
+    waits = {
+        f"eomirror_{name}"
+        for name in (
+            "lag_records", "lag_seconds", "partition_lag_records", "partition_lag_seconds", "topic_stopped",
+            "open_source_transactions", "oldest_open_source_transaction_seconds", "verified_age_seconds",
+        )
+    }  # fmt: skip
+    for now, expected in (("silent", waits), (state, set())):
+        view = LinkView(facts=FACTS, status=status(state=now, verifications=(compared,)), read_seconds=0.2)
+        assert {name for name, _ in read([view], per_partition=True)} & waits == expected
+
+
 def test_groups_are_exported_on_request_only() -> None:
     """Thousands of groups must not become series without a choice."""
     view = LinkView(facts=FACTS, status=status(), read_seconds=0.2)
