@@ -55,9 +55,8 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
     Arrows, Page Up, Page Down, Home and End move through the topics.
 
     Each link has one verdict (ok, behind, stalled, stopped, down, rewound, paused, promoted,
-    unknown), by the trend of the last
-    minute, and what a failover would lose. Reads the target's topics and the source's end offsets; needs no running
-    mirror. Without a terminal, or with -o, prints one look and ends.
+    unknown), by the trend of the last minute, and what a failover would lose. Reads the target's topics and the
+    source's end offsets; needs no running mirror. Without a terminal, or with -o, prints one look and ends.
 
     Exit codes: 0 done, or ended by q; 1 a link is unknown; 130 interrupted.
     """

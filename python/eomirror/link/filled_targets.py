@@ -3,8 +3,7 @@ Decides whether a link may begin to write into a copy that it has no position fo
 
 A position is known by the name of its link.  A renamed link or alias, a second file for the same clusters, or deleted
 state topics turn a link that has run into one that never ran, which would mirror the same records again.  Records in
-the
-copy reveal this.  Some copies hold records by right:
+the copy reveal this.  Some copies hold records by right:
 
 * records of applications, where equal names go both ways: only records whose provenance header names this link's source
   count;

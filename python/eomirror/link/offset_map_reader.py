@@ -248,8 +248,7 @@ class OffsetMapReader:
         Returns the source partitions for which the map has committed records beyond their positions.
 
         Chunks of an earlier copy, or from before a user moved back (``--adopt``), do not count: they precede the chunk
-        that
-        names the last record of the position.
+        that names the last record of the position.
 
         Args:
             positions: Each with a ``target_offset``.
@@ -404,8 +403,7 @@ def _without_map(question: Question, *, reverse: bool) -> tuple[str, int] | None
 
     No look-up is needed at the mirror's own position: a group that has read everything is there.  A position without a
     target record was adopted, and the map's chunks are about the copy before, which may have been deleted since.  A
-    group
-    that was set to an offset of that copy would skip records.
+    group that was set to an offset of that copy would skip records.
     """
     position = question.position
     if question.offset > position.offset and not reverse:

@@ -487,8 +487,7 @@ class LinkOwner:
         Hands the link to another replicator, with the state that it needs, in one transaction.
 
         No mirror can take the link in between: a newcomer's InitProducerId either fences this transaction, or comes
-        after it
-        and finds the link handed over.
+        after it and finds the link handed over.
 
         Args:
             records: Records that the other replicator reads.

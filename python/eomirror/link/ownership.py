@@ -339,10 +339,8 @@ def unpublished(
     Returns first positions of partitions that control does not know: the layout of their transaction is not visible.
 
     The target did not write all markers of that transaction, and it was ended differently in control (docs/adr/0012).
-    No
-    lane can have run with that layout, because a lane runs with the visible one.  The positions are valid nevertheless:
-    the
-    link's beginning was decided with them, once, and the user may have chosen it.
+    No lane can have run with that layout, because a lane runs with the visible one.  The positions are valid
+    nevertheless: the link's beginning was decided with them, once, and the user may have chosen it.
     """
     known = frozenset() if view.generation is None else view.generation.assignment.known
     return {

@@ -241,8 +241,7 @@ class LinkStatus:
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
         hanging: Hanging transactions on the target (`eomirror.link.hanging_status.Hanging`), also of the link's
-            own
-            topics; the first of each copy is the problem of its partition as well.
+            own topics; the first of each copy is the problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
         restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
         verifications: Last comparison of each topic that was compared: outcome, counts, mirrored offsets since

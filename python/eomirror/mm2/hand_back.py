@@ -15,8 +15,7 @@ A position is the next source offset to mirror, behind markers and aborted recor
 has processed and resumes behind it.  So the written offset is the position minus one, whatever record is there.
 
 A position at 0 has no such offset, and a position of a recreated source topic is not valid for the new one, of which
-the
-link has mirrored no record: MM2 begins both at their beginning if it knows no offset.  So its old offset there is
+the link has mirrored no record: MM2 begins both at their beginning if it knows no offset.  So its old offset there is
 deleted; otherwise it would resume behind that, and skip records that were never mirrored.
 """
 

@@ -210,10 +210,8 @@ class Mm2State:
         Returns the furthest offset syncs of every partition: one from either side, where MM2 may keep them.
 
         A sync is written after its record was acknowledged, so the mirror has come at least that far.  With a flow in
-        the
-        opposite direction, each of these topics may belong to that flow, which names its syncs after topics of its own:
-        the
-        caller has to tell them apart.  Other records are skipped and listed.
+        the opposite direction, each of these topics may belong to that flow, which names its syncs after topics of
+        its own: the caller has to tell them apart.  Other records are skipped and listed.
 
         Raises:
             ClusterError: A cluster cannot be read.

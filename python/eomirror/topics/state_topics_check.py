@@ -115,8 +115,7 @@ class StateTopicsCheck:
         Compares ids and policies with the recorded ones, at most once in `CHECK_SECONDS`.
 
         A deviating id counts only after a second look: a broker that has just come back may describe an old state of
-        the
-        cluster.
+        the cluster.
 
         Raises:
             StateError: Control or positions were deleted or recreated.

@@ -149,8 +149,7 @@ class Comparer:
             progress: Called at most every 0.1 s.
             stopped: Returns True to stop, called as often; the rest is not compared then.
             keep: With `keep` > 0, resume the previous comparison of this partition, which remembers that many records,
-                so
-                that a duplicate of one of them is recognised; 0 starts over.
+                so that a duplicate of one of them is recognised; 0 starts over.
             ids: Ids of source and target topic: previous counts of other topics of these names are only added.
 
         Raises:

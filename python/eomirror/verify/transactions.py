@@ -197,8 +197,7 @@ def audit_link(
 
     Args:
         at_rest: True if no producer writes to the link's topics.  Then an open transaction is a finding; otherwise the
-            last
-            transaction of each producer is not judged.
+            last transaction of each producer is not judged.
         seconds: Timeout.
         settle: Seconds to wait for open transactions to end, at rest: markers are written after the commit was
             answered, and the transaction of a killed producer ends with its timeout.
