@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Copy", "Held", "filled", "filled_error", "link_of", "running_twin", "sharers", "twins"]
 
+# options to adopt that an error lists: they fill three lines of a terminal
+_MOST_OPTIONS = 12
+
 
 class Held(enum.Enum):
     """
@@ -213,11 +216,12 @@ def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run
         Held.OPEN: f"holds an open transaction of up to {copy.most} records",
         Held.UNSEEN: f"may hold up to {copy.most} records, and could not be read to its end",
     }.get(copy.held, f"holds up to {copy.most} records")
-    resume = "OFFSET"
     who = ""
     if copy.twin is not None:
-        resume = str(copy.twin.position.offset)
-        who = f"; link {copy.twin.link} has written them from the same source partition, and is at {resume}"
+        who = (
+            f"; link {copy.twin.link} has written them from the same source partition, and is at "
+            f"{copy.twin.position.offset}"
+        )
     elif state_name in copy.writers:
         who = "; transactional ids of this very link have written there, so that its eomirror.* topics were deleted"
     elif copy.writers:
@@ -228,6 +232,16 @@ def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run
         f"link {link}: {why}, but copy {item.target_topic}-{source.partition} {what}{more}{who}: what is "
         "mirrored already would be written a second time",
         fix="if a link of another name mirrored it, use that name; or set each partition's resume offset: "
-        f"--adopt {source}={resume}; {latest}to keep these records beside those of the source: "
+        f"{_adopt(found)}; {latest}to keep these records beside those of the source: "
         "--into-filled",
     )
+
+
+def _adopt(found: Sequence[Copy]) -> str:
+    """Returns the options that set the resume offset of each copy, those of another link where it is known."""
+    options = [
+        f"--adopt {copy.item.source}={'OFFSET' if copy.twin is None else copy.twin.position.offset}"
+        for copy in found[:_MOST_OPTIONS]
+    ]
+    more = len(found) - len(options)
+    return " ".join(options) + (f" and so on for {more} more" if more else "")
