@@ -3,26 +3,22 @@ State of links read from their topics, for ``eomirror serve``: a thread for each
 
 A request never waits for a broker: it gets the last read, with its age, and the data that the thread built of it.
 
-A link that cannot be read is unknown, with the reason, until it can.  What its topics showed last stays on the page,
-with the time of that read: an operator needs it most while the target does not answer.
+A link that cannot be read is unknown, with the reason and what its topics showed last, until it can.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
-
-import structlog
+from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import BrokerFailedError, MirrorError, UnreachableError
-from eomirror.link.status import LinkStatus, unread_status
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, LinkView
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 from eomirror.serve.seen_events import SeenEvents
+from eomirror.serve.topics_reader import TopicsReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,26 +26,15 @@ if TYPE_CHECKING:
     from eomirror.metrics.verdict import Verdict
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
+    from eomirror.serve.topics_reader import Reader
 
-__all__ = ["PolledEndpoints", "Reader"]
-
-log = structlog.get_logger(__name__)
+__all__ = ["PolledEndpoints"]
 
 _POLL_SECONDS = 3.0
 # a link with a large positions topic is read more rarely: at most this share of the time
 _SHARE = 0.4
 # a read may watch a claim for 7 s and wait for two clusters
 _STUCK_SECONDS = 60.0
-
-
-class Reader(Protocol):
-    """Reads the status of a link: `eomirror.link.status_reader.StatusReader`."""
-
-    def read(self) -> LinkStatus:
-        """Returns the status; raises MirrorError if the target cannot be read."""
-
-    def close(self) -> None:
-        """Closes all clients."""
 
 
 class PolledEndpoints:
@@ -137,53 +122,26 @@ class PolledEndpoints:
     def _poll(self, facts: LinkFacts, make: Callable[[], Reader]) -> None:
         window, seen = Window(), SeenEvents()
         before: Verdict | None = None
-        reader: Reader | None = None
-        # the last read that succeeded, and its time
-        last: tuple[LinkStatus, float] | None = None
-        # what it showed, as long as the topics cannot be read
-        stale: LinkStatus | None = None
-        away = False
+        topics = TopicsReader(facts.name, make, self._clock)
         try:
             while not self._over.is_set():
-                began = self._clock.monotonic()
-                try:
-                    reader = reader or make()
-                    status = reader.read()
-                    last, failed, stale, away = (status, self._clock.monotonic()), None, None, False
-                except MirrorError as error:
-                    failed = error.message, error.fix
-                    away = isinstance(error, UnreachableError | BrokerFailedError)
-                except Exception as error:
-                    log.exception("link_not_read", link=facts.name)
-                    away = False
-                    failed = (
-                        f"reading it fails: {type(error).__name__}",
-                        "report this as a bug, with the log",
-                    )
-                now = self._clock.monotonic()
-                kept = None
-                if failed is not None:
-                    problem, fix = failed
-                    status = stale = unread_status(
-                        facts.name, stale or (last and last[0]), problem=problem, fix=fix
-                    )
-                    kept = None if last is None else now - last[1]
+                read = topics.read()
+                kept = read.kept_seconds(read.at)
                 view = LinkView(
                     facts=facts,
-                    status=status,
-                    read_seconds=now - began,
+                    status=read.status,
+                    read_seconds=read.took_seconds,
                     kept_seconds=kept,
-                    target_away=away,
+                    target_away=read.away,
                 )
-                verdict = window.judge(view, now)
+                verdict = window.judge(view, read.at)
                 before = verdict if kept is None else before
                 judged = Judged(
                     seen.look(view, self._clock.wall_ms()), verdict, 0.0, None if kept is None else before
                 )
                 self._endpoints.prepare(judged)
                 with self._lock:
-                    self._judged[facts.name], self._read_at[facts.name] = judged, now
-                self._over.wait(max(_POLL_SECONDS, (now - began) / _SHARE - (now - began)))
+                    self._judged[facts.name], self._read_at[facts.name] = judged, read.at
+                self._over.wait(max(_POLL_SECONDS, read.took_seconds / _SHARE - read.took_seconds))
         finally:
-            if reader is not None:
-                reader.close()
+            topics.close()

@@ -13,32 +13,26 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import BrokerFailedError, MirrorError, UnreachableError
-from eomirror.link.status import unread_status
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, running_view
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 from eomirror.serve.seen_events import SeenEvents
+from eomirror.serve.topics_reader import TopicsReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.config import Link
     from eomirror.driver.snapshot import LinkSnapshot, Snapshot
-    from eomirror.link.status import LinkStatus
-    from eomirror.link.status_reader import StatusReader
     from eomirror.metrics.sink import Sink
     from eomirror.metrics.view import LinkView
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
+    from eomirror.serve.topics_reader import Reader, TopicsRead
 
 __all__ = ["STUCK_SECONDS", "RunningEndpoints"]
-
-log = structlog.get_logger(__name__)
 
 #: The driver's loop hands over a snapshot about twice a second; one that stands still for this long is stuck.
 STUCK_SECONDS = 15.0
@@ -70,7 +64,7 @@ class RunningEndpoints:
         links: Iterable[Link],
         *,
         version: str,
-        readers: Mapping[str, Callable[[], StatusReader]] | None = None,
+        readers: Mapping[str, Callable[[], Reader]] | None = None,
         per_partition: bool = False,
         per_group: bool = False,
         holds_secret: Callable[[str], bool] = lambda _: False,
@@ -96,9 +90,8 @@ class RunningEndpoints:
         )
         # transactions of each link's run, and when their number last changed
         self._commits: dict[str, tuple[int, int]] = {}
-        # what the topics of a link showed last, the time that reading them took, and when that was
-        self._topics: dict[str, tuple[LinkStatus, float, float | None]] = {}
-        self._away: dict[str, bool] = {}
+        # the last read of each link's topics
+        self._topics: dict[str, TopicsRead] = {}
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._read, args=(name, make), name=f"topics-{name}", daemon=True)
@@ -147,11 +140,14 @@ class RunningEndpoints:
             return found
 
     def _view(self, link: LinkSnapshot, now: float) -> LinkView:
-        topics, took, at = self._topics.get(link.link, (None, None, None))
-        unread = topics is not None and topics.state == "unknown"
-        kept = now - at if unread and at is not None else None
-        away = unread and self._away.get(link.link, False)
-        view = running_view(self._facts[link.link], link, topics, took, kept, target_away=away)
+        facts, topics = self._facts[link.link], self._topics.get(link.link)
+        if topics is None:
+            view = running_view(facts, link)
+        else:
+            kept = topics.kept_seconds(now)
+            view = running_view(
+                facts, link, topics.status, topics.took_seconds, kept, target_away=topics.away
+            )
         _, commit_ms = self._commits.get(link.link, (0, None))
         return self._seen[link.link].look(replace(view, commit_ms=commit_ms), self._clock.wall_ms())
 
@@ -168,43 +164,14 @@ class RunningEndpoints:
             states |= {link.link: _state(link) for link in snapshot.links}
         return all(state in {"running", "paused"} for state in states.values()), {"links": states}
 
-    def _unread(
-        self, name: str, last: tuple[LinkStatus, float] | None, problem: str, fix: str, *, away: bool
-    ) -> None:
-        """Keeps what the topics of a link showed last; marked, because an old finding would look like a new one."""
-        before, _, _ = self._topics.get(name, (None, 0.0, None))
-        stale = before if before is not None and before.state == "unknown" else last and last[0]
-        status = unread_status(name, stale, problem=problem, fix=fix)
-        self._topics[name] = status, 0.0, None if last is None else last[1]
-        self._away[name] = away
-
-    def _read(self, name: str, make: Callable[[], StatusReader]) -> None:
-        reader: StatusReader | None = None
-        # the last read that succeeded, and its time
-        last: tuple[LinkStatus, float] | None = None
+    def _read(self, name: str, make: Callable[[], Reader]) -> None:
+        topics = TopicsReader(name, make, self._clock)
         try:
             while not self._over.is_set():
-                began = self._clock.monotonic()
-                try:
-                    reader = reader or make()
-                    found = reader.read()
-                    now = self._clock.monotonic()
-                    last = found, now
-                    self._topics[name] = found, now - began, now
-                    self._away[name] = False
-                except MirrorError as error:
-                    away = isinstance(error, UnreachableError | BrokerFailedError)
-                    self._unread(name, last, error.message, error.fix, away=away)
-                    log.debug("topics_not_read", link=name, reason=error.message)
-                except Exception as error:
-                    reason = f"reading its topics fails: {type(error).__name__}"
-                    self._unread(name, last, reason, "report this as a bug, with the log", away=False)
-                    log.exception("topics_not_read", link=name)
-                took = self._clock.monotonic() - began
-                self._over.wait(max(_READ_SECONDS, took / _SHARE - took))
+                self._topics[name] = read = topics.read()
+                self._over.wait(max(_READ_SECONDS, read.took_seconds / _SHARE - read.took_seconds))
         finally:
-            if reader is not None:
-                reader.close()
+            topics.close()
 
 
 def _state(link: LinkSnapshot) -> str:

@@ -321,7 +321,7 @@ def test_a_link_that_cannot_be_read_is_unknown_with_its_reason() -> None:
     assert "no way to west" in text
     assert "What to do: check it" in text
     text = page(served(ValueError("a detail")))
-    assert "reading it fails: ValueError" in text
+    assert "reading its topics fails: ValueError" in text
     assert "a detail" not in text
 
 

@@ -12,10 +12,11 @@ import pytest
 from eomirror.config import Link
 from eomirror.driver.snapshot import LaneSnapshot, LinkSnapshot, Snapshot
 from eomirror.driver.work import LaneWork
-from eomirror.link.status import LinkStatus
+from eomirror.link.status import LinkStatus, unread_status
 from eomirror.serve.address import Address
 from eomirror.serve.http import HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
+from eomirror.serve.topics_reader import TopicsRead
 
 
 class _Clock:
@@ -121,7 +122,8 @@ def test_a_source_that_the_lanes_hear_is_not_told_as_away(endpoints: RunningEndp
     link = LinkSnapshot(link="b", state="running", away="cluster b: no answer", source_age_seconds=6.0)
     endpoints.update(Snapshot(seconds=1, links=(link,)))
     read = LinkStatus(link="b", state="running", source_seconds=0.004, target_seconds=0.004)
-    endpoints._unread("b", (read, clock.now - 40), "cluster b: no answer", "check it", away=True)
+    kept = unread_status("b", read, problem="cluster b: no answer", fix="check it")
+    endpoints._topics["b"] = TopicsRead(kept, 1.0, clock.now, clock.now - 40, failed=True, away=True)
     page = endpoints.answer(Request(("links", "b"))).body.decode()
     speed = page.partition('id="speed"')[2].partition("</section>")[0]
     assert "source, a</dt><dd>answers: lanes heard it 5.0 s ago" in speed
@@ -141,7 +143,7 @@ def test_the_page_tells_which_cluster_is_slow(endpoints: RunningEndpoints, clock
     page = endpoints.answer(Request(("links", "b"))).body.decode()
     assert page.count("not asked yet") == 2
     read = LinkStatus(link="c", state="running", source_seconds=0.004, target_seconds=0.45)
-    endpoints._topics["c"] = read, 0.1, 100.0
+    endpoints._topics["c"] = TopicsRead(read, 0.1, 100.0, 100.0)
     clock.now += 2
     page = endpoints.answer(Request(("links", "c"))).body.decode()
     speed = page.partition('id="speed"')[2].partition("</section>")[0]

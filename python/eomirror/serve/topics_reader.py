@@ -1,0 +1,111 @@
+"""
+Reads the topics of one link again and again, and keeps what they showed last while they cannot be read.
+
+An operator needs that read most while the target does not answer.  It is marked with its age: an old finding would
+look like a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from eomirror.errors import BrokerFailedError, MirrorError, UnreachableError
+from eomirror.link.status import unread_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eomirror.clock import Clock
+    from eomirror.link.status import LinkStatus
+
+__all__ = ["Reader", "TopicsRead", "TopicsReader"]
+
+log = structlog.get_logger(__name__)
+
+
+class Reader(Protocol):
+    """Reads the status of a link: `eomirror.link.status_reader.StatusReader`."""
+
+    def read(self) -> LinkStatus:
+        """Returns the status; raises MirrorError if the target cannot be read."""
+
+    def close(self) -> None:
+        """Closes all clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsRead:
+    """
+    Result of one read.
+
+    Attributes:
+        status: Status of the link; ``unknown`` with the reason, and with what the last read showed, if it failed.
+        took_seconds: Time of the read.
+        at: Time at which it ended, in monotonic seconds.
+        read_at: The same of the last read that succeeded; None if none has.
+        failed: True if the topics could not be read.
+        away: True if that is because the target does not answer.
+    """
+
+    status: LinkStatus
+    took_seconds: float
+    at: float
+    read_at: float | None
+    failed: bool = False
+    away: bool = False
+
+    def kept_seconds(self, now: float) -> float | None:
+        """Returns the age of what the status shows of an earlier read; None if it shows nothing of one."""
+        return now - self.read_at if self.failed and self.read_at is not None else None
+
+
+class TopicsReader:
+    """
+    Reads the topics of a link.  Not thread-safe.
+
+    Args:
+        link: Name of the link.
+        make: Makes the reader; it is called at the first read, and again until it succeeds.
+        clock: Source of time.
+    """
+
+    def __init__(self, link: str, make: Callable[[], Reader], clock: Clock) -> None:
+        self._link = link
+        self._make = make
+        self._clock = clock
+        self._reader: Reader | None = None
+        self._last: TopicsRead | None = None
+
+    def read(self) -> TopicsRead:
+        """Returns the result of a read; a read that fails is a result, too."""
+        began = self._clock.monotonic()
+        before = self._last
+        try:
+            self._reader = self._reader or self._make()
+            status = self._reader.read()
+        except MirrorError as error:
+            log.debug("topics_not_read", link=self._link, reason=error.message)
+            away = isinstance(error, UnreachableError | BrokerFailedError)
+            problem, fix = error.message, error.fix
+        except Exception as error:
+            log.exception("topics_not_read", link=self._link)
+            away = False
+            problem = f"reading its topics fails: {type(error).__name__}"
+            fix = "report this as a bug, with the log"
+        else:
+            now = self._clock.monotonic()
+            self._last = TopicsRead(status, now - began, now, now)
+            return self._last
+        now = self._clock.monotonic()
+        shown, read_at = (None, None) if before is None else (before.status, before.read_at)
+        status = unread_status(self._link, shown, problem=problem, fix=fix)
+        self._last = TopicsRead(status, now - began, now, read_at, failed=True, away=away)
+        return self._last
+
+    def close(self) -> None:
+        """Closes all clients."""
+        if self._reader is not None:
+            self._reader.close()
