@@ -53,7 +53,8 @@ def admin(session: ClusterSession) -> ClusterAdmin:
 @pytest.fixture
 def topic(cluster: Cluster, admin: ClusterAdmin, topic_name: str) -> Iterator[str]:
     """Each partition has an aborted record, a marker, a committed one and a marker; the last one an open one too."""
-    admin.create_topics([CreateTopic(topic_name, PARTITIONS, 1, {})])
+    # the records are of 1970: without this the next check of the retention, every five minutes, deletes them
+    admin.create_topics([CreateTopic(topic_name, PARTITIONS, 1, {"retention.ms": "-1"})])
     wait_for(lambda: admin.describe_topics([topic_name])[topic_name])
     producer = Producer({**cluster.properties, "transactional.id": topic_name})
     producer.init_transactions(30)
