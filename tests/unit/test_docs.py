@@ -209,6 +209,20 @@ def test_every_example_of_a_topology_has_a_scenario_on_real_clusters() -> None:
     assert {path.stem for path in _EXAMPLES} == set(SCENARIOS)
 
 
+def test_messages_of_the_troubleshooting_page_exist() -> None:
+    """An operator searches the page for the words of the error."""
+    code = "".join(path.read_text() for path in (*CODE, *(ROOT / "rust").rglob("*.rs")))
+    texts = re.sub(r'"\s*f?"', "", code)
+    page = (ROOT / "docs" / "troubleshoot.md").read_text()
+    table = page.partition("## Data loss")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    symptoms = re.findall(r"\*\*Symptom\.\*\*(.*?)\n\n", page, re.DOTALL)
+    messages = {each for text in (*rows, *symptoms) for each in re.findall(r"`([^`]+)`", text) if " " in each}
+    assert len(messages) > 10
+    parts = {part.strip() for each in messages for part in each.split("...")} - {""}
+    assert sorted(part for part in parts if part not in texts) == []
+
+
 def test_log_events_of_the_troubleshooting_page_exist() -> None:
     """An event that a reader looks for in the log is one that the code writes."""
     table = (ROOT / "docs" / "troubleshoot.md").read_text().split("## Log events")[1]
