@@ -147,7 +147,8 @@ def test_two_of_them_answer_alike_whatever_is_dead(
                 assert answers[0]["offsets"][0]["to_offset"] is not None
                 shown = both[0].data(topic_name)
                 assert shown["topic_rows"][0]["records"] == total
-                assert shown["failover"].startswith("unknown")
+                # the mirror may have been killed before it recorded how far it had seen the source
+                assert shown["failover"].startswith(("unknown", "loses what was written since"))
                 for each in late:
                     readiness = each.data(f"{topic_name}/readiness")
                     assert readiness["planned"]["ready"] is False
