@@ -116,10 +116,7 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
         _draw_reports(console, item)
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)
-        rows = [_row(partition) for partition in item.partitions]
-        if item.ended:
-            # what the link back writes would look like a lag that grows
-            rows = [{**row, "LAG": "-", "LAG s": "-"} for row in rows]
+        rows = [_row(partition, ended=item.ended) for partition in item.partitions]
         print_table(
             console,
             rows,
@@ -248,15 +245,17 @@ def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: f
         )
 
 
-def _row(partition: PartitionStatus) -> dict[str, object]:
+def _row(partition: PartitionStatus, *, ended: bool) -> dict[str, object]:
+    # what the link back of a promoted link writes would look like a lag that grows
+    lag, seconds = (None, None) if ended else (partition.lag_records, partition.lag_seconds)
     return {
         "TOPIC": partition.topic,
         "P": partition.partition,
         "TARGET": partition.target_topic,
         "LANE": partition.lane,
         "POSITION": human_count(partition.position),
-        "LAG": human_count(partition.lag_records),
-        "LAG s": human_seconds(partition.lag_seconds),
+        "LAG": human_count(lag),
+        "LAG s": human_seconds(seconds),
         "RATE": human_rate(partition.rate),
         "RECORDS": human_count(partition.records),
         "STATE": _state(partition),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,21 +51,21 @@ def lag_rows(found: Iterable[LinkStatus], *, partitions: bool) -> list[LagRow]:
         partitions: Return a row for each partition, not for each topic.
     """
     rows: list[LagRow] = []
-    ended: list[LagRow] = []
+    ended: set[str] = set()
     for item in found:
         parts: dict[tuple[str, int | None], list[PartitionStatus]] = {}
         for one in item.partitions:
             if not one.parked or one.problem:
                 parts.setdefault((one.topic, one.partition if partitions else None), []).append(one)
-        shown = [_row(item.link, topic, number, some) for (topic, number), some in parts.items()]
+        rows += [_row(item, topic, number, some) for (topic, number), some in parts.items()]
         if item.ended:
-            # what the link back writes would look like a lag that grows
-            ended += [replace(row, lag_records=None, lag_seconds=None, state=item.state) for row in shown]
-        else:
-            rows += shown
-    rows.sort(key=lambda row: (-_order(row.lag_records), -_order(row.lag_seconds), row.link, row.topic))
-    ended.sort(key=lambda row: (row.link, row.topic))
-    return rows + ended
+            ended.add(item.link)
+    rows.sort(
+        key=lambda row: (
+            row.link in ended, -_order(row.lag_records), -_order(row.lag_seconds), row.link, row.topic,
+        )
+    )  # fmt: skip
+    return rows
 
 
 def total_lag(partitions: Iterable[PartitionStatus]) -> tuple[int | None, float | None]:
@@ -93,17 +93,20 @@ def _order(value: float | None) -> float:
     return float("inf") if value is None else value
 
 
-def _row(link: str, topic: str, number: int | None, some: list[PartitionStatus]) -> LagRow:
-    total, seconds = total_lag(some)
+def _row(link: LinkStatus, topic: str, number: int | None, some: list[PartitionStatus]) -> LagRow:
+    # what the link back of a promoted link writes would look like a lag that grows
+    total, seconds = (None, None) if link.ended else total_lag(some)
     troubled = next((one for one in some if one.problem), None)
-    if any([one.stopped for one in some]):  # noqa: C419  a list is faster for the one partition that most have
+    if link.ended:
+        state = link.state
+    elif any([one.stopped for one in some]):  # noqa: C419  a list is faster for the one partition that most have
         state = "stopped"
     elif troubled is not None:
         state = "problem"
     else:
         state = "unknown" if total is None else "behind" if total else "ok"
     return LagRow(
-        link=link,
+        link=link.link,
         topic=topic,
         partition=number,
         lag_records=total,

@@ -159,27 +159,34 @@ class _Link:
             if not item.parked or item.problem:
                 by_topic.setdefault(item.topic, []).append(item)
         for topic, items in by_topic.items():
-            self._topic(topic, items, ended=status.ended)
+            self._topic(topic, items)
+            # what the link back of a promoted link writes would look like a lag that grows
+            if not status.ended:
+                self._waiting(topic, items, per_partition=per_partition)
             for item in items if per_partition else ():
-                where = (topic, str(item.partition))
-                if not status.ended:
-                    self._add("partition_lag_records", item.lag_records, *where)
-                    self._add("partition_lag_seconds", item.lag_seconds, *where)
-                self._add("partition_position", item.position, *where)
+                self._add("partition_position", item.position, topic, str(item.partition))
         reasons = Counter(stop_reason(stop["exit_code"]) for stop in status.stopped)
         for reason in ("data_loss", "configuration", "superseded", "failed"):
             self._add("stopped_topics", reasons[reason], reason)
-        for stop in () if status.ended else status.stopped:
-            self._add("topic_stopped", 1, stop["topic"])
+        if not status.ended:
+            for stop in status.stopped:
+                self._add("topic_stopped", 1, stop["topic"])
         for topic in sorted({item.topic for item in status.partitions if item.paused}):
             self._add("topic_paused", 1, topic)
 
-    def _topic(self, topic: str, items: list[PartitionStatus], *, ended: bool) -> None:
-        # what the link back of a promoted link writes would look like a lag that grows
-        if not ended:
-            records, seconds = total_lag(items)
-            self._add("lag_records", records, topic)
-            self._add("lag_seconds", seconds, topic)
+    def _waiting(self, topic: str, items: list[PartitionStatus], *, per_partition: bool) -> None:
+        records, seconds = total_lag(items)
+        self._add("lag_records", records, topic)
+        self._add("lag_seconds", seconds, topic)
+        for item in items if per_partition else ():
+            self._add("partition_lag_records", item.lag_records, topic, str(item.partition))
+            self._add("partition_lag_seconds", item.lag_seconds, topic, str(item.partition))
+        if held := [item for item in items if item.open_records]:
+            ages = [item.open_seconds for item in held if item.open_seconds is not None]
+            self._add("open_source_transactions", len(held), topic)
+            self._add("oldest_open_source_transaction_seconds", max(ages, default=None), topic)
+
+    def _topic(self, topic: str, items: list[PartitionStatus]) -> None:
         if self._view.live is None:
             dropped: Counter[str] = Counter()
             for item in items:
@@ -188,10 +195,6 @@ class _Link:
             self._dropped(topic, dropped)
         if missing := sum([item.missing for item in items]):
             self._add("missing_offsets_total", missing, topic)
-        if not ended and (held := [item for item in items if item.open_records]):
-            ages = [item.open_seconds for item in held if item.open_seconds is not None]
-            self._add("open_source_transactions", len(held), topic)
-            self._add("oldest_open_source_transaction_seconds", max(ages, default=None), topic)
 
     def _dropped(self, topic: str, dropped: Mapping[str, int]) -> None:
         if not dropped:
@@ -260,11 +263,10 @@ class _Link:
         self._add("verified_topics", len(mirrored) - len(compared), "never")
         self._add("unverified_records", sum(one["unverified"] for one in compared))
         differences: Counter[str] = Counter()
-        # the oldest decide whether a copy must be compared again
-        for one in (
-            () if status.ended else sorted(compared, key=lambda one: (one["at"], one["topic"]))[:MOST_AGES]
-        ):
-            self._add("verified_age_seconds", max(0, round((now_ms - one["at"]) / 1000)), one["topic"])
+        if not status.ended:
+            # the oldest decide whether a copy must be compared again
+            for one in sorted(compared, key=lambda one: (one["at"], one["topic"]))[:MOST_AGES]:
+                self._add("verified_age_seconds", max(0, round((now_ms - one["at"]) / 1000)), one["topic"])
         for one in compared:
             differences.update(one["differences"])
             if one["outcome"] == "differs":

@@ -142,6 +142,6 @@ class PolledEndpoints:
                 self._endpoints.prepare(judged)
                 with self._lock:
                     self._judged[facts.name], self._read_at[facts.name] = judged, read.at
-                self._over.wait(max(_POLL_SECONDS, read.took_seconds / _SHARE - read.took_seconds))
+                self._over.wait(read.pause_seconds(_POLL_SECONDS, _SHARE))
         finally:
             topics.close()

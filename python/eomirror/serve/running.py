@@ -169,7 +169,7 @@ class RunningEndpoints:
         try:
             while not self._over.is_set():
                 self._topics[name] = read = topics.read()
-                self._over.wait(max(_READ_SECONDS, read.took_seconds / _SHARE - read.took_seconds))
+                self._over.wait(read.pause_seconds(_READ_SECONDS, _SHARE))
         finally:
             topics.close()
 

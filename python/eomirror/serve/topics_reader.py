@@ -58,8 +58,12 @@ class TopicsRead:
     away: bool = False
 
     def kept_seconds(self, now: float) -> float | None:
-        """Returns the age of what the status shows of an earlier read; None if it shows nothing of one."""
+        """Returns the age of the earlier read that the status shows; None if it shows none."""
         return now - self.read_at if self.failed and self.read_at is not None else None
+
+    def pause_seconds(self, least: float, share: float) -> float:
+        """Returns the time until the next read: reads take at most ``share`` of the time."""
+        return max(least, self.took_seconds / share - self.took_seconds)
 
 
 class TopicsReader:
