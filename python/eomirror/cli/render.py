@@ -115,7 +115,7 @@ def human_count(number: float | None) -> str:
 def lag_text(item: LinkStatus) -> str:
     """Returns the lag of a link in records and seconds; for one that has ended, that there is none."""
     if item.ended:
-        return "no lag: it mirrors no more"
+        return "no lag: it no longer mirrors"
     return f"lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
 
 

@@ -290,7 +290,7 @@ class LinkStatus:
 
     @property
     def ended(self) -> bool:
-        """Returns True if no mirror should run: the link was promoted or handed back, and its lag means nothing."""
+        """Returns True if the link was promoted or handed back: no mirror should run it, and its lag has no meaning."""
         return self.state in {"promoted", "handed back"}
 
     def as_dict(self) -> dict[str, Any]:

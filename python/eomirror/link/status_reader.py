@@ -160,7 +160,7 @@ class StatusReader:
             source_seconds=self._source_seconds,
             target_seconds=target_seconds,
             remark=self._link.remark,
-            # records of a link that mirrors no more are not lost to it
+            # a link that no longer mirrors does not lose these records
             retention=()
             if found.ended
             else retention_rows(

@@ -79,11 +79,11 @@ FAMILIES = (
           "Values that replication_latency_seconds leaves out: the record waited for the mirror to be started, or its "
           "timestamp is not the time of its append.", places=_RUN),
     _link("lag_records", "gauge",
-          "Offsets between the position and the source's last stable offset; NaN if unknown, absent for a link that "
-          "was promoted or handed back.", "topic"),
+          "Offsets between the position and the source's last stable offset; NaN if unknown, absent for ended links "
+          "(promoted or handed back).", "topic"),
     _link("lag_seconds", "gauge",
           "Age of the oldest record that is not mirrored; 0 if there is none and the source was asked; NaN if unknown, "
-          "absent as lag_records.", "topic"),
+          "absent for ended links.", "topic"),
     _link("partition_lag_records", "gauge", "As lag_records, of one partition.", "topic", "partition"),
     _link("partition_lag_seconds", "gauge", "As lag_seconds, of one partition.", "topic", "partition"),
     _link("partition_position", "gauge", "Next source offset to fetch, as committed.", "topic", "partition"),
@@ -111,7 +111,7 @@ FAMILIES = (
           places=_RUN),
     _link("stopped_topics", "gauge",
           "Stopped topics, by reason: `data_loss`, `configuration`, `superseded` or `failed`.", "reason"),
-    _link("topic_stopped", "gauge", "1 for a topic that is stopped; absent for the others, and as lag_records.",
+    _link("topic_stopped", "gauge", "1 for a topic that is stopped; absent for the others and for ended links.",
           "topic"),
     _link("topic_paused", "gauge", "1 for a topic that lanes hold (`eomirror pause`); absent for the others.", "topic"),
     _link("problem_partitions", "gauge", "Partitions with a problem, those of stopped topics included."),
@@ -128,16 +128,16 @@ FAMILIES = (
           "topics.", "topic"),
     _link("hanging_transactions", "gauge", "Transactions on the target that no coordinator will end."),
     _link("open_source_transactions", "gauge",
-          "Partitions of a topic that an open transaction of the source holds back; absent for topics without, and as "
-          "lag_records.", "topic"),
+          "Partitions of a topic that an open transaction of the source holds back; absent for topics without and "
+          "for ended links.", "topic"),
     _link("oldest_open_source_transaction_seconds", "gauge",
-          "Age of the first record of the oldest open transaction of the source; absent for topics without, and as "
-          "lag_records.", "topic"),
+          "Age of the first record of the oldest open transaction of the source; absent for topics without and "
+          "for ended links.", "topic"),
     _link("drifted_topics", "gauge", "State topics of the link whose settings lose records."),
     _link("verified_topics", "gauge",
           "Mirrored topics by the result of their last `verify`: `equal`, `differs`, or `never` compared.", "outcome"),
     _link("verified_age_seconds", "gauge",
-          "Time since the last `verify` of a topic; the 500 oldest, absent for topics without, and as lag_records.",
+          "Time since the last `verify` of a topic; the 500 oldest, absent for topics without and for ended links.",
           "topic"),
     _link("unverified_records", "gauge", "Offsets of compared topics that were mirrored since their last `verify`."),
     _link("verify_differences", "gauge", "Differences that the last `verify` of each topic found, by kind.", "kind"),

@@ -182,7 +182,7 @@ def _failover(link: Mapping[str, Any]) -> str:
 
 def _lag(link: Mapping[str, Any], wall_ms: int) -> str:
     if link["ended"]:
-        return "none: it mirrors no more"
+        return "none: the link no longer mirrors"
     if (seen := link["source_seen_seconds"]) is not None and (lost := link["known_lost"]) is not None:
         then = f"at least {count(lost)} records" if lost else "unknown; no record was waiting when"
         return f"{then}{'; ' if lost else ' '}the source was last read, {seconds(seen)} ago"

@@ -1,8 +1,8 @@
 """
-Reads the topics of one link again and again, and keeps what they showed last while they cannot be read.
+Reads the topics of a link repeatedly, and keeps the last status while they cannot be read.
 
-An operator needs that read most while the target does not answer.  It is marked with its age: an old finding would
-look like a new one.
+An operator needs that status most while the target does not answer.  It has an age: an old finding would look like a
+new one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TopicsReader:
         self._last: TopicsRead | None = None
 
     def read(self) -> TopicsRead:
-        """Returns the result of a read; a read that fails is a result, too."""
+        """Reads the topics once, and returns the result; raises no error: a read that fails is a result."""
         began = self._clock.monotonic()
         before = self._last
         try:

@@ -114,7 +114,7 @@ def test_no_command_shows_a_lag_of_a_promoted_link(
     for command in ("status", "top"):
         run(command, path, "--link", "west->east", "-o", "table")
         out = capsys.readouterr().out
-        assert "no lag: it mirrors no more" in out
+        assert "no lag: it no longer mirrors" in out
         assert "43" not in out
 
 

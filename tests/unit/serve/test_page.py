@@ -257,7 +257,7 @@ def test_what_to_do_names_all_problems_and_how_many_are_not_shown() -> None:
     assert "stopped" not in todo(promoted)
     shown = page(served(promoted))
     assert "applications write to the target" in shown
-    assert "none: it mirrors no more" in shown
+    assert "none: the link no longer mirrors" in shown
 
 
 def test_records_that_the_source_is_about_to_delete_are_listed() -> None:
