@@ -176,6 +176,56 @@ def test_a_link_that_was_taken_meanwhile_is_left_alone(
 
 
 @pytest.mark.timeout(120)
+def test_a_mirror_that_starts_meanwhile_does_not_keep_the_link_from_a_failover(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor restarts the mirror between two steps of the command, which takes the link again."""
+    before, restarted = mirrors.owner(), mirrors.owner()
+    before.acquire(1, mirrors.partitions)
+    before.release()
+    failover = mirrors.owner("failover", take_over=True, command="failover")
+    initialize = LinkOwner._fence_older_owner
+
+    def overtaken(self: LinkOwner) -> None:
+        initialize(self)
+        if self is failover:
+            monkeypatch.setattr(LinkOwner, "_fence_older_owner", initialize)
+            restarted.acquire(1, mirrors.partitions)
+
+    monkeypatch.setattr(LinkOwner, "_fence_older_owner", overtaken)
+
+    view, _ = failover.retake()
+
+    assert view.generation is not None
+    assert (view.generation.generation, view.generation.run) == (3, "failover")
+    with pytest.raises(SupersededError, match="`eomirror failover`"):
+        restarted.renew()
+
+
+@pytest.mark.timeout(120)
+def test_a_mirror_does_not_take_a_link_from_a_command(mirrors: Mirrors) -> None:
+    """Also with --take-over, which may stand in the unit file of the mirror that a supervisor starts again."""
+    mirrors.owner().acquire(1, mirrors.partitions)
+    failover = mirrors.owner("failover", take_over=True, command="failover")
+    failover.retake()
+    renewing = threading.Event()
+
+    def renew() -> None:
+        while not renewing.wait(1):
+            failover.renew()
+
+    renewer = threading.Thread(target=renew, name="renewer", daemon=True)
+    renewer.start()
+    try:
+        with pytest.raises(SupersededError, match="`eomirror failover`"):
+            mirrors.owner(take_over=True).acquire(1, mirrors.partitions)
+    finally:
+        renewing.set()
+        renewer.join()
+    failover.check()
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("asked", [1, 2])
 def test_who_is_told_to_stop_takes_no_link(mirrors: Mirrors, asked: int) -> None:
     """Neither from a claim that it watches, nor when it has fenced the owner already, which defends itself."""

@@ -173,6 +173,8 @@ class PromotionWorld:
         self.lanes: list[tuple[str, Iterator[str]]] = []
         self.commands = 0
         self.runs = 0
+        # of the clock: a claim that is not renewed meanwhile counts as dead
+        self.leaps = 0
         planned = (Verb.CUTOVER, Verb.CUTOVER, Verb.PROMOTE)
         self.verbs = planned if self.draw(2) else (Verb.FAILOVER, *planned)
         # operators who do not know of each other, and applications that write whenever they can
@@ -270,6 +272,7 @@ class PromotionWorld:
         elif kind < 82:
             self._read_on()
         elif kind < 83:
+            self.leaps += 1
             self.now += (0.5, 3.0, 8.0)[self.draw(3)]
         elif kind < 85 and alive:
             victim = alive[self.draw(len(alive))]
@@ -471,7 +474,7 @@ class PromotionWorld:
             force=True, source_gone=verb is Verb.FAILOVER, patience=20.0, quiet=0.2, fence=fence
         )
         alone = not self.denied and not self._fencing(thread)
-        number = self.commands
+        number, leaps = self.commands, self.leaps
         try:
             report = promotion.promote(CONFIG, verb, options=options, clock=self)
         except MirrorError as error:
@@ -481,6 +484,9 @@ class PromotionWorld:
         recorded = [one for one in self.view().history.promotions.values() if self.by.get(one.run) is thread]
         if report.promoted != bool(recorded):
             raise BrokenPromotionError(f"truth: {thread.name} says {report.state}, control has {recorded}")
+        beaten = report.error is not None and report.error.message.startswith("link l is owned by run")
+        if beaten and leaps == self.leaps:
+            raise BrokenPromotionError(f"rank: {thread.name} gives way to a mirror: {report.error}")
         alone = alone and number == self.commands
         mirrors = self.view().history.current is None
         if verb is Verb.CUTOVER and report.state == "failed" and alone and self.denied and mirrors:

@@ -24,6 +24,7 @@ from eomirror.failover.machine import Event, State
 from eomirror.failover.promotion import _Run
 from eomirror.failover.writer_fence import LinkWriterFence
 from eomirror.link import owner as owner_module
+from eomirror.link import ownership
 from eomirror.link.owner import LinkOwner
 
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     "partitions that are new are not looked for": ({(SourceDrain, "uncut"): lambda *_: []}, {"planned"}, 40),
     "groups are moved behind the record": ({(machine, "TRANSITIONS"): moved_last()}, {"groups"}, 80),
     "groups are not moved": ({(machine, "TRANSITIONS"): without(State.MOVING)}, {"groups"}, 0),
+    "a mirror that starts meanwhile keeps the link": (
+        {(ownership, "_takes_over"): lambda first, latest, **_: first is not None and first.run == latest.run},
+        {"rank"}, 0,
+    ),
     "a failure leaves the fence": ({(LinkWriterFence, "undo"): lambda _: None}, {"undone"}, 20),
     "two operators fence without looking": ({(LinkWriterFence, "_set"): set_without_proof}, {"undone"}, 50),
 }  # fmt: skip

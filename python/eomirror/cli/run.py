@@ -101,7 +101,7 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
 @click.option("--master", help="Spark master: spark://..., k8s://..., yarn.  [default: local]")
 @options.spark_conf
 @options.overrides
-@click.option("--take-over", is_flag=True, help="Take the link over from an owner that still runs.")
+@click.option("--take-over", is_flag=True, help="Take the link over from a mirror that still runs.")
 @click.option(
     "--adopt",
     multiple=True,

@@ -116,7 +116,7 @@ class DriverOptions:
         version: Release of eomirror.
         settings: Settings of an own Spark context, from `eomirror.spark.context.engine_settings`.
         spark: The user's SparkContext or SparkSession; None to create a context.
-        take_over: Take links over from an owner that still runs.
+        take_over: Take links over from a mirror that still runs.
         adopt: Resume offsets for partitions whose position is missing or invalid.
         into_filled: Keep records of target partitions that have no position, and append to them.
         although_promoted: Mirror promoted links, to merge the orphans of a failover.

@@ -101,7 +101,7 @@ class LinkOwner:
 
     Args:
         run: Id of this run.
-        take_over: Take the link even from a living owner.
+        take_over: Take the link even from a living owner; a mirror never takes it from a living command.
         take_back: Take the link although it was handed to another replicator; ``adopt`` then holds its resume offsets.
         although_promoted: Take the link although it is promoted.
         resume: Ends the promotion of the link, with the positions that ``adopt`` sets.
@@ -138,7 +138,7 @@ class LinkOwner:
         self._link = link
         self._run = run
         self._clock = clock
-        self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead)
+        self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead, command=command)
         self._take_back = take_back
         self._although_promoted = although_promoted
         self._resume = resume

@@ -77,6 +77,7 @@ def judge_claim(
     take_over: bool,
     is_dead: Callable[[Claim], bool],
     fenced: bool = False,
+    command: str = "",
 ) -> ClaimDecision:
     """
     Decides about a claim that has been watched for ``watched`` seconds.
@@ -86,9 +87,10 @@ def judge_claim(
         latest: Newest claim.
         run: Our own run.
         watched: Seconds on our own monotonic clock (clocks are never compared).
-        take_over: ``--take-over``.
+        take_over: ``--take-over``, or a command that stops the mirror (`_takes_over`).
         is_dead: Returns True if the claim's process is known to be dead: only ever True on its own machine.
         fenced: True if our control producer was fenced before we had published a claim.
+        command: Command that wants the link; empty for a mirror.
     """
     moved = _renewal(first) != _renewal(latest)
     if fenced and not moved and watched < WATCH_SHARE * CLAIM_INTERVAL_SECONDS:
@@ -99,13 +101,26 @@ def judge_claim(
     if is_dead(latest):
         # Even if the claim advanced: its last renewal may become visible after its owner is gone.
         return ClaimDecision.TAKE
-    if take_over and first is not None and first.run == latest.run:
+    if take_over and _takes_over(first, latest, command=command):
         return ClaimDecision.TAKE
     if moved:
         return ClaimDecision.LEAVE
     if watched >= WATCH_SHARE * latest.interval_ms / 1000:
         return ClaimDecision.TAKE
     return ClaimDecision.WATCH
+
+
+def _takes_over(first: Claim | None, latest: Claim, *, command: str) -> bool:
+    """
+    Returns True if the order to take over concerns the owner of ``latest``.
+
+    Between two mirrors, or two commands, it concerns the owner that was present first, so that they do not fence each
+    other in turn.  A mirror that a supervisor restarts during a failover must not prevent it: a command takes the link
+    from any mirror, and a mirror from no command.
+    """
+    if bool(command) != bool(latest.command):
+        return bool(command)
+    return first is not None and first.run == latest.run
 
 
 def _renewal(claim: Claim | None) -> tuple[str, int] | None:

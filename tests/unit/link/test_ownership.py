@@ -65,6 +65,42 @@ def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> ClaimDec
         (None, claim(run="third"), {"take_over": True}, ClaimDecision.LEAVE),
         (claim(), claim(run="third", released=True), {"take_over": True}, ClaimDecision.TAKE),
         (claim(), claim(run="third"), {"take_over": True, "is_dead": lambda _: True}, ClaimDecision.TAKE),
+        # a failover is not kept from the link by a mirror that starts meanwhile, and a mirror stops no command
+        (claim(), claim(run="third"), {"take_over": True, "command": "failover"}, ClaimDecision.TAKE),
+        (None, claim(run="third"), {"take_over": True, "command": "failover"}, ClaimDecision.TAKE),
+        (
+            claim(),
+            claim(run="third"),
+            {"take_over": True, "command": "failover", "fenced": True},
+            ClaimDecision.TAKE,
+        ),
+        (
+            claim(),
+            claim(run="third", command="cutover"),
+            {"take_over": True, "command": "failover"},
+            ClaimDecision.LEAVE,
+        ),
+        (
+            claim(command="cutover"),
+            claim(command="cutover"),
+            {"take_over": True, "command": "failover"},
+            ClaimDecision.TAKE,
+        ),
+        (claim(command="failover"), claim(command="failover"), {"take_over": True}, ClaimDecision.WATCH),
+        (
+            claim(command="failover"),
+            claim(command="failover", sequence=6),
+            {"take_over": True},
+            ClaimDecision.LEAVE,
+        ),
+        (
+            claim(command="failover"),
+            claim(command="failover"),
+            {"take_over": True, "is_dead": lambda _: True},
+            ClaimDecision.TAKE,
+        ),
+        # adopt takes no link from a living mirror
+        (claim(), claim(run="third"), {"command": "adopt"}, ClaimDecision.LEAVE),
         # fenced on the way: whoever did it publishes within moments, or is gone
         (claim(), claim(), {"take_over": True, "fenced": True}, ClaimDecision.WATCH),
         (claim(), claim(), {"take_over": True, "fenced": True, "watched": 7.1}, ClaimDecision.TAKE),
