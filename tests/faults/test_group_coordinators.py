@@ -129,6 +129,32 @@ def test_a_coordinator_that_is_cut_off_for_longer_than_a_request_takes_nobody_wi
     looking.finish(60.0)
 
 
+@pytest.mark.fault("F9")
+def test_a_coordinator_that_was_restarted_is_asked_with_a_new_client(
+    start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str, entry: Entry
+) -> None:
+    """Every connection to it is gone: commands have their answers nevertheless, and commit offsets."""
+    cluster = start_cluster(ClusterSpec("restarted"))
+    standing = stand(cluster.client_properties, topic_name)
+    (group, *_) = standing
+    groups = ClusterGroups(cluster_of(cluster.client_properties), client_id="test")
+
+    def restart() -> None:
+        cluster.brokers[0].kill()
+        entry.injected()
+        cluster.brokers[0].start()
+
+    assert groups.states([group])[group].idle
+    restart()
+    assert groups.states([group])[group].idle
+    restart()
+    wanted = {group: [(topic_name, 0, 7, "")]}
+    # as a failover commits them: again if there was no answer
+    wait_for(lambda: groups.write_all(wanted) == {group: ""}, seconds=60.0)
+    assert groups.committed([group]) == {group: {(topic_name, 0): Committed(7)}}
+    groups.close()
+
+
 @pytest.mark.slow
 @pytest.mark.fault("F9")
 @pytest.mark.timeout(600)

@@ -12,7 +12,7 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
-from eomirror.errors import MirrorError, NotReadyError, UnreachableError
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, NotReadyError, UnreachableError
 from eomirror.failover.drain import SourceDrain
 from eomirror.failover.facts import cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, written
@@ -49,6 +49,7 @@ log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 0.1
 _GROUP_TRIES = 3
 _GROUP_PAUSE_SECONDS = 0.5
+_GROUP_SECONDS = 30.0
 
 
 class WriterFence(Protocol):
@@ -448,7 +449,7 @@ class _Run:
     def _move(self) -> Event:
         self._on_event("moving consumer groups")
         try:
-            self._moves = self._groups.moves(self._cuts, self._known_view().history, answers=self._answers)
+            self._moves = self._planned_moves()
         except MirrorError as error:
             if self._verb is not Verb.FAILOVER:
                 raise
@@ -556,6 +557,25 @@ class _Run:
         return Event.DONE
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _planned_moves(self) -> list[GroupMove]:
+        """
+        Returns where the groups resume.
+
+        A failover waits for a broker of the target that restarts meanwhile: no later call may move the groups.
+        """
+        deadline = Deadline(_GROUP_SECONDS, self._clock)
+        while True:
+            try:
+                return self._groups.moves(self._cuts, self._known_view().history, answers=self._answers)
+            except ClusterError as error:
+                denied = isinstance(error, AuthorizationError)
+                if denied or deadline.passed or self._verb is not Verb.FAILOVER:
+                    raise
+                log.info("groups_not_read", link=self._link.name, reason=error.message)
+                self._on_event("the consumer groups could not be read; reading them again")
+                self._groups.close()
+                self._clock.sleep(_GROUP_PAUSE_SECONDS)
 
     def _refuse_unknown_ends(self) -> None:
         """Raises if a copy exists and its end is not known: without a cut, the link back would never read it."""

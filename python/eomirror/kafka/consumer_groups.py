@@ -8,6 +8,10 @@ group with members, so a consumer that starts meanwhile is safe.
 There are two kinds of calls.  A command is `strict`: it needs a complete, stable answer or an error.  A follower of
 groups is not: one broker or one group may be missing this time, and is read again in a second.
 
+A coordinator that was restarted never answers an AdminClient that was connected to it: librdkafka (2.16) holds the
+request back until its timeout, where a new client has the answer at once.  So a client is replaced after a request that
+timed out, and a strict call repeats that request.
+
 A mirror never uses this class in its own process: librdkafka may end the process
 (`eomirror.kafka.consumer_groups_proxy`).
 """
@@ -38,7 +42,7 @@ from eomirror.kafka.error_text import said, without_values
 from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
 
@@ -47,10 +51,14 @@ __all__ = ["Committed", "GroupCoordinators", "GroupState", "Offsets", "Row", "Ta
 log = structlog.get_logger(__name__)
 
 _SECONDS = 30.0
+# of a request to a coordinator: a strict call has time for three
+_REQUEST_SECONDS = 10.0
 # in-flight requests; brokers answer them from memory
 _AT_ONCE = 200
 _PAUSE_SECONDS = 0.2
 _DAY_SECONDS = 86_400.0
+
+_UNANSWERED = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
 
 # in these states a group has no members, and its offsets may be set from outside
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
@@ -121,20 +129,32 @@ class GroupCoordinators:
     Sends requests to the coordinators of one cluster.
 
     Args:
-        seconds: Timeout of one request.
+        seconds: Timeout of a strict call with its repetitions.
+        connect: Makes an AdminClient; for tests.
     """
 
     def __init__(
-        self, cluster: Cluster, client_id: str, *, seconds: float = _SECONDS, clock: Clock = SYSTEM_CLOCK
+        self,
+        cluster: Cluster,
+        client_id: str,
+        *,
+        seconds: float = _SECONDS,
+        clock: Clock = SYSTEM_CLOCK,
+        connect: Callable[[], Any] | None = None,
     ) -> None:
         self._alias = cluster.alias
         self._seconds = seconds
+        self._request_seconds = min(seconds, _REQUEST_SECONDS)
         self._clock = clock
-        self._client: Any = create_client(
-            AdminClient,
-            cluster,
-            admin_properties(cluster, client_id=client_id) | {"logger": ClientLog(cluster=cluster.alias)},
+        properties = admin_properties(cluster, client_id=client_id)
+        self._connect = connect or (
+            lambda: create_client(
+                AdminClient, cluster, properties | {"logger": ClientLog(cluster=cluster.alias)}
+            )
         )
+        self._client: Any = self._connect()
+        # True after a request that timed out.
+        self._stale = False
 
     def names(self, *, strict: bool) -> tuple[list[str], bool]:
         """
@@ -152,9 +172,10 @@ class GroupCoordinators:
         Raises:
             MirrorError: The cluster does not answer, or refuses us.
         """
-        self._client.poll(0)
+        client = self._connected()
+        client.poll(0)
         try:
-            found = self._client.list_consumer_groups(request_timeout=self._seconds).result(self._seconds + 1)
+            found = client.list_consumer_groups(request_timeout=self._seconds).result(self._seconds + 1)
         except (KafkaException, TimeoutError) as raised:
             raise self._error(raised, "list consumer groups") from raised
         for error in found.errors:
@@ -177,7 +198,7 @@ class GroupCoordinators:
         try:
             # what confluent-kafka calls deprecated is its only call that tells share groups
             warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
-            found = self._client.list_groups(timeout=self._seconds)
+            found = self._connected().list_groups(timeout=self._seconds)
         except KafkaException as raised:
             raise self._error(raised, "list groups") from raised
         dead = {group.id for group in found if group.state == "Dead" and not group.protocol_type}
@@ -211,10 +232,10 @@ class GroupCoordinators:
             for group, answer in self._answers(waiting, stable=True):
                 if isinstance(answer, dict):
                     found[group] = answer
-                elif deadline.passed or not _passes(answer):
+                elif deadline.passed or not (self._is_unanswered(answer) or _passes(answer)):
                     raise self._error(answer, f"read the offsets of group {group}", group) from answer
                 else:
-                    # a coordinator that has just moved, or a consumer's own transaction that is about to end
+                    # a coordinator that has just moved or restarted, or a consumer's transaction that is about to end
                     held.append(group)
             if held:
                 self._clock.sleep(_PAUSE_SECONDS)
@@ -230,7 +251,7 @@ class GroupCoordinators:
             ClusterError: A coordinator does not answer.
         """
         found: dict[str, GroupState] = {}
-        for group, state in self._states(groups):
+        for group, state in self._states(groups, strict=True):
             if isinstance(state, MirrorError):
                 raise state
             found[group] = state
@@ -246,7 +267,7 @@ class GroupCoordinators:
         states: dict[str, GroupState] = {}
         found: dict[str, TargetGroup | str] = {}
         silent: MirrorError | None = None
-        for group, state in self._states(groups):
+        for group, state in self._states(groups, strict=False):
             if isinstance(state, MirrorError):
                 # a right on this group, or its own coordinator; the others have theirs
                 found[group] = state.message
@@ -301,7 +322,9 @@ class GroupCoordinators:
         ]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
         try:
-            return self._client.alter_consumer_group_offsets(request, request_timeout=self._seconds)[group]
+            return self._connected().alter_consumer_group_offsets(
+                request, request_timeout=self._request_seconds
+            )[group]
         except KafkaException as raised:
             return raised
 
@@ -309,7 +332,7 @@ class GroupCoordinators:
         try:
             if isinstance(future, KafkaException):
                 raise future
-            answer = future.result(self._seconds + 1)
+            answer = future.result(self._request_seconds + 1)
         except (KafkaException, TimeoutError) as raised:
             if error_code(raised) in _HAS_MEMBERS:
                 return "it has members there: only they may commit for it"
@@ -328,8 +351,8 @@ class GroupCoordinators:
             ClusterError: The coordinator does not answer; the group may have been deleted.
         """
         try:
-            futures = self._client.delete_consumer_groups([group], request_timeout=self._seconds)
-            futures[group].result(self._seconds + 1)
+            futures = self._connected().delete_consumer_groups([group], request_timeout=self._request_seconds)
+            futures[group].result(self._request_seconds + 1)
         except (KafkaException, TimeoutError) as raised:
             if error_code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
                 return ""
@@ -342,9 +365,9 @@ class GroupCoordinators:
     def retention_seconds(self) -> float:
         """Returns how long brokers keep offsets of a group without members; a day if unknown."""
         try:
-            broker = next(iter(self._client.list_topics(timeout=self._seconds).brokers))
+            broker = next(iter(self._connected().list_topics(timeout=self._seconds).brokers))
             resource = ConfigResource(ResourceType.BROKER, str(broker))
-            future = self._client.describe_configs([resource], request_timeout=self._seconds)[resource]
+            future = self._connected().describe_configs([resource], request_timeout=self._seconds)[resource]
             return 60.0 * int(future.result(self._seconds + 1)["offsets.retention.minutes"].value)
         except (KafkaException, TimeoutError, KeyError, StopIteration) as raised:
             log.info("offset_retention_unknown", cluster=self._alias, reason=without_values(str(raised)))
@@ -354,21 +377,36 @@ class GroupCoordinators:
         """Releases the client."""
         self._client = None
 
-    def _states(self, groups: Iterable[str]) -> Iterator[tuple[str, GroupState | MirrorError]]:
-        for batch in batches(list(groups)):
-            futures = self._client.describe_consumer_groups(batch, request_timeout=self._seconds)
-            for group, future in futures.items():
-                try:
-                    answer = future.result(self._seconds + 1)
-                except (KafkaException, TimeoutError) as raised:
-                    if error_code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
-                        yield group, GroupState("DEAD", 0, idle=True)
-                    else:
-                        yield group, self._error(raised, f"describe group {group}", group)
-                    continue
-                members = len(answer.members)
-                idle = answer.state in _IDLE and members == 0
-                yield group, GroupState(answer.state.name, members, idle=idle)
+    def _connected(self) -> Any:
+        if self._stale:
+            log.info("groups_client_replaced", cluster=self._alias)
+            self._client, self._stale = self._connect(), False
+        return self._client
+
+    def _states(
+        self, groups: Iterable[str], *, strict: bool
+    ) -> Iterator[tuple[str, GroupState | MirrorError]]:
+        waiting = list(groups)
+        deadline = Deadline(self._seconds if strict else 0.0, self._clock)
+        while waiting:
+            unanswered = []
+            for batch in batches(waiting):
+                futures = self._connected().describe_consumer_groups(
+                    batch, request_timeout=self._request_seconds
+                )
+                for group, future in futures.items():
+                    try:
+                        yield group, _state(future.result(self._request_seconds + 1))
+                    except (KafkaException, TimeoutError) as raised:
+                        if error_code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+                            yield group, GroupState("DEAD", 0, idle=True)
+                        elif self._is_unanswered(raised) and not deadline.passed:
+                            unanswered.append(group)
+                        else:
+                            yield group, self._error(raised, f"describe group {group}", group)
+            if unanswered:
+                self._clock.sleep(_PAUSE_SECONDS)
+            waiting = unanswered
 
     def _answers(
         self, groups: Sequence[str], *, stable: bool
@@ -378,26 +416,42 @@ class GroupCoordinators:
             for group in batch:
                 request = [ConsumerGroupTopicPartitions(group)]
                 try:
-                    futures = self._client.list_consumer_group_offsets(
-                        request, require_stable=stable, request_timeout=self._seconds
+                    futures = self._connected().list_consumer_group_offsets(
+                        request, require_stable=stable, request_timeout=self._request_seconds
                     )
                 except KafkaException as raised:
                     raise self._error(raised, f"read the offsets of group {group}", group) from raised
                 asked.append((group, futures[group]))
             for group, future in asked:
                 try:
-                    yield group, _offsets(future.result(self._seconds + 1))
+                    yield group, _offsets(future.result(self._request_seconds + 1))
                 except (KafkaException, TimeoutError) as raised:
+                    self._is_unanswered(raised)
                     yield group, raised
+
+    def _is_unanswered(self, raised: Exception | KafkaError) -> bool:
+        """Returns True for a request that timed out: the next one has a new client."""
+        error = raised.args[0] if isinstance(raised, KafkaException) else raised
+        unanswered = isinstance(error, TimeoutError) or (
+            isinstance(error, KafkaError) and error.code() in _UNANSWERED
+        )
+        self._stale |= unanswered
+        return unanswered
 
     def _error(
         self, raised: Exception | KafkaError, doing: str, group: str = "", *, operation: str = "Describe"
     ) -> MirrorError:
+        self._is_unanswered(raised)
         if isinstance(raised, KafkaException):
             raised = raised.args[0]
         error = raised if isinstance(raised, KafkaError) else KafkaError(KafkaError._TIMED_OUT)
         right = Right(operation, "group", group) if group else None
         return to_mirror_error(error, doing=doing, cluster=self._alias, right=right)
+
+
+def _state(answer: Any) -> GroupState:
+    members = len(answer.members)
+    return GroupState(answer.state.name, members, idle=answer.state in _IDLE and members == 0)
 
 
 def _offsets(answer: Any) -> Offsets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,12 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from eomirror.config import Cluster
 from eomirror.errors import MirrorError
 from eomirror.kafka.consumer_groups import GroupCoordinators, TargetGroup
+from support.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 
 
@@ -44,19 +47,20 @@ class Client:
 
     def describe_consumer_groups(self, groups: Sequence[str], **_: Any) -> dict[str, Future[Any]]:
         idle = SimpleNamespace(members=[], state=ConsumerGroupState.EMPTY)
-        return {
-            group: done(KafkaException(KafkaError(KafkaError._TIMED_OUT)) if group in self.away else idle)
-            for group in groups
-        }
+        return {group: done(TIMED_OUT if group in self.away else idle) for group in groups}
 
     def list_consumer_group_offsets(self, request: Any, **_: Any) -> dict[str, Future[Any]]:
-        return {request[0].group_id: done(SimpleNamespace(topic_partitions=[]))}
+        group = request[0].group_id
+        return {group: done(TIMED_OUT if group in self.away else SimpleNamespace(topic_partitions=[]))}
+
+    def alter_consumer_group_offsets(self, request: Any, **_: Any) -> dict[str, Future[Any]]:
+        return self.list_consumer_group_offsets(request)
 
 
-def coordinators(client: Client) -> GroupCoordinators:
-    made = GroupCoordinators(NOWHERE, "test")
-    made._client = client
-    return made
+def coordinators(*clients: Client) -> GroupCoordinators:
+    """Each client replaces the one before it; the last one stays."""
+    waiting = itertools.chain(clients, itertools.repeat(clients[-1]))
+    return GroupCoordinators(NOWHERE, "test", clock=PlayedClock(), connect=lambda: next(waiting))
 
 
 def test_the_group_without_a_name_is_none() -> None:
@@ -75,3 +79,32 @@ def test_a_cluster_that_does_not_answer_is_an_error() -> None:
     """And not a word about each of its groups."""
     with pytest.raises(MirrorError, match="describe group a"):
         coordinators(Client(away=["a", "b"])).look(["a", "b"])
+
+
+def test_a_strict_call_repeats_what_timed_out_with_a_new_client() -> None:
+    """A client holds a request back that is meant for a coordinator that was restarted."""
+    stuck, fresh = Client(away=["b"]), Client()
+    assert set(coordinators(stuck, fresh).states(["a", "b", "c"])) == {"a", "b", "c"}
+    assert set(coordinators(stuck, fresh).committed(["a", "b", "c"])) == {"a", "b", "c"}
+
+
+def test_a_follower_has_a_new_client_the_next_time() -> None:
+    """It does not wait: the group is missing this time."""
+    groups = coordinators(Client(away=["b"]), Client())
+    assert dict(groups.look_at(["a", "b"])) == {"a": {}, "b": "Local: Timed out"}
+    assert dict(groups.look_at(["a", "b"])) == {"a": {}, "b": {}}
+
+
+def test_a_commit_that_was_not_answered_is_not_repeated_here() -> None:
+    """The caller decides that; its next request has a new client."""
+    groups = coordinators(Client(away=["b"]), Client())
+    refused = groups.write_all({"a": [("t", 0, 1, "")], "b": [("t", 0, 1, "")]})
+    assert refused["a"] == ""
+    assert "commit offsets of group b" in refused["b"]
+    assert groups.write_all({"b": [("t", 0, 1, "")]}) == {"b": ""}
+
+
+def test_a_coordinator_that_stays_away_ends_a_strict_call() -> None:
+    """After its time, and not before."""
+    with pytest.raises(MirrorError, match="describe group b"):
+        coordinators(Client(away=["b"])).states(["a", "b"])
