@@ -318,7 +318,11 @@ class Batch:
         for number in range(_PARTITIONS):
             values = [value for _, value in there[number]]
             source = [value for _, value in here[number]]
-            assert source == each.written[number], f"{fate}: the producers know other records than Java reads"
+            known = each.written[number]
+            odd = set(source) ^ set(known)
+            assert source == known, (
+                f"{fate}: the producers know {len(known)} records, Java reads {len(source)}: {odd}"
+            )
             assert values == source[: len(values)], f"{fate}: partition {number} is not a prefix"
             (cut,) = [one for one in promotion.cuts if one.partition == number]
             before = [value for offset, value in here[number] if offset < cut.position]

@@ -31,8 +31,14 @@ class JavaJudge:
         self._jvm = gateway.jvm
 
     def read(self, properties: Mapping[str, Any], topic: str) -> dict[int, list[tuple[int, str]]]:
-        """Offset and value of every committed record, per partition, in order."""
+        """
+        Offset and value of every committed record, per partition, in order.
+
+        It waits for transactions that are ending: a coordinator writes their markers after it has answered, and after
+        its own restart if it was killed in between.
+        """
         consumer = self._consumer(properties)
+        uncommitted = self._consumer(properties, isolation="read_uncommitted")
         try:
             partitions = {
                 int(each.partition()): self._where(topic, int(each.partition()))
@@ -40,7 +46,7 @@ class JavaJudge:
             }
             consumer.assign(list(partitions.values()))
             consumer.seekToBeginning(list(partitions.values()))
-            ends = consumer.endOffsets(list(partitions.values()))
+            ends = uncommitted.endOffsets(list(partitions.values()))
             found: dict[int, list[tuple[int, str]]] = {number: [] for number in partitions}
             deadline = time.monotonic() + _SECONDS
             while any(int(consumer.position(where)) < int(ends[where]) for where in partitions.values()):
@@ -50,6 +56,7 @@ class JavaJudge:
             return found
         finally:
             consumer.close()
+            uncommitted.close()
 
     def committed(self, properties: Mapping[str, Any], group: str, topic: str, number: int) -> int | None:
         """Committed offset of a group; None for none."""
@@ -74,14 +81,16 @@ class JavaJudge:
     def _where(self, topic: str, number: int) -> Any:
         return self._jvm.org.apache.kafka.common.TopicPartition(topic, number)
 
-    def _consumer(self, properties: Mapping[str, Any], group: str = "") -> Any:
+    def _consumer(
+        self, properties: Mapping[str, Any], group: str = "", isolation: str = "read_committed"
+    ) -> Any:
         text = "org.apache.kafka.common.serialization.StringDeserializer"
         settings = self._jvm.java.util.Properties()
         for name, value in {
             **properties,
             "key.deserializer": text,
             "value.deserializer": text,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.auto.commit": "false",
             "auto.offset.reset": "none",
             **({"group.id": group} if group else {}),
