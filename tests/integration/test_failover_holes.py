@@ -251,6 +251,9 @@ def test_a_paused_link_holds_over_restarts_and_goes_on_where_it_held(
         time.sleep(4)
         assert copied() == held
         assert scene.command("readiness")[0] == 0
+        # no lane reads what waits: a failover without the source must count it all the same
+        waiting = sum(map(len, written[-1].values()))
+        wait_for(lambda: scene.command("readiness", "--source-gone", lost=True)[1]["lost"] >= waiting, 60)
         code, found, said = scene.command("promote", "--dry-run", "--yes")
         assert code == 6, said
         assert [one["level"] for one in found["readiness"]["checks"] if one["name"] == "pause"] == ["no"]
