@@ -667,8 +667,9 @@ def _refusals(groups: ClusterGroups, wanted: Mapping[str, Sequence[Row]], clock:
     """
     Commits offsets of groups; returns the reason of each that was refused.
 
-    A coordinator that moves refuses for a moment, so it is asked again.
+    The request is repeated if the process that sends it died, and for a group whose members are about to leave.
     """
+    deadline = Deadline(_GROUP_SECONDS, clock)
     refused: dict[str, str] = dict.fromkeys(wanted, "")
     for attempt in range(_GROUP_TRIES):
         clock.sleep(_GROUP_PAUSE_SECONDS * attempt)
@@ -677,6 +678,6 @@ def _refusals(groups: ClusterGroups, wanted: Mapping[str, Sequence[Row]], clock:
         except MirrorError as error:
             found = dict.fromkeys(refused, error.message)
         refused = {group: reason for group, reason in found.items() if reason}
-        if not refused:
+        if not refused or deadline.passed:
             break
     return refused

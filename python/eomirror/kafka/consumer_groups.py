@@ -19,6 +19,7 @@ A mirror never uses this class in its own process: librdkafka may end the proces
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -287,14 +288,14 @@ class GroupCoordinators:
 
     def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
         """
-        Commits offsets for a group without members in one request; returns the reason of a refusal, else empty.
+        Commits offsets for a group without members; returns the reason of a refusal, else empty.
 
         Raises:
             AuthorizationError: An ACL is missing.
             ClusterError: The coordinator does not answer; the offsets may have been committed.
         """
         rows = [(topic, number, one.offset, one.metadata) for (topic, number), one in offsets.items()]
-        found = self._answered(group, self._written(group, rows))
+        found = self._written({group: rows})[group]
         if isinstance(found, MirrorError):
             raise found
         return found
@@ -307,16 +308,39 @@ class GroupCoordinators:
             For each group the reason of a refusal, empty for none.  After an error of a coordinator the offsets may
             have been committed.
         """
-        found: dict[str, str] = {}
-        for batch in batches(list(wanted)):
-            asked = {group: self._written(group, wanted[group]) for group in batch}
-            for group, future in asked.items():
-                answer = self._answered(group, future)
-                found[group] = answer.message if isinstance(answer, MirrorError) else answer
+        return {
+            group: answer.message if isinstance(answer, MirrorError) else answer
+            for group, answer in self._written(wanted).items()
+        }
+
+    def _written(self, wanted: Mapping[str, Sequence[Row]]) -> dict[str, str | MirrorError]:
+        """
+        Commits, and repeats what a coordinator that moves or restarts did not answer or refused.
+
+        The same offsets may be committed twice: the coordinator refuses them for a group with members.
+        """
+        found: dict[str, str | MirrorError] = {}
+        waiting = list(wanted)
+        deadline = Deadline(self._seconds, self._clock)
+        while waiting:
+            again = []
+            for batch in batches(waiting):
+                asked = [(group, self._sent(group, wanted[group])) for group in batch]
+                for group, future in asked:
+                    where, raised = self._outcome(future)
+                    if raised is None:
+                        found[group] = ""
+                    elif not deadline.passed and (self._is_unanswered(raised) or _passes(raised)):
+                        again.append(group)
+                    else:
+                        found[group] = self._refusal(group, where, raised)
+            if again:
+                self._clock.sleep(_PAUSE_SECONDS)
+            waiting = again
         return found
 
-    def _written(self, group: str, rows: Sequence[Row]) -> Any:
-        """Sends the request; returns its future, or what was raised."""
+    def _sent(self, group: str, rows: Sequence[Row]) -> Any:
+        """Sends the request; returns its future, which has failed if it could not be sent."""
         partitions = [
             TopicPartition(topic, number, offset, metadata) for topic, number, offset, metadata in rows
         ]
@@ -326,21 +350,28 @@ class GroupCoordinators:
                 request, request_timeout=self._request_seconds
             )[group]
         except KafkaException as raised:
-            return raised
+            failed: Future[Any] = Future()
+            failed.set_exception(raised)
+            return failed
 
-    def _answered(self, group: str, future: Any) -> str | MirrorError:
+    def _outcome(self, future: Any) -> tuple[str, KafkaException | TimeoutError | None]:
+        """Returns the error of a commit, and the partition that it concerns; None for none."""
         try:
-            if isinstance(future, KafkaException):
-                raise future
             answer = future.result(self._request_seconds + 1)
         except (KafkaException, TimeoutError) as raised:
-            if error_code(raised) in _HAS_MEMBERS:
-                return "it has members there: only they may commit for it"
-            return self._error(raised, f"commit offsets of group {group}", group)
+            return "", raised
         refused = (
-            f"{one.topic}-{one.partition}: {said(one.error)}" for one in answer.topic_partitions if one.error
+            (f"{one.topic}-{one.partition}", one.error) for one in answer.topic_partitions if one.error
         )
-        return next(refused, "")
+        where, error = next(refused, ("", None))
+        return where, None if error is None else KafkaException(error)
+
+    def _refusal(self, group: str, where: str, raised: KafkaException | TimeoutError) -> str | MirrorError:
+        if error_code(raised) in _HAS_MEMBERS:
+            return "it has members there: only they may commit for it"
+        if where:
+            return f"{where}: {said(raised.args[0])}"
+        return self._error(raised, f"commit offsets of group {group}", group)
 
     def delete(self, group: str) -> str:
         """
@@ -351,8 +382,8 @@ class GroupCoordinators:
             ClusterError: The coordinator does not answer; the group may have been deleted.
         """
         try:
-            futures = self._connected().delete_consumer_groups([group], request_timeout=self._request_seconds)
-            futures[group].result(self._request_seconds + 1)
+            futures = self._connected().delete_consumer_groups([group], request_timeout=self._seconds)
+            futures[group].result(self._seconds + 1)
         except (KafkaException, TimeoutError) as raised:
             if error_code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
                 return ""

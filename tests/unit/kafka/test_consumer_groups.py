@@ -12,7 +12,7 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from eomirror.config import Cluster
 from eomirror.errors import MirrorError
-from eomirror.kafka.consumer_groups import GroupCoordinators, TargetGroup
+from eomirror.kafka.consumer_groups import Committed, GroupCoordinators, TargetGroup
 from support.clocks import PlayedClock
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def done(answer: Any) -> Future[Any]:
 class Client:
     """Groups by name; for those of ``away`` there is no coordinator."""
 
-    def __init__(self, *groups: str, away: Sequence[str] = ()) -> None:
-        self.groups, self.away = groups, away
+    def __init__(self, *groups: str, away: Sequence[str] = (), commits: Sequence[Any] = ()) -> None:
+        self.groups, self.away, self.commits = groups, away, list(commits)
 
     def poll(self, _: float) -> None:
         pass
@@ -54,7 +54,15 @@ class Client:
         return {group: done(TIMED_OUT if group in self.away else SimpleNamespace(topic_partitions=[]))}
 
     def alter_consumer_group_offsets(self, request: Any, **_: Any) -> dict[str, Future[Any]]:
+        if self.commits:
+            return {request[0].group_id: done(self.commits.pop(0))}
         return self.list_consumer_group_offsets(request)
+
+
+def partitions_refused(code: int) -> Any:
+    """An answer in which a partition is refused."""
+    one = SimpleNamespace(topic="t", partition=0, error=KafkaError(code))
+    return SimpleNamespace(topic_partitions=[one])
 
 
 def coordinators(*clients: Client) -> GroupCoordinators:
@@ -95,13 +103,38 @@ def test_a_follower_has_a_new_client_the_next_time() -> None:
     assert dict(groups.look_at(["a", "b"])) == {"a": {}, "b": {}}
 
 
-def test_a_commit_that_was_not_answered_is_not_repeated_here() -> None:
-    """The caller decides that; its next request has a new client."""
+def test_a_commit_that_was_not_answered_is_repeated_with_a_new_client() -> None:
+    """The same offsets again, for a group without members."""
     groups = coordinators(Client(away=["b"]), Client())
-    refused = groups.write_all({"a": [("t", 0, 1, "")], "b": [("t", 0, 1, "")]})
-    assert refused["a"] == ""
-    assert "commit offsets of group b" in refused["b"]
-    assert groups.write_all({"b": [("t", 0, 1, "")]}) == {"b": ""}
+    assert groups.write_all({"a": [("t", 0, 1, "")], "b": [("t", 0, 1, "")]}) == {"a": "", "b": ""}
+    assert coordinators(Client(away=["b"]), Client()).write("b", {("t", 0): Committed(1)}) == ""
+
+
+@pytest.mark.parametrize("code", [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR])
+def test_a_coordinator_that_moves_refuses_for_a_moment(code: int) -> None:
+    """It says so of the request, or of each partition."""
+    for refused in (KafkaException(KafkaError(code)), partitions_refused(code)):
+        groups = coordinators(Client(commits=[refused]))
+        assert groups.write_all({"a": [("t", 0, 1, "")]}) == {"a": ""}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID)), "it has members there"),
+        (KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), "commit offsets of group a"),
+    ],
+)
+def test_a_refusal_that_stays_is_told_at_once(answer: Exception, reason: str) -> None:
+    """Waiting would not change it."""
+    groups = coordinators(Client(commits=[answer]))
+    assert reason in groups.write_all({"a": [("t", 0, 1, "")]})["a"]
+
+
+def test_a_refused_partition_is_named() -> None:
+    """With the broker's reason."""
+    groups = coordinators(Client(commits=[partitions_refused(KafkaError.OFFSET_METADATA_TOO_LARGE)]))
+    assert groups.write_all({"a": [("t", 0, 1, "")]})["a"].startswith("t-0: ")
 
 
 def test_a_coordinator_that_stays_away_ends_a_strict_call() -> None:
