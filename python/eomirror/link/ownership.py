@@ -9,6 +9,8 @@ producer, the other rebuilds, and so on.  So a newcomer looks before it takes th
 * a claim that does not advance, was released, or whose process is known to be dead on this machine is taken;
 * ``--take-over`` applies to the owner that the newcomer meets.  Of several newcomers with it, the first that publishes
   owns the link, and the others leave;
+* a failover applies to every mirror, also to one that starts meanwhile, and no mirror takes a link from a command that
+  renews its claim;
 * a newcomer that is fenced on its way gives way: the mirror that fenced it publishes its claim within moments, and
   taking the link back earlier would fence that mirror in turn.  It continues only if no claim appears;
 * a mirror that finds itself fenced reads control: its own run there means that a lane of its own fenced it, and
