@@ -2,7 +2,7 @@
 Supervises one link from the driver: takes it, runs its lanes, adds new partitions, renews the claim, releases it.
 
 Threads beside those of the lanes: the link's own runs all steps in order, the planner discovers partitions, the keeper
-renews the claim; others send heartbeats, look for a pause, and ask for ends that no lane reads.  Retriable errors (an
+renews the claim; others send heartbeats, look for a pause, and ask for the ends of the source.  Retriable errors (an
 unreachable cluster; for planner and keeper also a revoked ACL) are logged and retried; any other error fails only this
 link.  A run with ``until="caught-up"`` waits for an unreachable cluster, but not for ACLs, which an administrator must
 grant.
@@ -124,7 +124,7 @@ class LinkThread:
         self._cluster_retry = ClusterRetry(self.name, self._over, clock=tools.clock, on_wait=self._wait_for)
         self._stops = StopRecords(spec, tools.clock)
         self._restarts = RestartRecords(spec, tools.clock)
-        self._ends = EndRecords(spec.link, self._source_age, tools.clock, assigned=self._assigned)
+        self._ends = EndRecords(spec.link, tools.clock, assigned=self._assigned)
         self._claim_renewal = ClaimRenewal(
             self._background,
             self._stops,
@@ -226,7 +226,7 @@ class LinkThread:
         lane = self._lanes.get(attempt.lane)
         stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
         self._stops.update(progress, stopped)
-        self._ends.update((attempt.epoch, attempt.attempt), progress)
+        self._ends.update(progress)
         progress = replace(
             progress, stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped}
         )
@@ -482,7 +482,7 @@ class LinkThread:
         contact = self._contact
         return None if contact is None else contact.age(self._tools.clock.monotonic())
 
-    def _assigned(self) -> Mapping[SourcePartition, int]:
+    def _assigned(self) -> Collection[SourcePartition]:
         with self._lock:
             return self._progress.lanes
 
@@ -531,13 +531,11 @@ class LinkThread:
             raise paused_error(self.name, pause)
 
     def _ends_loop(self) -> None:
-        while not self._over.wait(REFRESH_SECONDS):
-            self._background.guard("source_ends_not_read", self._ask_ends)
-
-    def _ask_ends(self) -> None:
-        contact = self._contact
-        if contact is not None and not contact.failing(self._tools.clock.monotonic()):
-            self._ends.ask(self._sessions.source.admin.offsets)
+        source = self._sessions.source.admin
+        while True:
+            self._background.guard("source_ends_not_read", lambda: self._ends.ask(source))
+            if self._over.wait(REFRESH_SECONDS):
+                return
 
     def _pause_loop(self) -> None:
         watch = PauseWatch(self._spec.link, self._sessions.target)

@@ -412,6 +412,31 @@ class ClusterAdmin:
         found = self._listed(partitions, at=at, read_committed=read_committed)
         return {where: int(answer.offset) for where, answer in found.items()}
 
+    def stable_ends(
+        self, partitions: Iterable[tuple[str, int]], *, seconds: float
+    ) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
+        """
+        Returns the last stable offsets that the leaders answer within ``seconds``; retries nothing.
+
+        A partition without a leader, one whose leader does not answer, and one that we may not describe have no end.
+
+        Returns:
+            The ends, and the partitions that do not exist.
+        """
+        names = [(topic, number) for topic, number in partitions]
+        ends, missing = {}, set()
+        sent = self._send_list_offsets(
+            names, _ENDS["latest"](), IsolationLevel.READ_COMMITTED, seconds=seconds
+        )
+        deadline = Deadline(seconds + 1, self._clock)
+        for where, future in sent.items():
+            try:
+                ends[where] = int(future.result(max(0.0, deadline.remaining())).offset)
+            except (KafkaException, FutureTimeoutError) as raised:
+                if error_code(raised) in MISSING:
+                    missing.add(where)
+        return ends, missing
+
     def log_ends(
         self, partitions: Iterable[tuple[str, int]], *, read_committed: bool = False
     ) -> dict[tuple[str, int], tuple[int, int]]:
@@ -438,14 +463,7 @@ class ClusterAdmin:
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
         def send(waiting: Sequence[tuple[str, int]], seconds: float) -> Mapping[tuple[str, int], Any]:
-            # librdkafka tells of connections that broke when it is polled
-            client = self._client
-            client.poll(0)
-            asked = self._offsets_of(client)
-            if self._broken != self._retrying.broken:
-                self._broken = self._retrying.broken
-                asked.forget_all()
-            return asked.ask(client, waiting, spec, level, seconds=seconds)
+            return self._send_list_offsets(waiting, spec, level, seconds=seconds)
 
         def there(where: tuple[str, int]) -> bool:
             facts = self.describe_topics([where[0]])[where[0]]
@@ -466,6 +484,18 @@ class ClusterAdmin:
             return error_code(raised) in MISSING and there(where)
 
         return self._retrying.each(names, send, failed, passes, reads=True)
+
+    def _send_list_offsets(
+        self, partitions: Sequence[tuple[str, int]], spec: Any, level: IsolationLevel, *, seconds: float
+    ) -> Mapping[tuple[str, int], Any]:
+        # librdkafka tells of connections that broke when it is polled
+        client = self._client
+        client.poll(0)
+        asked = self._offsets_of(client)
+        if self._broken != self._retrying.broken:
+            self._broken = self._retrying.broken
+            asked.forget_all()
+        return asked.ask(client, partitions, spec, level, seconds=seconds)
 
     # -- changing --------------------------------------------------------------------------------
 
