@@ -152,7 +152,7 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             console.print(f"  fix: {escape(item.fix)}")
     if item.known_lost is not None:
         console.print(
-            f"not mirrored of what the lanes had seen of the source {human_seconds(item.source_seen_seconds)} ago: "
+            f"not mirrored of what the mirror had seen of the source {human_seconds(item.source_seen_seconds)} ago: "
             + human_things(item.known_lost, "offset")
         )
     for drifted in item.drifted:

@@ -105,7 +105,7 @@ class Facts:
         last_pause_ms: Milliseconds that the last planned promotion took behind its verification; None for none.
         verified: Result of a comparison of source and copies; None if none was made.
         known_lost: Without the source: offsets up to its last known ends that are not mirrored; None if unknown.
-        seen_seconds: Time since the source answered last, as of which these ends hold; None if unknown.
+        seen_seconds: Age of these ends; None if unknown.
         now_ms: Wall clock.
         whole: False if only the status was read: groups and leaders are unknown, and have no check.
         uncut: Source partitions with records that the mirror has not begun, as texts; None without a look.

@@ -233,7 +233,7 @@ class LinkStatus:
         paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
-        known_lost: Without the source: offsets up to its ends that the lanes saw last that are not mirrored; None if
+        known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored; None if
             these ends are not known, or the source answers.
         source_seen_seconds: Age of these ends; None without them.
         last_rate: Without the source: records per second in the `RATE_WINDOW_SECONDS` before it was last read; None if

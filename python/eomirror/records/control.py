@@ -15,7 +15,7 @@ others.  Keys:
 * ``{"kind":"pause"}`` -> `Pause`: lanes hold all topics, or some; deleted by a resume.  A command writes it, with a
   producer of its own, and the owner obeys.
 * ``{"kind":"stopped","topic"}`` -> `Stopped`: a topic that the owner has stopped; deleted when the topic resumes.
-* ``{"kind":"ends","topic"}`` -> `SourceEnds`: last stable offsets of a source topic, as the lanes have seen them; and
+* ``{"kind":"ends","topic"}`` -> `SourceEnds`: last stable offsets of a source topic, as the mirror read them last; and
   ``{"kind":"seen"}`` -> `SourceSeen`: the time as of which all of them hold.
 * ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
 * ``{"kind":"recreation"}`` and ``{"kind":"copy-back"}``: topics of an old source that are copied back whole
@@ -340,7 +340,7 @@ class SourceEnds:
 
     Attributes:
         topic: Source topic.
-        ends: Partition -> last stable offset, as a lane has seen it last.
+        ends: Partition -> last stable offset, as the mirror read it last.
     """
 
     topic: str
@@ -358,7 +358,7 @@ class SourceEnds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSeen:
     """
-    Time at which the source answered last.
+    Time as of which the ends of all source topics hold.
 
     Attributes:
         timestamp: Milliseconds since the epoch.
