@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from support.moving.java import java_gateway
+from support.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +35,7 @@ class JavaJudge:
         """
         Offset and value of every committed record, per partition, in order.
 
-        It waits for transactions that are ending: a coordinator writes their markers after it has answered, and after
-        its own restart if it was killed in between.
+        It waits for transactions that are ending: a coordinator writes their markers after it has answered.
         """
         consumer = self._consumer(properties)
         uncommitted = self._consumer(properties, isolation="read_uncommitted")
@@ -57,6 +57,26 @@ class JavaJudge:
         finally:
             consumer.close()
             uncommitted.close()
+
+    def await_markers(self, properties: Mapping[str, Any], topic: str) -> None:
+        """Wait until no transaction is open in a topic."""
+        consumers = [
+            self._consumer(properties, isolation=each) for each in ("read_committed", "read_uncommitted")
+        ]
+        try:
+            where = [self._where(topic, int(each.partition())) for each in consumers[0].partitionsFor(topic)]
+
+            def ended() -> bool:
+                stable, high = (
+                    [int(ends[one]) for one in where]
+                    for ends in (each.endOffsets(where) for each in consumers)
+                )
+                return stable == high
+
+            wait_for(ended, _SECONDS)
+        finally:
+            for each in consumers:
+                each.close()
 
     def committed(self, properties: Mapping[str, Any], group: str, topic: str, number: int) -> int | None:
         """Committed offset of a group; None for none."""
