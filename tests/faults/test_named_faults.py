@@ -281,7 +281,8 @@ def links(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
     ]
     options = {name: FAULTS[name].options for name in wanted}
-    with watched_links(tmp_path_factory.mktemp("named"), wanted, options) as rig:
+    # a run ends when the last topic of its last link is stopped, and its page with it
+    with watched_links(tmp_path_factory.mktemp("named"), [*wanted, "steady"], options) as rig:
         yield rig
 
 
