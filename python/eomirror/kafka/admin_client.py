@@ -35,7 +35,15 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster
 
-__all__ = ["MISSING", "OPERATION_SECONDS", "RetryingAdmin", "error_code", "skip_missing", "try_seconds"]
+__all__ = [
+    "MISSING",
+    "OPERATION_SECONDS",
+    "UNANSWERED",
+    "RetryingAdmin",
+    "error_code",
+    "skip_missing",
+    "try_seconds",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +76,8 @@ MISSING = frozenset(
         KafkaError._NOENT,
     }
 )
-_UNANSWERED = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
+#: A request timed out.
+UNANSWERED = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
 _LOGIN = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -233,7 +242,7 @@ class RetryingAdmin:
                         min(answered.remaining() + 1, deadline.remaining() + _LATE_SECONDS)
                     )
                 except (KafkaException, FutureTimeoutError) as raised:
-                    unanswered = reads and not deadline.passed and error_code(raised) in _UNANSWERED
+                    unanswered = reads and not deadline.passed and error_code(raised) in UNANSWERED
                     if (
                         unanswered
                         or self._worth_repeating(raised, deadline)
@@ -253,7 +262,7 @@ class RetryingAdmin:
 
     def is_retriable(self, raised: Exception) -> bool:
         """Returns whether a read request that failed with this error should be retried."""
-        return error_code(raised) in _UNANSWERED or self._passes(raised)
+        return error_code(raised) in UNANSWERED or self._passes(raised)
 
     def _worth_repeating(self, raised: Exception, deadline: Deadline) -> bool:
         return not deadline.passed and self._passes(raised)

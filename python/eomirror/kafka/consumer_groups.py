@@ -36,7 +36,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka.admin_client import error_code
+from eomirror.kafka.admin_client import UNANSWERED, error_code
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.error_text import said, without_values
@@ -58,8 +58,6 @@ _REQUEST_SECONDS = 10.0
 _AT_ONCE = 200
 _PAUSE_SECONDS = 0.2
 _DAY_SECONDS = 86_400.0
-
-_UNANSWERED = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
 
 # in these states a group has no members, and its offsets may be set from outside
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
@@ -460,22 +458,19 @@ class GroupCoordinators:
                     self._is_unanswered(raised)
                     yield group, raised
 
-    def _is_unanswered(self, raised: Exception | KafkaError) -> bool:
+    def _is_unanswered(self, raised: Exception) -> bool:
         """Returns True for a request that timed out: the next one has a new client."""
-        error = raised.args[0] if isinstance(raised, KafkaException) else raised
-        unanswered = isinstance(error, TimeoutError) or (
-            isinstance(error, KafkaError) and error.code() in _UNANSWERED
-        )
+        unanswered = error_code(raised) in UNANSWERED
         self._stale |= unanswered
         return unanswered
 
     def _error(
         self, raised: Exception | KafkaError, doing: str, group: str = "", *, operation: str = "Describe"
     ) -> MirrorError:
-        self._is_unanswered(raised)
         if isinstance(raised, KafkaException):
             raised = raised.args[0]
         error = raised if isinstance(raised, KafkaError) else KafkaError(KafkaError._TIMED_OUT)
+        self._stale |= error.code() in UNANSWERED
         right = Right(operation, "group", group) if group else None
         return to_mirror_error(error, doing=doing, cluster=self._alias, right=right)
 
