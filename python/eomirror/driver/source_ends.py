@@ -99,10 +99,8 @@ class EndRecords:
             due: Mapping[str, dict[int, int]] = {}
             if now >= self._next:
                 due = {topic: dict(self._ends[topic]) for topic in sorted(self._changed)}
-            as_of = [self._as_of.get(source) for source in assigned]
-            written = bool(due) or not self._changed
-        known = [one for one in as_of if one is not None]
-        seen = min(known) if written and known and len(known) == len(as_of) else None
+            oldest = min((self._as_of.get(source, 0) for source in assigned), default=0)
+            seen = oldest if oldest and (due or not self._changed) else None
         records = [self._record(SourceEnds(topic=topic, ends=ends)) for topic, ends in due.items()]
         if seen is not None and seen != self._seen:
             records.append(self._record(SourceSeen(timestamp=seen)))
