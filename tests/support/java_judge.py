@@ -37,8 +37,8 @@ class JavaJudge:
 
         It waits for transactions that are ending: a coordinator writes their markers after it has answered.
         """
+        self.await_markers(properties, topic)
         consumer = self._consumer(properties)
-        uncommitted = self._consumer(properties, isolation="read_uncommitted")
         try:
             partitions = {
                 int(each.partition()): self._where(topic, int(each.partition()))
@@ -46,7 +46,7 @@ class JavaJudge:
             }
             consumer.assign(list(partitions.values()))
             consumer.seekToBeginning(list(partitions.values()))
-            ends = uncommitted.endOffsets(list(partitions.values()))
+            ends = consumer.endOffsets(list(partitions.values()))
             found: dict[int, list[tuple[int, str]]] = {number: [] for number in partitions}
             deadline = time.monotonic() + _SECONDS
             while any(int(consumer.position(where)) < int(ends[where]) for where in partitions.values()):
@@ -56,7 +56,6 @@ class JavaJudge:
             return found
         finally:
             consumer.close()
-            uncommitted.close()
 
     def await_markers(self, properties: Mapping[str, Any], topic: str) -> None:
         """Wait until no transaction is open in a topic."""
