@@ -6,25 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import UsageError, load_config
+from eomirror import UsageError
 from eomirror.errors import UnreachableError
 from eomirror.groups import import_offsets, transfer
 from eomirror.kafka.cluster_metadata import ClusterFacts, TopicFacts
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
+from support.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CONFIG = load_config(
-    {
-        "clusters": {
-            "east": {"bootstrap.servers": "127.0.0.1:1"},
-            "west": {"bootstrap.servers": "127.0.0.1:2"},
-        },
-        "links": [{"source": "east", "target": "west", "topics": ["orders"]}],
-    }
-)
 ROW = {"topic": "east.orders", "partition": 0, "offset": 7}
 
 

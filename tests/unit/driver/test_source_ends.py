@@ -6,28 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import load_config
 from eomirror.driver.source_ends import EndRecords
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import LaneProgress, PartitionProgress
 from eomirror.records.control import ControlView, decode_control
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
+from support.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from eomirror.plane.protocol import MetadataRecord
-
-LINK = load_config(
-    {
-        "clusters": {
-            "east": {"bootstrap.servers": "127.0.0.1:1"},
-            "west": {"bootstrap.servers": "127.0.0.1:2"},
-        },
-        "links": [{"source": "east", "target": "west", "topics": ["t.*"]}],
-    }
-).links[0]
 
 
 class Control:
@@ -71,7 +61,9 @@ class Source:
 
 def records_of(clock: PlayedClock, *topics: str) -> EndRecords:
     """Of a link with one partition of each topic."""
-    return EndRecords(LINK, clock, assigned=lambda: [SourcePartition(topic, 0) for topic in topics])
+    return EndRecords(
+        CONFIG.links[0], clock, assigned=lambda: [SourcePartition(topic, 0) for topic in topics]
+    )
 
 
 def report(*ends: tuple[str, int, int | None]) -> LaneProgress:

@@ -6,25 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import load_config
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.records.control import ControlView
 from support.clocks import PlayedClock
+from support.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CONFIG = load_config(
-    {
-        "clusters": {
-            "east": {"bootstrap.servers": "127.0.0.1:1"},
-            "west": {"bootstrap.servers": "127.0.0.1:2"},
-        },
-        "links": [{"source": "east", "target": "west", "topics": ["orders"]}],
-    }
-)
 AWAY = UnreachableError("could not describe group g on cluster west")
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import load_config
 from eomirror.cli import cutover as cutover_commands
 from eomirror.cli.failover import Action, promoted
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError
@@ -19,19 +18,11 @@ from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_com
 from eomirror.records.promotion import Fence, PromotionHistory
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
+from support.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CONFIG = load_config(
-    {
-        "clusters": {
-            "east": {"bootstrap.servers": "127.0.0.1:1"},
-            "west": {"bootstrap.servers": "127.0.0.1:2"},
-        },
-        "links": [{"source": "east", "target": "west", "topics": ["orders"]}],
-    }
-)
 STANDING = Fence(number=1, method="acl", topics=("orders",), lifted=False, host="h", timestamp=1)
 
 
