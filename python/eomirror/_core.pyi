@@ -428,6 +428,58 @@ class HangingTransactionClient:
             MirrorError: A broker refuses us.
         """
 
+    def batch_at(
+        self, record: tuple[str, int, int], seconds: float
+    ) -> tuple[int, int, int, int, int, int] | None:
+        """
+        Returns the batch that holds an offset (topic, partition, offset).
+
+        Returns:
+            Its base offset, CRC, largest timestamp (ms), last offset, producer id and epoch; -1 and -1 for a marker, or a
+            producer that is not idempotent.  None where the log holds no such batch any more, or never did.
+
+        Raises:
+            UnreachableError: The leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
+    def committed(
+        self, partition: tuple[str, int], range: tuple[int, int], seconds: float
+    ) -> tuple[list[tuple[int, int, int, int, int, int]], int]:
+        """
+        Returns the batches of committed records with offsets in a range (first, behind the last), as `batch_at` does.
+
+        Returns:
+            Also the offset up to which the log was read: before the range's end where the log, or what is stable of it,
+            ends earlier.
+
+        Raises:
+            UnreachableError: The leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
+    def copied(
+        self, partition: tuple[str, int], range: tuple[int, int], from_cluster: str, seconds: float
+    ) -> tuple[list[tuple[int, int]], int]:
+        """
+        Returns the ranges of offsets whose committed records a link has copied from a cluster.
+
+        It judges as the loop guard of a lane does: by the provenance header, whose mark names the producer of the batch
+        (docs/adr/0017).  A record that an application emitted again, header and all, is in none.
+
+        Args:
+            partition: Topic and number.
+            range: First offset, and the offset behind the last.
+            from_cluster: Id of the cluster.
+
+        Returns:
+            Ranges (first, behind the last), and the offset up to which the log was read, as `committed` does.
+
+        Raises:
+            UnreachableError: The leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
     def has_committed_behind(
         self, record: tuple[str, int, int], producer_ids: set[int], most: int, seconds: float
     ) -> bool:

@@ -35,6 +35,41 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
+/// Origin of a record, by its provenance header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A link copied it from another cluster.
+    Copied(Provenance),
+    /// An application wrote it, with the header of another record.
+    Emitted,
+    /// An application wrote it, without such a header.
+    Local,
+}
+
+/// Returns the origin of a record that was found on `cluster`. If it has several provenance headers the last one counts,
+/// as in `Headers.lastHeader` of Kafka's Java client.
+pub fn provenance(record: &RecordRef<'_>, cluster: &str) -> Result<Origin, Error> {
+    let found = record
+        .headers
+        .iter()
+        .rev()
+        .find(|header| header.key == header::NAME.as_bytes())
+        .and_then(|header| header.value);
+    let Some(bytes) = found else {
+        return Ok(Origin::Local);
+    };
+    match header::read(bytes, record.topic, record.key, record.value) {
+        Reading::Ours(_, Some(mark)) if mark.is_of_another(cluster, record) => Ok(Origin::Emitted),
+        Reading::Ours(provenance, _) => Ok(Origin::Copied(provenance)),
+        Reading::Foreign => Ok(Origin::Emitted),
+        Reading::UnknownVersion(version) => Err(Error::UnknownHeaderVersion {
+            at: record.place(),
+            version,
+            known: header::VERSION,
+        }),
+    }
+}
+
 impl LoopGuard {
     /// Returns a guard for the link from cluster `source` to cluster `target`.
     ///
@@ -71,31 +106,14 @@ impl LoopGuard {
         self.enforced
     }
 
-    /// Decides about `record`. If a record has several provenance headers the last one counts, as in
-    /// `Headers.lastHeader` of Kafka's Java client.
+    /// Decides about `record`.
     pub fn judge(&self, record: &RecordRef<'_>) -> Result<Verdict, Error> {
-        let found = record
-            .headers
-            .iter()
-            .rev()
-            .find(|header| header.key == header::NAME.as_bytes())
-            .and_then(|header| header.value);
-        let reading = found.map_or(Reading::Foreign, |bytes| {
-            header::read(bytes, record.topic, record.key, record.value)
-        });
-        let own = match reading {
-            Reading::Ours(_, Some(mark)) if mark.is_of_another(&self.source, record) => None,
-            Reading::Ours(provenance, _) => Some(provenance),
-            Reading::Foreign => None,
-            Reading::UnknownVersion(version) => {
-                return Err(Error::UnknownHeaderVersion {
-                    at: record.place(),
-                    version,
-                    known: header::VERSION,
-                });
-            }
+        let (own, found) = match provenance(record, &self.source)? {
+            Origin::Copied(provenance) => (Some(provenance), true),
+            Origin::Emitted => (None, true),
+            Origin::Local => (None, false),
         };
-        let copied = own.is_none() && found.is_some();
+        let copied = own.is_none() && found;
         let mut provenance = own.unwrap_or_else(|| Provenance {
             origin: self.source.clone(),
             hops: Vec::new(),

@@ -7,11 +7,14 @@
 //! added by `AddPartitionsToTxn` of transaction protocol V1 (KIP-98), so readers never see an extra record.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::batch::{AbortedFilter, Batches, Verdict};
+use eomirror_core::batch::{AbortedFilter, Batch, Batches, Limits, Mark, Memory, Records, Verdict};
+use eomirror_core::loop_guard::{Origin, provenance};
 use eomirror_core::transaction::Identity;
+use eomirror_core::types::{HeaderRef, Written};
 use eomirror_core::{ErrorCode, Meaning};
 
 use crate::client::Client;
@@ -72,6 +75,36 @@ pub enum Writer {
     Producer(Identity),
     /// A transaction coordinator: the batch is a marker.
     Coordinator,
+}
+
+/// A batch of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundBatch {
+    /// Its identity in this log.
+    pub mark: Mark,
+    /// Its last offset.
+    pub last_offset: i64,
+    /// Its writer.
+    pub writer: Writer,
+}
+
+impl FoundBatch {
+    /// Returns the description of a batch.
+    #[must_use]
+    pub fn of(batch: &Batch<'_>) -> Self {
+        Self {
+            mark: Mark::of(batch),
+            last_offset: batch.last_offset(),
+            writer: if batch.is_control() {
+                Writer::Coordinator
+            } else {
+                Writer::Producer(Identity {
+                    producer_id: batch.producer_id(),
+                    epoch: batch.producer_epoch(),
+                })
+            },
+        }
+    }
 }
 
 /// Finds and ends hanging transactions of a cluster.
@@ -152,16 +185,126 @@ impl HangingTransactions {
         Ok(found == Some(Writer::Producer(writer)))
     }
 
-    /// Returns the writer of the batch that contains an offset; None when no batch does. Reads that one batch. A broker
-    /// keeps the header of a batch whose records were all compacted away if it is the last one of its producer.
+    /// Returns the writer of the batch that contains an offset; None when no batch does.
     pub fn writer_of(
+        &mut self,
+        record: (&str, i32, i64),
+        deadline: Instant,
+    ) -> Result<Option<Writer>, Error> {
+        let found = self.batch_at(record, deadline)?;
+        Ok(found.map(|batch| batch.writer))
+    }
+
+    /// Returns the batch that contains an offset; None when no batch does. Reads that one batch. A broker keeps the
+    /// header of a batch whose records were all compacted away if it is the last one of its producer.
+    pub fn batch_at(
         &mut self,
         (topic, partition, offset): (&str, i32, i64),
         deadline: Instant,
-    ) -> Result<Option<Writer>, Error> {
+    ) -> Result<Option<FoundBatch>, Error> {
+        let said = self.fetched((topic, partition, offset), 1, deadline)?;
+        let Some(said) = said else { return Ok(None) };
+        for batch in Batches::new(&said.records) {
+            let batch = batch.map_err(|_| unreadable())?;
+            if (batch.base_offset()..=batch.last_offset()).contains(&offset) {
+                return Ok(Some(FoundBatch::of(&batch)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `each` with every batch of committed records that has offsets in a range, in order.
+    ///
+    /// Returns the offset up to which the log was read: the end of the range, unless the log, or what is stable of it,
+    /// ends before.
+    pub fn committed(
+        &mut self,
+        (topic, partition): (&str, i32),
+        range: Range<i64>,
+        deadline: Instant,
+        mut each: impl FnMut(&Batch<'_>) -> Result<(), Error>,
+    ) -> Result<i64, Error> {
+        let mut at = range.start;
+        while at < range.end {
+            let said = self.fetched((topic, partition, at), STRETCH, deadline)?;
+            let Some(said) = said else { break };
+            let mut filter = AbortedFilter::new(said.aborted.clone().unwrap_or_default());
+            let mut next = at;
+            for batch in Batches::new(&said.records) {
+                let batch = batch.map_err(|_| unreadable())?;
+                let judged = filter.judge(&batch).map_err(|_| unreadable())?;
+                if batch.base_offset() >= range.end {
+                    return Ok(range.end);
+                }
+                if judged.verdict == Verdict::Data && judged.next_offset > at {
+                    each(&batch)?;
+                }
+                next = next.max(judged.next_offset);
+            }
+            if next == at || next >= said.last_stable_offset {
+                return Ok(next.min(range.end));
+            }
+            at = next;
+        }
+        Ok(at.min(range.end))
+    }
+
+    /// Returns the ranges of offsets whose committed records a link has copied from the cluster `from`, and the offset up
+    /// to which the log was read. The loop guard of a lane decides likewise.
+    pub fn copied(
+        &mut self,
+        (topic, partition): (&str, i32),
+        range: Range<i64>,
+        from: &str,
+        deadline: Instant,
+    ) -> Result<(Vec<Range<i64>>, i64), Error> {
+        self.client.metadata(&[], deadline)?;
+        let here = self.client.cached_metadata().cluster_id();
+        let here = here.unwrap_or_default().to_owned();
+        let mut found: Vec<Range<i64>> = Vec::new();
+        let mut memory = Memory::default();
+        let end = self.committed((topic, partition), range.clone(), deadline, |batch| {
+            let mut headers: Vec<HeaderRef<'_>> = Vec::new();
+            let records = Records::of(batch, &mut memory, Limits::default());
+            for record in records.map_err(|_| unreadable())? {
+                let record = record.map_err(|_| unreadable())?;
+                let offset = record.offset;
+                if !range.contains(&offset) {
+                    continue;
+                }
+                headers.clear();
+                headers.extend(record.headers.clone());
+                let written = Written::By(batch.producer_id());
+                let record = record.at(topic, partition, batch.leader_epoch(), &headers, written);
+                let ours = match provenance(&record, &here) {
+                    Ok(Origin::Copied(provenance)) => {
+                        provenance.hops.last().is_some_and(|hop| hop == from)
+                    }
+                    // a lane stops at an unknown version: here it is a record like any other
+                    Ok(Origin::Emitted | Origin::Local) | Err(_) => false,
+                };
+                match found.last_mut() {
+                    Some(last) if ours && last.end == offset => last.end = offset + 1,
+                    _ if ours => found.push(offset..offset + 1),
+                    _ => {}
+                }
+            }
+            Ok(())
+        })?;
+        Ok((found, end))
+    }
+
+    /// Returns what a Fetch from an offset brings; None if the log does not hold the offset.
+    fn fetched(
+        &mut self,
+        (topic, partition, offset): (&str, i32, i64),
+        max_bytes: i32,
+        deadline: Instant,
+    ) -> Result<Option<AnsweredPartition>, Error> {
         let at = BTreeMap::from([((topic, partition), offset)]);
-        let asked =
-            |metadata: &Metadata, partitions: &[(&str, i32)]| fetch(metadata, partitions, &at, 1);
+        let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
+            fetch(metadata, partitions, &at, max_bytes)
+        };
         let found = self
             .client
             .of_leaders(&[(topic, partition)], deadline, asked, answered)?;
@@ -174,7 +317,7 @@ impl HangingTransactions {
                 what: format!("Fetch of {topic}-{partition}"),
                 code: said.error,
             }),
-            _ => holder(&said, offset),
+            _ => Ok(Some(said)),
         }
     }
 
@@ -511,24 +654,6 @@ fn answered(answer: FetchAnswer) -> Vec<(String, i32, ErrorCode, AnsweredPartiti
         })
     });
     said.collect()
-}
-
-/// Returns the writer of the batch at an offset.
-fn holder(said: &AnsweredPartition, offset: i64) -> Result<Option<Writer>, Error> {
-    for batch in Batches::new(&said.records) {
-        let batch = batch.map_err(|_| unreadable())?;
-        if (batch.base_offset()..=batch.last_offset()).contains(&offset) {
-            return Ok(Some(if batch.is_control() {
-                Writer::Coordinator
-            } else {
-                Writer::Producer(Identity {
-                    producer_id: batch.producer_id(),
-                    epoch: batch.producer_epoch(),
-                })
-            }));
-        }
-    }
-    Ok(None)
 }
 
 fn unreadable() -> Error {

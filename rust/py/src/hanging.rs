@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use eomirror_core::transaction::Identity;
-use eomirror_kafka::{Client, Clock, Error, HangingTransactions, RecordState, SystemClock, Writer};
+use eomirror_kafka::{
+    Client, Clock, Error, FoundBatch, HangingTransactions, RecordState, SystemClock, Writer,
+};
 use pyo3::prelude::*;
 
 use crate::detach::without_interpreter;
@@ -15,6 +17,9 @@ use crate::tokens::{self, Interruptions};
 
 /// Topic, partition, producer id, its newest epoch there, and the offset of its first open record.
 type Open = (String, i32, i64, i32, i64);
+
+/// Base offset, CRC, largest timestamp, last offset, producer id and epoch of a batch.
+type BatchAt = (i64, u32, i64, i64, i64, i16);
 
 /// A client that asks leaders for open transactions, and coordinators to end them.
 #[pyclass(frozen, module = "eomirror._core")]
@@ -109,10 +114,60 @@ impl HangingTransactionClient {
         let found = self.ask(py, seconds, |client, deadline| {
             client.writer_of((record.0.as_str(), record.1, record.2), deadline)
         })?;
-        Ok(found.map(|writer| match writer {
-            Writer::Producer(identity) => (identity.producer_id, identity.epoch),
-            Writer::Coordinator => (-1, -1),
-        }))
+        Ok(found.map(identity_of))
+    }
+
+    /// Returns base offset, CRC, largest timestamp, last offset, producer id and epoch of the batch that contains an
+    /// offset, -1 and -1 for a marker; None when no batch does.
+    fn batch_at(
+        &self,
+        py: Python<'_>,
+        record: (String, i32, i64),
+        seconds: f64,
+    ) -> PyResult<Option<BatchAt>> {
+        let found = self.ask(py, seconds, |client, deadline| {
+            client.batch_at((record.0.as_str(), record.1, record.2), deadline)
+        })?;
+        Ok(found.map(described))
+    }
+
+    /// Returns the same of each batch of committed records in a range of offsets, and the offset up to which it read.
+    fn committed(
+        &self,
+        py: Python<'_>,
+        partition: (String, i32),
+        range: (i64, i64),
+        seconds: f64,
+    ) -> PyResult<(Vec<BatchAt>, i64)> {
+        self.ask(py, seconds, |client, deadline| {
+            let mut found = Vec::new();
+            let at = (partition.0.as_str(), partition.1);
+            let end = client.committed(at, range.0..range.1, deadline, |batch| {
+                found.push(described(FoundBatch::of(batch)));
+                Ok(())
+            })?;
+            Ok((found, end))
+        })
+    }
+
+    /// Returns ranges of offsets whose committed records a link copied from a cluster, and the offset up to which it
+    /// read.
+    fn copied(
+        &self,
+        py: Python<'_>,
+        partition: (String, i32),
+        range: (i64, i64),
+        from_cluster: &str,
+        seconds: f64,
+    ) -> PyResult<(Vec<(i64, i64)>, i64)> {
+        let (found, end) = self.ask(py, seconds, |client, deadline| {
+            let at = (partition.0.as_str(), partition.1);
+            client.copied(at, range.0..range.1, from_cluster, deadline)
+        })?;
+        Ok((
+            found.into_iter().map(|it| (it.start, it.end)).collect(),
+            end,
+        ))
     }
 
     /// Returns true if committed records of these producers follow a record. Reads at most `most` bytes.
@@ -219,4 +274,24 @@ fn borrowed(partitions: &[(String, i32)]) -> Vec<(&str, i32)> {
         .iter()
         .map(|(topic, number)| (topic.as_str(), *number))
         .collect()
+}
+
+fn described(batch: FoundBatch) -> BatchAt {
+    let (producer_id, epoch) = identity_of(batch.writer);
+    let mark = batch.mark;
+    (
+        mark.base_offset,
+        mark.crc,
+        mark.max_timestamp,
+        batch.last_offset,
+        producer_id,
+        epoch,
+    )
+}
+
+fn identity_of(writer: Writer) -> (i64, i16) {
+    match writer {
+        Writer::Producer(identity) => (identity.producer_id, identity.epoch),
+        Writer::Coordinator => (-1, -1),
+    }
 }
