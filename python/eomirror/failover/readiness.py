@@ -14,6 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
+from eomirror.link.failover_events import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,6 +114,7 @@ class Facts:
         moving: Source partitions whose end moved between two looks, as texts; None without them.
         fence: What the fence of the command would do, in words; None without one.
         fence_problem: Reason that it cannot be set; empty for none.
+        fence_fix: Recommended action for it.
         unfollowed: Share and streams groups of the source that match the link's `groups`; None if it was not asked.
         follows: True if the link follows groups.
         torn_copies: Copies that are not what their positions say, by source partition as text.
@@ -140,6 +142,7 @@ class Facts:
     moving: tuple[str, ...] | None = None
     fence: str | None = None
     fence_problem: str = ""
+    fence_fix: str = ""
     unfollowed: tuple[str, ...] | None = None
     follows: bool = True
     torn_copies: Mapping[str, CopyEnd] = field(default_factory=dict)
@@ -246,6 +249,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
             _lag(facts, verb),
             _stopped(facts, verb),
             _gaps(facts),
+            _standing_fence(facts),
             _open(facts, verb),
             _hanging(facts),
             *_planned(facts, verb),
@@ -416,6 +420,12 @@ def _gaps(facts: Facts) -> Check:
     return Check("gaps", Level.WARN, f"{len(gaps)} accepted: {_some(names)}")
 
 
+def _standing_fence(facts: Facts) -> Check:
+    if facts.status.fence is None:
+        return Check("standing fence", Level.OK, "none")
+    return Check("standing fence", Level.WARN, *standing_fence(facts.status.link, facts.status.fence))
+
+
 def _open(facts: Facts, verb: Verb) -> Check:
     if not facts.source_answers:
         return Check("open transactions", Level.WARN, "not known without the source")
@@ -456,7 +466,7 @@ def _planned(facts: Facts, verb: Verb) -> Iterator[Check]:
         level = Level.WARN if facts.moving and not fenced else Level.OK
         yield Check("silence", level, text, "stop the producers before the command, or within its --patience")
     if facts.fence_problem:
-        yield Check("fence", Level.NO, facts.fence_problem, "choose another --method")
+        yield Check("fence", Level.NO, facts.fence_problem, facts.fence_fix or "choose another --method")
     elif facts.fence is not None:
         yield Check("fence", Level.OK, facts.fence)
 

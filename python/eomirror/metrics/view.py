@@ -151,6 +151,7 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         owner={**((topics.owner or {}) if mine else {}), **(status.owner or {})},
         stopped=_dated(status.stopped, topics.stopped),
         gaps=topics.gaps,
+        fence=topics.fence,
         groups=topics.groups or status.groups,
         hanging=topics.hanging,
         drifted=topics.drifted,
