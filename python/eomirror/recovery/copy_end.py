@@ -13,8 +13,8 @@ end at E: the last committed record below L whose batch a lane of the link wrote
 offset, and the cut is behind that.  Producer ids of lanes are those of position records, lane claims and coordinators.
 
 * Truncation removes the end of a log and nothing else, so what is before E stands where the map says.
-* A batch of a transactional producer that is not known, between E and the log's end, proves nothing: its id may be one that a lane
-  had before, of which no record is left.  The cut is then unknown: the source is compared when it is back.
+* A batch of a transactional producer that is not known, between E and the log's end, proves nothing: its id may be one
+  that a lane had before, of which no record is left.  The cut is then unknown: the source is compared when it is back.
 * Positions may be older than the copy, if both lost their tails.  Then E is behind L, and the cut moves forward.
 """
 
