@@ -11,9 +11,9 @@ The offset map translates an offset exactly.  Three cases are left to a promotio
   tell it.  The group resumes where applications began to write to the copy, and reads again.  If both links are
   configured, the offset map of each is asked instead, and this case does not occur.
 
-An offset on the target that is ahead of the group's own was committed by consumers there, unless the link placed it.
-Any of its checkpoints that are still in the log tells that: a group that goes back on the source has a checkpoint for
-that before its offset on the target follows.
+`eomirror.groups.offset_rule` decides if the offset may be written.  The link may have placed the offset of any of its
+checkpoints that are still in the log: a group that goes back on the source has a checkpoint for that before its offset
+on the target follows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eomirror.groups.offset_rule import PASSES, past_others, ruling
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -29,15 +30,13 @@ if TYPE_CHECKING:
 
     from eomirror.groups.groups_there import GroupsThere
     from eomirror.groups.translation import Translation
-    from eomirror.kafka.consumer_groups import GroupState
     from eomirror.records.promotion import Cut
 
 __all__ = ["Absence", "GroupMove", "counted", "plan_moves", "written"]
 
-_IDLE = frozenset({"EMPTY", "DEAD"})
-
-# Reasons of `eomirror.groups.recreated_topic`: the offset belongs to another topic.
-_VOID = ("created again", "does not exist")
+# The offset belongs to another topic (`eomirror.groups.recreated_topic`), or would pass records of another link:
+# neither the cut nor the start stands for it.
+_VOID = ("created again", "does not exist", PASSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +126,14 @@ def plan_moves(
             start = starts.get((row.to_topic, row.to_partition), absence.target_end)
             at, kind, again = max(absence.target_end, start), "earlier", None
             reason = "it stands among records that the link back wrote"
-        has = there.offset(row.group, (row.to_topic, row.to_partition)) if there.offsets else None
-        action, why = _action(row, at, has, there.states[row.group], placed)
+        copy = row.to_topic, row.to_partition
+        if passed := past_others(copy, at, row.others):
+            # The cut, and what applications wrote to the copy, are behind records of the other link as well.
+            at, kind, again, reason = None, "unknown", None, passed
+        has = there.offset(row.group, copy) if there.offsets else None
+        action, why = ruling(
+            copy, at, has, there.states[row.group].name, placed=placed.get((row.group, *copy), ())
+        )
         moves.append(
             GroupMove(
                 row.group,
@@ -161,29 +166,6 @@ def _absence(row: Translation, absences: Sequence[Absence]) -> Absence | None:
         ),
         None,
     )
-
-
-def _action(
-    row: Translation,
-    at: int | None,
-    has: int | None,
-    state: GroupState,
-    placed: Mapping[tuple[str, str, int], Collection[int]],
-) -> tuple[str, str]:
-    """Returns the action, and the reason for ``skip`` unless it is that of the unknown offset."""
-    if at is None:
-        return "skip", ""
-    if state.name.upper() not in _IDLE:
-        return "skip", f"it has members on the target (state {state.name.lower()}): they commit for it"
-    if has == at:
-        return "stay", ""
-    if (
-        has is not None
-        and has > at
-        and has not in placed.get((row.group, row.to_topic, row.to_partition), ())
-    ):
-        return "skip", "it is ahead on the target, where it has been read"
-    return "move", ""
 
 
 def _resume(

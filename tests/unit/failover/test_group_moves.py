@@ -8,7 +8,7 @@ import pytest
 
 from eomirror.failover.group_moves import Absence, GroupMove, counted, plan_moves, written
 from eomirror.groups.groups_there import GroupsThere
-from eomirror.groups.translation import Translation
+from eomirror.groups.translation import OtherRecords, Translation
 from eomirror.kafka.consumer_groups import Committed, GroupState
 from eomirror.records.promotion import Cut
 from eomirror.types import SourcePartition
@@ -47,6 +47,7 @@ def planned(
     has_offset: int | None = None,
     state: str = "DEAD",
     from_checkpoints: bool = False,
+    absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
     **changes: Any,
 ) -> GroupMove:
     rows = [row(**changes)]
@@ -58,6 +59,7 @@ def planned(
         {COPY: 7},
         {("billing", *COPY): placed} if placed else {},
         from_checkpoints=from_checkpoints,
+        absences=absences,
     )
     return move
 
@@ -144,6 +146,41 @@ def test_a_group_among_records_of_the_link_back_does_not_resume_below_the_log_st
     absent = {ORDERS: [Absence(20, 40, 25)]}
     (move,) = plan_moves(rows, there(rows, {}, {}), {ORDERS: CUT}, {COPY: 50}, {}, absences=absent)
     assert (move.kind, move.to_offset, move.action) == ("earlier", 50, "move")
+
+
+PAST = "east.orders-0 holds records of link north from offset 30 on, before 36, which the group may not have read"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # as the translator has it
+        ({"to_offset": None, "kind": "unknown", "reason": PAST}, ("skip", None, "unknown")),
+        (
+            {"to_offset": None, "kind": "unknown", "reason": PAST, "from_checkpoints": True},
+            ("skip", None, "unknown"),
+        ),
+        ({"offset": 26, "to_offset": 30}, ("move", 30, "exact")),
+        # the end of the copy at the cut is behind them, too
+        ({"offset": 500, "to_offset": None, "kind": "unknown"}, ("skip", None, "unknown")),
+        ({"offset": 40, "absences": {ORDERS: [Absence(40, 50, 33)]}}, ("skip", None, "unknown")),
+        # the start of the copy passes nothing
+        ({"offset": 3, "to_offset": None, "kind": "unknown"}, ("move", 7, "start")),
+        (
+            {"offset": -1, "to_offset": None, "kind": "unknown", "from_checkpoints": True},
+            ("move", 7, "start"),
+        ),
+    ],
+)
+def test_a_group_is_not_moved_past_records_of_another_link(
+    changes: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    """Which of them it has read is not known; no consumer that seeks by hand is given such an offset either."""
+    move = planned(others=OtherRecords("north", 30), **changes)
+
+    assert (move.action, move.to_offset, move.kind) == expected
+    assert (move.again is None) is (move.kind != "exact")
+    assert ("link north from offset 30 on" in move.reason) is (move.action == "skip")
 
 
 def test_groups_are_counted_once_whatever_their_partitions() -> None:
