@@ -14,6 +14,9 @@ The offset map translates an offset exactly.  Three cases are left to a promotio
 `eomirror.groups.offset_rule` decides if the offset may be written.  The link may have placed the offset of any of its
 checkpoints that are still in the log: a group that goes back on the source has a checkpoint for that before its offset
 on the target follows.
+
+A group with members on the source commits there after this look.  It skips nothing, and how much it reads again is not
+known.
 """
 
 from __future__ import annotations
@@ -65,14 +68,15 @@ class GroupMove(NamedTuple):
         offset: Committed offset on the source, or that of the last checkpoint; -1 for none.
         to_topic: Its copy.
         to_offset: Resume offset there; None if it is unknown.
-        kind: ``exact``, ``next`` or ``earlier`` as the offset map answers; ``cut``: among orphans, so at the cut;
-            ``start``: at the beginning of the copy; ``unknown``.
+        kind: ``exact``, ``next`` or ``earlier`` as the offset map answers; ``earlier`` also for a group with members on
+            the source; ``cut``: among orphans, so at the cut; ``start``: at the beginning of the copy; ``unknown``.
         again: Upper bound of the records that the group reads again; None if unknown.
         has: Offset that the group has on the target; None for none.
         action: ``move``, ``stay`` (the offset is correct already) or ``skip``.
         reason: Reason for ``skip``, or for a resume offset that is not exact; may be empty.
         metadata: Commit metadata.
         from_checkpoint: True if ``offset`` is that of the last checkpoint, which the link has written.
+        active_on_source: True if the group has members on the source, or if that could not be found out.
     """
 
     group: str
@@ -88,6 +92,7 @@ class GroupMove(NamedTuple):
     reason: str = ""
     metadata: str = ""
     from_checkpoint: bool = False
+    active_on_source: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -102,6 +107,7 @@ def plan_moves(
     placed: Mapping[tuple[str, str, int], Collection[int]],
     *,
     absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
+    active: Mapping[str, str] | None = None,
     from_checkpoints: bool = False,
 ) -> list[GroupMove]:
     """
@@ -114,6 +120,7 @@ def plan_moves(
         starts: Log start of each copy without an answer, and of those with absences.
         placed: Group, copy and partition -> offsets on the target that the link may have committed.
         absences: Times at which the link was promoted, of partitions whose other map is not asked.
+        active: Groups that commit on the source, or may, with the reason.
         from_checkpoints: True if the source was not asked.
     """
     moves = []
@@ -130,6 +137,10 @@ def plan_moves(
         if passed := past_others(copy, at, row.others):
             # The cut, and what applications wrote to the copy, are behind records of the other link as well.
             at, kind, again, reason = None, "unknown", None, passed
+        busy = (active or {}).get(row.group, "")
+        if busy:
+            kind, again = ("earlier" if kind in {"exact", "next"} else kind), None
+            reason = f"{reason}; {busy}" if reason else busy
         has = there.offset(row.group, copy) if there.offsets else None
         action, why = ruling(
             copy, at, has, there.states[row.group].name, placed=placed.get((row.group, *copy), ())
@@ -149,6 +160,7 @@ def plan_moves(
                 why or reason,
                 row.metadata,
                 from_checkpoints or absence is not None,
+                bool(busy),
             )
         )
     return moves

@@ -47,6 +47,7 @@ def planned(
     has_offset: int | None = None,
     state: str = "DEAD",
     from_checkpoints: bool = False,
+    active: Mapping[str, str] | None = None,
     absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
     **changes: Any,
 ) -> GroupMove:
@@ -59,6 +60,7 @@ def planned(
         {COPY: 7},
         {("billing", *COPY): placed} if placed else {},
         from_checkpoints=from_checkpoints,
+        active=active,
         absences=absences,
     )
     return move
@@ -181,6 +183,27 @@ def test_a_group_is_not_moved_past_records_of_another_link(
     assert (move.action, move.to_offset, move.kind) == expected
     assert (move.again is None) is (move.kind != "exact")
     assert ("link north from offset 30 on" in move.reason) is (move.action == "skip")
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, "earlier"),
+        ({"kind": "next"}, "earlier"),
+        ({"kind": "earlier", "again": 4}, "earlier"),
+        ({"offset": 500, "to_offset": None, "kind": "unknown"}, "cut"),
+        ({"offset": 3, "to_offset": None, "kind": "unknown"}, "start"),
+    ],
+)
+def test_a_group_with_members_on_the_source_reads_again_what_is_not_known(
+    changes: dict[str, Any], kind: str
+) -> None:
+    """They commit behind this look: its offset is a lower bound, and never called exact."""
+    move = planned(active={"billing": "it has members on the source (state stable)"}, **changes)
+
+    assert (move.action, move.kind, move.again, move.active_on_source) == ("move", kind, None, True)
+    assert "members on the source" in move.reason
+    assert planned(active={"other": "busy"}, **changes).active_on_source is False
 
 
 def test_groups_are_counted_once_whatever_their_partitions() -> None:
