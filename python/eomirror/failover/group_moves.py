@@ -4,7 +4,7 @@ Decides where consumer groups resume on the target of a promoted link. Pure.
 The offset map translates an offset exactly.  Three cases are left to a promotion, which ends the link for now:
 
 * an offset beyond the cut lies among records that were never mirrored (orphans).  The group resumes at the cut: it has
-  read all that is before it;
+  read all that is before it.  If a restoration merges the orphans, it reads those again that it has read;
 * an offset before the first mirrored record, or no checkpoint: the group resumes at the beginning of the copy;
 * an offset of a recreated topic has no meaning in the copy: the group is left alone, and the report says so;
 * an offset among what the link back wrote to the source, of a link that has returned from a promotion: one map cannot
@@ -40,6 +40,8 @@ __all__ = ["Absence", "GroupMove", "counted", "plan_moves", "written"]
 # The offset belongs to another topic (`eomirror.groups.recreated_topic`), or would pass records of another link:
 # neither the cut nor the start stands for it.
 _VOID = ("created again", "does not exist", PASSES)
+_FURTHER = "it has read further than the link has mirrored"
+_MERGED = ", and reads those records again if `restore --orphans merge` brings them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,9 @@ def _resume(
     if cut is None or start is None or any(word in row.reason for word in _VOID):
         return None, "unknown", None, row.reason
     if row.offset >= cut.position:
-        return cut.target_end, "cut", 0, "it has read further than the link has mirrored"
+        # What it has read of the orphans comes again behind the cut if they are merged; markers count.
+        read = row.offset - cut.position
+        return cut.target_end, "cut", read, _FURTHER + (_MERGED if read else "")
     return start, "start", None, row.reason
 
 

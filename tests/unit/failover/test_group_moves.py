@@ -185,6 +185,15 @@ def test_a_group_is_not_moved_past_records_of_another_link(
     assert ("link north from offset 30 on" in move.reason) is (move.action == "skip")
 
 
+@pytest.mark.parametrize(("beyond", "again"), [(0, 0), (1, 1), (30, 30)])
+def test_a_group_at_the_cut_may_read_merged_orphans_again(beyond: int, again: int) -> None:
+    """It has read them on the source, and a merge brings them behind the cut: that many at most."""
+    move = planned(offset=100 + beyond, to_offset=None, kind="unknown")
+
+    assert (move.kind, move.to_offset, move.again) == ("cut", 90, again)
+    assert ("restore --orphans merge" in move.reason) is bool(beyond)
+
+
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
