@@ -506,7 +506,9 @@ def _draw_groups(console: Console, moves: Iterable[GroupMove]) -> None:
             "FROM": "-" if move.offset < 0 else move.offset,
             "RESUMES": "-" if move.to_offset is None else move.to_offset,
             "KIND": move.kind,
-            "AGAIN": human_count(move.again),
+            "AGAIN": "unknown"
+            if move.again is None and move.to_offset is not None
+            else human_count(move.again),
             "ACTION": move.action,
             "REASON": move.reason or "-",
         }

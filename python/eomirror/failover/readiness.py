@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _SHOWN = 3
+_STOP_CONSUMERS = "stop their consumers on the source first: they go on reading and committing there"
 _TAKE_OUT = "if the link back mirrors only after a failover, take its entry out, and restart the mirror"
 
 #: Seconds for which the source's ends must stand still before a planned promotion.
@@ -96,7 +97,6 @@ class Facts:
         source_answers: True if the source was read.
         groups: Groups with their resume offsets on the target.
         groups_problem: Reason that groups could not be read; empty if they could.
-        active_on_source: Followed groups with members on the source.
         open_transactions: Source partitions whose last stable offset is before their end, with both.
         open_producers: Topic and partition of these -> producer of the open transaction, where brokers tell it.
         leaderless: Partitions of copies without a leader, as texts.
@@ -509,12 +509,16 @@ def _groups(facts: Facts, verb: Verb) -> Check:
             f"{len(exact) + len(inexact)} resume at their last checkpoints and read again what they have read since, "
             f"{len(skipped)} not moved"
         )
+    active = sorted({move.group for move in facts.groups if move.active_on_source})
+    if active:
+        text += f"; {len(active)} with members on the source read again an unknown number: {_some(active)}"
+        reasons.insert(0, _STOP_CONSUMERS)
     unprepared = facts.no_checkpoints and verb is Verb.FAILOVER
     if unprepared:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"
         reasons.append(_TAKE_OUT)
-    warned = skipped or old or unprepared
+    warned = skipped or old or unprepared or active
     return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
 
 

@@ -133,6 +133,11 @@ def named(given: Facts, name: str) -> Check:
         # on a quiet day, while the entry can still be taken out
         ({"groups": (MOVE,)}, Level.OK, "1 exact, 0 read again"),
         ({"groups": (MOVE,), "no_checkpoints": True}, Level.WARN, "without the source none could be moved"),
+        (
+            {"groups": (MOVE._replace(kind="earlier", again=None, active_on_source=True),)},
+            Level.WARN,
+            "1 with members on the source read again an unknown number: billing",
+        ),
     ],
 )
 def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
