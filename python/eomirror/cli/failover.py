@@ -212,8 +212,9 @@ def readiness(
     Show what a failover of a link of CONFIG would find and lose at this moment.
 
     Reads both clusters, or the target alone if the source does not answer.  Writes nothing.  The verdict is READY,
-    READY WITH LOSS n (n source offsets that are not mirrored; markers count) or NOT READY.  Without the source, n is
-    as of the time at which the mirror saw its ends last.
+    READY WITH LOSS n (n source offsets that are not mirrored, up to the ends of the logs; markers and what stands
+    behind open transactions count) or NOT READY.  It is "at least n" while topics are stopped or left out.  Without the
+    source, n is as of the time at which the mirror saw its ends last.
 
     Exit codes: 0 ready, 6 not ready.
     """
