@@ -61,8 +61,9 @@ def test_records_behind_an_open_transaction_are_part_of_every_stated_loss(
 ) -> None:
     """The transaction of one producer hides what others wrote and Kafka acknowledged."""
     scene = Disaster(
-        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1
-    )
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1,
+        equal_names=True,
+    )  # fmt: skip
     scene.write("east", 20)
     opened = Producer(
         {**scene.east, "transactional.id": f"{topic_name}-open", "transaction.timeout.ms": 900_000}
@@ -96,13 +97,15 @@ def test_records_behind_an_open_transaction_are_part_of_every_stated_loss(
     assert code == 0, said
     (promotion,) = scene.command("history", lost=True)[1]["promotions"]
     assert promotion["lost"] == BEHIND + 1
-    opened.abort_transaction(30)
+    # it commits after the last look, so its records are lost as well
+    opened.commit_transaction(30)
 
     code, found, said = scene.command("restore", "--orphans", "keep", "--dry-run")
     assert code == 0, said
-    assert found["records"] == BEHIND
+    assert found["records"] == BEHIND + 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_topics_without_a_position_are_part_of_every_stated_loss(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
