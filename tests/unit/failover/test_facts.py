@@ -116,6 +116,7 @@ def test_ages_are_those_of_the_mirrors_clock(monkeypatch: pytest.MonkeyPatch) ->
         "StatusReader": lambda *_, **__: SimpleNamespace(read=lambda: status, close=lambda: None),
         "ClusterSession": lambda *_, **__: nothing, "ClusterAdmin": lambda *_, **__: nothing,
         "control_of": lambda *_: view, "_replicas": lambda _, __, facts: ((), facts),
+        "CopyEnds": lambda *_: SimpleNamespace(read=lambda *_, **__: {}),
         "cuts_of": lambda *_: {ORDERS: SimpleNamespace(lost=21, source_end=30)},
     }.items():  # fmt: skip
         monkeypatch.setattr(module, name, made)
