@@ -263,6 +263,8 @@ def _row(partition: PartitionStatus, *, ended: bool) -> dict[str, object]:
 
 
 def _state(partition: PartitionStatus) -> str:
+    if partition.gone:
+        return "gone"
     if partition.stopped:
         return "stopped"
     if partition.problem:

@@ -22,11 +22,12 @@ from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, lost
+from eomirror.recovery.resume import gone_sources
 from eomirror.topics.diff import AlterConfig, Differs
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Config, Link
     from eomirror.records.position import Position
@@ -66,20 +67,37 @@ def control_of(link: Link, target: ClusterSession) -> ControlView:
 
 
 def mirrored(
-    link: Link, positions: Mapping[SourcePartition, Position], control: ControlView
+    link: Link,
+    positions: Mapping[SourcePartition, Position],
+    control: ControlView,
+    source: ClusterAdmin | None = None,
 ) -> dict[SourcePartition, Position]:
     """
     Returns the positions of partitions that have a cut.
 
     Topics that have left the link's filter have none.  Neither has the topic of heartbeats, to which a running mirror
-    itself writes on the source.
+    itself writes on the source.  What the source has no more is in no layout once the mirror has started again, but its
+    copies are promoted with the others.
+
+    Args:
+        source: Admin client of the source, to tell such partitions from others; None if it does not answer.
+
+    Raises:
+        ClusterError: The source does not answer.
     """
     assigned = {} if control.generation is None else control.generation.assignment.partitions
     beats = link.target_naming.heartbeats
+    parked = sorted(
+        {each.topic for each in positions if each not in assigned and link.mirrors(each.topic)} - {beats}
+    )
+    gone: Collection[SourcePartition] = ()
+    if source is not None and parked:
+        # A topic that an ACL hides is not known to be gone.
+        gone = gone_sources(positions, source.visible_topics(parked)[0])
     return {
-        source: position
-        for source, position in positions.items()
-        if source in assigned and source.topic != beats
+        each: position
+        for each, position in positions.items()
+        if (each in assigned or each in gone) and each.topic != beats
     }
 
 
@@ -103,7 +121,8 @@ def cuts_of(
     """
     Returns the cut of each partition, as both logs end at this moment.
 
-    A topic that was deleted on the target has no cut; one that was deleted on the source has no source end.
+    A topic that was deleted on the target has no cut; one that was deleted on the source has no source end, and is gone
+    if the source answers.
 
     Args:
         positions: Positions of the link.
@@ -118,6 +137,7 @@ def cuts_of(
     copies = [(one.target_topic, one.target_partition) for one in wanted]
     ends = skip_missing(lambda asked: target.offsets(asked, at="latest", read_committed=False), copies)
     sources: Mapping[tuple[str, int], int] = dict((known or {}).items())
+    gone: Collection[SourcePartition] = ()
     if source is not None:
         topics = source.describe_topics(sorted({one.topic for one in wanted}))
         there = [
@@ -126,6 +146,7 @@ def cuts_of(
             if (facts := topics[one.topic]) is not None and facts.topic_id == one.topic_id
         ]
         sources = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), there)
+        gone = gone_sources({one.source: one for one in wanted}, topics)
     return {
         one.source: Cut(
             topic=one.topic,
@@ -137,6 +158,7 @@ def cuts_of(
             target_end=ends[one.target_topic, one.target_partition],
             timestamp=one.timestamp,
             source_end=sources.get(one.source),
+            gone=one.source in gone,
         )
         for one in wanted
         if (one.target_topic, one.target_partition) in ends
@@ -191,7 +213,7 @@ def read_facts(
         source_admin = stack.enter_context(closing(ClusterAdmin(source, client_id=role, clock=clock)))
         groups = groups or stack.enter_context(closing(GroupReader(config, link, session)))
         view = control_of(link, session)
-        positions = mirrored(link, groups.positions(), view)
+        positions = mirrored(link, groups.positions(), view, source_admin if answers else None)
         history = view.history
         leaderless, facts = _replicas(positions.values(), session.admin, facts)
         if leaderless:

@@ -81,6 +81,7 @@ class Cut:
         timestamp: Time of the commit of ``position``, ms since the epoch.
         source_end: Last stable offset of the source partition: at the cut, or without the source as of the promotion's
             ``ends_at``; None if it is not known.
+        gone: True if the source had the partition no more: nothing of it was left to mirror.
     """
 
     topic: str
@@ -92,6 +93,7 @@ class Cut:
     target_end: int
     timestamp: int
     source_end: int | None = None
+    gone: bool = False
 
     @property
     def source(self) -> SourcePartition:
@@ -106,6 +108,8 @@ class Cut:
     @property
     def lost(self) -> int | None:
         """Source offsets beyond the position (markers count); None if the end is not known."""
+        if self.gone:
+            return 0
         return None if self.source_end is None else max(0, self.source_end - self.position)
 
 
@@ -187,6 +191,8 @@ class Promotion:
                 cut.timestamp,
                 cut.source_end,
             ]
+            if cut.gone:
+                topic.setdefault("gone", []).append(cut.partition)
         body = {item: getattr(self, item) for item in _PROMOTION_FIELDS}
         body |= {} if self.ends_at is None else {"ends_at": self.ends_at}
         return orjson.dumps({"v": VERSION, **body, "topics": topics})
@@ -372,6 +378,12 @@ class PromotionHistory:
         return self.fences[max(standing)] if standing else None
 
     @property
+    def gone(self) -> frozenset[SourcePartition]:
+        """Partitions that the source had no more at the promotion in force."""
+        current = self.current
+        return frozenset() if current is None else frozenset(cut.source for cut in current.cuts if cut.gone)
+
+    @property
     def current(self) -> Promotion | None:
         """The promotion in force; None if the link mirrors."""
         last = self.last
@@ -513,6 +525,7 @@ def _promotion(number: int, body: dict[str, Any]) -> Promotion:
                 target_end=end,
                 timestamp=timestamp,
                 source_end=source_end,
+                gone=int(partition) in there.get("gone", ()),
             )
         )
         for topic, there in body["topics"].items()

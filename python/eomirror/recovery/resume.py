@@ -19,6 +19,7 @@ from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark, is_co
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
@@ -31,6 +32,7 @@ __all__ = [
     "copy_overwritten_error",
     "cut_copies",
     "decide_resume",
+    "gone_sources",
     "placement_error",
 ]
 
@@ -159,7 +161,9 @@ def _decide(
         return Stop(
             TopicError(
                 f"{position.source}: the source topic is gone; it was mirrored up to offset {position.offset}",
-                fix=f"take {position.topic} out of the link's topics, or restore it",
+                fix="nothing if it was deleted for good: its copy stays as it is, `eomirror verify` shows what it "
+                f"holds, and no planned command waits for it; if `topics` names {position.topic}, take it out. Else "
+                "restore it",
             )
         )
     if source.topic_id != position.topic_id:
@@ -179,6 +183,41 @@ def _decide(
         # the record of the epoch is deleted
         return Resume(position.offset, None)
     return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
+
+
+def gone_sources(
+    positions: Mapping[SourcePartition, Position], topics: Mapping[str, TopicFacts | None]
+) -> set[SourcePartition]:
+    """
+    Returns the source partitions that do not exist any more, so that nothing of them is left to mirror.
+
+    Their topic was deleted; or it was created again with fewer partitions, and the link mirrors the new one since
+    (`--adopt`).  A topic that was created again and not adopted is no such one: its records are on no copy (EO-5).
+
+    Args:
+        positions: Valid positions of the link.
+        topics: Source topics as described, None for one that does not exist.  A topic that is missing here, such as one
+            that an ACL hides, is unknown and not gone.
+    """
+    adopted = {
+        position.topic
+        for position in positions.values()
+        if (facts := topics.get(position.topic)) is not None
+        and facts.topic_id == position.topic_id
+        and position.partition < facts.partitions
+    }
+    found = set()
+    for source, position in positions.items():
+        if source.topic not in topics:
+            continue
+        facts = topics[source.topic]
+        if facts is None or (
+            source.topic in adopted
+            and source.partition >= facts.partitions
+            and position.topic_id != facts.topic_id
+        ):
+            found.add(source)
+    return found
 
 
 def placement_error(position: Position, *, keyed: bool) -> MirrorError | None:
