@@ -12,6 +12,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewPartitions,
     ResourcePatternType,
     ResourceType,
 )
@@ -211,6 +212,56 @@ def test_a_topic_that_was_made_again_is_not_gone(scenes: Any, identity: bool) ->
     assert not found["readiness"]["ready"]
     assert scene.source("again") in str(found["readiness"]["checks"])
     assert scene.run()[0] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_topic_that_was_made_again_with_fewer_partitions(scenes: Any) -> None:
+    """The printed command adopts what exists; one that names more is obeyed, too; and the topic may grow again."""
+    scene = scenes(back=False)
+    scene.write("east", 20)
+    old = scene.make("few", 6)
+    scene.catch_up()
+    delete_topic(scene.east, scene.source("few"))
+    new = scene.make("few", 2)
+    topic = scene.source("few")
+    code, said = scene.run()
+    assert code == 4
+    wanted = f"--adopt {topic}-0=0 --adopt {topic}-1=0"
+    assert wanted in said, said
+    assert f"{topic}-2=0" not in said
+    (link,) = scene.command("status")[1]["links"]
+    assert all(wanted in stop["fix"] for stop in link["stopped"])
+
+    code, said = scene.run(*(word for n in range(6) for word in ("--adopt", f"{topic}-{n}=0")))
+    assert code == 0, said
+    assert f"{topic}-5" in said
+    held = scene.held("few")
+    assert held == {n: old[n] + new.get(n, []) for n in range(6)}
+    found = scene.verdicts()
+    assert {n: found[f"{topic}-{n}"]["verdict"] for n in range(6)} == {
+        0: "equal", 1: "equal", 2: "gone", 3: "gone", 4: "gone", 5: "gone",
+    }  # fmt: skip
+    scene.check("promote", "--dry-run")
+
+    with running(Mirror(scene.config(), spark=scene.spark, links=[scene.name])):
+        admin = AdminClient(scene.east)
+        (future,) = admin.create_partitions([NewPartitions(topic, 4)]).values()
+        future.result(30)
+        wait_for(
+            lambda: len(AdminClient(scene.east).list_topics(topic, timeout=9).topics[topic].partitions) == 4
+        )
+        grown = scene.fill(topic, 4)
+        wait_for(
+            lambda: scene.held("few") == {n: old[n] + new.get(n, []) + grown.get(n, []) for n in range(6)},
+            60,
+        )
+    found = scene.verdicts()
+    assert {n: found[f"{topic}-{n}"]["verdict"] for n in range(6)} == {
+        0: "equal", 1: "equal", 2: "equal", 3: "equal", 4: "gone", 5: "gone",
+    }  # fmt: skip
+    assert scene.run("--adopt", f"{topic}-9=0")[0] == 2
+    assert scene.check("promote", "--yes")["promotion"]["lost"] == 0
 
 
 @pytest.mark.slow

@@ -319,6 +319,7 @@ class StatusReader:
                     starts.get(source, 0),
                     ends.get(source, 0),
                     leaderless_error(source, self._source.name) if source in silent else None,
+                    partitions=0 if (facts := source_topics[item.topic]) is None else facts.partitions,
                 ),
                 stable.get(source) if there else None,
                 TargetFacts(

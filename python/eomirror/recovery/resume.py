@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+# options to adopt that an error lists: they fill three lines of a terminal
+_MOST_OPTIONS = 12
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
     """
@@ -49,6 +53,7 @@ class SourceFacts:
         refused: Error of the cluster for the topic; the other fields are meaningless then.
         silent: The partition has no leader, so ``log_start`` and ``high_watermark`` are unknown.
         policy: ``cleanup.policy`` of the topic; None if it may not be read.
+        partitions: Number of partitions of the topic; 0 if unknown.
     """
 
     topic_id: str | None
@@ -57,6 +62,7 @@ class SourceFacts:
     refused: MirrorError | None = None
     silent: bool = False
     policy: str | None = None
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ def _decide(
             )
         )
     if source.topic_id != position.topic_id:
-        return Stop(_source_recreated(position, source.topic_id))
+        return Stop(_source_recreated(position, source.topic_id, source.partitions))
     stopped = _compare_target(position, target)
     if stopped is not None:
         return Stop(stopped)
@@ -298,12 +304,17 @@ def cut_copies(
     return found
 
 
-def _source_recreated(position: Position, topic_id: str) -> DataLossError:
+def _source_recreated(position: Position, topic_id: str, partitions: int) -> DataLossError:
+    # The same for all partitions of the topic, and only for those that exist: it is obeyed as it stands.
+    there = range(partitions) if partitions else (position.partition,)
+    options = " ".join(f"--adopt {position.topic}-{number}=0" for number in there[:_MOST_OPTIONS])
+    if len(there) > _MOST_OPTIONS:
+        options += f" and so on up to {position.topic}-{there[-1]}"
     return DataLossError(
         f"{position.source}: the source topic was deleted and created again (id {position.topic_id} is now "
         f"{topic_id}); it was mirrored up to offset {position.offset} of the old one",
-        fix="to mirror the new topic behind the old records, stop the mirror and start it with an --adopt for each "
-        f"partition: `eomirror run CONFIG --adopt {position.source}=0`; to start clean, delete topic "
+        fix="to mirror the new topic behind the old records, stop the mirror and start it once with an --adopt for "
+        f"each partition that exists: `eomirror run CONFIG {options}`; to start clean, delete topic "
         f"{position.target_topic} on the target first",
     )
 

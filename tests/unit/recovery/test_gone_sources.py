@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog
 
 from eomirror import load_config
 from eomirror.errors import AuthorizationError
@@ -17,10 +18,12 @@ from eomirror.failover.facts import cuts_of, mirrored
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.lane.spec import AssignedPartition
+from eomirror.link.first_positions import of_grown_topics, without_surplus
 from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.records.control import ControlView, Generation
 from eomirror.records.promotion import Cut, HistoryRecords, Promotion, PromotionHistory, lost
-from eomirror.recovery.resume import gone_sources
+from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume, gone_sources
 from eomirror.types import Assignment, SourcePartition
 from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.scope import Bound, ScopeFinder
@@ -84,6 +87,25 @@ def test_what_the_source_has_no_more(ids: list[str], now: dict[str, Any], expect
     assert gone_sources(positions(*ids), now) == {part(number) for number in expected}
 
 
+@pytest.mark.parametrize(
+    ("partitions", "options"),
+    [
+        (2, "`eomirror run CONFIG --adopt t-0=0 --adopt t-1=0`"),
+        (1, "`eomirror run CONFIG --adopt t-0=0`"),
+        (30, "--adopt t-11=0 and so on up to t-29`"),
+        (0, "`eomirror run CONFIG --adopt t-3=0`"),
+    ],
+)
+def test_the_fix_of_a_topic_that_was_made_again_names_what_exists(partitions: int, options: str) -> None:
+    """One command for the topic, whichever partition is asked."""
+    there = SourceFacts("new", 0, 5, partitions=partitions)
+    found = decide_resume(
+        position(part(3), 10, topic_id="old"), there, TargetFacts("id-east.t", 20), accept_gaps=False
+    )
+    assert isinstance(found, Stop)
+    assert options in found.error.fix
+
+
 class Source:
     """Clusters with some topics; the principal may not see ``thidden``."""
 
@@ -101,6 +123,44 @@ class Source:
 
     def offsets(self, names: Any, **_: Any) -> dict[Any, int]:
         return {tuple(name): 10 for name in names}
+
+
+def test_surplus_partitions_are_skipped_by_name_and_mistakes_stay() -> None:
+    """Of a topic that was made again with fewer, or is gone; not what an ACL hides, or what was never mirrored."""
+    source: Any = Source({"t": topic("new", 2)})
+    adopt = {part(n): 0 for n in range(4)} | {part(0, name): 7 for name in ("tgone", "thidden", "typo", "u")}
+    known = adopt.keys() - {part(0, "typo")}
+
+    with structlog.testing.capture_logs() as logs:
+        found = without_surplus(LINK, source, adopt, offered={part(0), part(1)}, known=known)
+
+    assert found == {part(0): 0, part(1): 0} | {part(0, name): 7 for name in ("thidden", "typo", "u")}
+    assert [(each["event"], each["partition"]) for each in logs] == [
+        ("adopt_skipped", "t-2"), ("adopt_skipped", "t-3"), ("adopt_skipped", "tgone-0"),
+    ]  # fmt: skip
+    source.asked.clear()
+    assert without_surplus(LINK, source, {part(0): 0}, offered={part(0)}, known=known) == {part(0): 0}
+    assert source.asked == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "had", "expected"),
+    [
+        (["new", "new", "old", "old"], [0, 1], {2, 3}),
+        # the layout had it when the others were adopted: the user has not said what to do with it
+        (["new", "new", "old", "old"], [0, 1, 2], {3}),
+        (["old"] * 4, [0, 1], set()),
+        (["older", "older", "old", "old"], [0, 1], set()),
+        (["new"] * 4, [0, 1], set()),
+    ],
+)
+def test_a_topic_that_grows_again(ids: list[str], had: list[int], expected: set[int]) -> None:
+    """Partitions that are new in the topic that the link mirrors begin; the others go on."""
+    items = [
+        AssignedPartition(source=part(n), topic_id="new", target_topic="east.t", target_topic_id="id-east.t")
+        for n in range(4)
+    ]
+    assert of_grown_topics(items, positions(*ids), [part(n) for n in had]) == {part(n) for n in expected}
 
 
 def facts(**changes: Any) -> PartitionFacts:
