@@ -181,6 +181,7 @@ def promotion_dict(promotion: Promotion) -> dict[str, Any]:
                 "position": cut.position,
                 "source_end": cut.source_end,
                 "lost": cut.lost,
+                "gone": cut.gone,
                 "target_topic": cut.target_topic,
                 "target_end": cut.target_end,
                 "at": cut.timestamp,
@@ -431,7 +432,8 @@ class _Run:
             command=self._verb.value,
         )
         self._view, self._every = self._owner.retake()
-        self._positions = mirrored(self._link, self._every, self._view)
+        source = self._sessions.source.admin if self._answers else None
+        self._positions = mirrored(self._link, self._every, self._view, source)
         self._renewal = _Renewal(self._owner)
         self._renewal.start()
         crash_point("failover.taken")
@@ -650,9 +652,9 @@ class _Run:
         """Raises if a planned command would leave records of the source behind; no lane runs any more."""
         if self._verb is Verb.FAILOVER:
             return
-        ends = self._source.ends(self._cuts)
-        behind = [cut for cut in self._cuts.values() if cut.position != ends.get(cut.source)]
-        if behind or (uncut := self._source.uncut(self._cuts)):
+        behind = self._source.behind(self._cuts, self._source.ends(self._cuts))
+        known = [source for source, cut in self._cuts.items() if not cut.gone]
+        if behind or (uncut := self._source.uncut(known)):
             raise self._not_drained(behind, [] if behind else uncut)
 
     def _is_recorded(self) -> bool | None:

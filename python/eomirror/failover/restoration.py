@@ -150,7 +150,7 @@ def restore(
         refuse_recreated(chosen, control, promotion)
         promoted.ask_source()
         reversal = control.history.reversals.get(promotion.number)
-        wanted = [cut.source for cut in promotion.cuts]
+        wanted = [cut.source for cut in promotion.cuts if not cut.gone]
         if reversal is None:
             found = sessions.source.admin.offsets(wanted, at="latest", read_committed=False)
             unseen = uncut_partitions(chosen, sessions.source.admin, wanted)

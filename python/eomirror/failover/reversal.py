@@ -145,7 +145,8 @@ class _Reverse(PromotedLink):
                 fix="repoint the applications first, then: `eomirror unfence CONFIG`",
             )
         self.ask_source()
-        self._refuse_recreated(promotion, control.recreation)
+        noted = history.reversals.get(promotion.number)
+        self._refuse_recreated(promotion, control.recreation, noted)
         sessions = self.connect(back)
         before = history_of(back, sessions.target)
         self._refuse_stale(back, promotion, before)
@@ -157,7 +158,6 @@ class _Reverse(PromotedLink):
             clock=self.clock,
         )
         started = self._started(back, sessions, before, promotion)
-        noted = history.reversals.get(promotion.number)
         ends = noted.ends if noted is not None else self._ends(promotion)
         if not dry_run:
             if noted is None:
@@ -188,13 +188,19 @@ class _Reverse(PromotedLink):
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _refuse_recreated(self, promotion: Promotion, recreation: Recreation | None) -> None:
-        """Raises if a topic is another one than at the cut: its offsets have no meaning for the cut."""
+    def _refuse_recreated(
+        self, promotion: Promotion, recreation: Recreation | None, reversal: Reversal | None
+    ) -> None:
+        """
+        Raises if a topic is another one than at the cut: its offsets have no meaning for the cut.
+
+        What the source had no more at the cut must not be there again, unless the link back has created it.
+        """
         ours = recreation.topics if recreation is not None and recreation.number == promotion.number else ()
         sides = (
             (
                 self.sessions.source,
-                {cut.topic: cut.topic_id for cut in promotion.cuts if cut.topic not in ours},
+                {cut.topic: cut.topic_id for cut in promotion.cuts if cut.topic not in ours and not cut.gone},
             ),
             (self.sessions.target, {cut.target_topic: cut.target_topic_id for cut in promotion.cuts}),
         )
@@ -206,6 +212,16 @@ class _Reverse(PromotedLink):
                         f"topic {name} on {session.admin.name} {what} since link {self.link.name} was promoted",
                         fix="restore it, or `exclude` the topic from both links and start a new link for it",
                     )
+
+        gone = {cut.source for cut in promotion.cuts if cut.gone and reversal is None}
+        there = self.sessions.source.admin.describe_topics(sorted({each.topic for each in gone}))
+        for each in sorted(gone):
+            if (found := there[each.topic]) is not None and each.partition < found.partitions:
+                raise NotReadyError(
+                    f"{each} on {self.sessions.source.admin.name} was created again since link {self.link.name} was "
+                    "promoted; it did not exist then",
+                    fix="delete it, or `exclude` the topic from both links and start a new link for it",
+                )
 
     def _refuse_stale(self, back: Link, promotion: Promotion, before: PromotionHistory) -> None:
         """Raises if the link to resume was promoted later than this one: its positions would go back to an old cut."""
@@ -238,7 +254,7 @@ class _Reverse(PromotedLink):
         if view.generation is None:
             return False
         positions = state.positions(wait_for_open=False, overruled=())
-        starts = begins(promotion)
+        starts = begins(promotion, back)
         known = {source: positions[source].offset for source in starts if source in positions}
         if len(known) == len(starts) and all(offset >= starts[source] for source, offset in known.items()):
             return True
@@ -256,7 +272,7 @@ class _Reverse(PromotedLink):
             NotReadyError: Applications write there.
         """
         admin = self.sessions.source.admin
-        wanted = [cut.source for cut in promotion.cuts]
+        wanted = [cut.source for cut in promotion.cuts if not cut.gone]
         wanted += sorted(uncut_partitions(self.link, admin, wanted))
         first = admin.offsets(wanted, at="latest", read_committed=False)
         self.clock.sleep(_LOOK_SECONDS)
@@ -297,11 +313,11 @@ class _Reverse(PromotedLink):
             else Resumption(
                 number=ended.number,
                 link=self.link.name,
-                starts=begins(promotion),
+                starts=begins(promotion, back),
                 run=self.run_id,
                 timestamp=self.clock.wall_ms(),
             ),
-            adopt=begins(promotion),
+            adopt=begins(promotion, back),
         )
         with closing(owner):
             owner.acquire(back.lanes, partitions)

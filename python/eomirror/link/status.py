@@ -63,11 +63,13 @@ class Observed:
         source: The source partition, its high watermark included.
         lso: Its last stable offset; None if the partition does not exist.
         target: The target partition.
+        gone: True if the source has the partition no more.
     """
 
     source: SourceFacts
     lso: int | None
     target: TargetFacts
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ class PartitionStatus:
         open_seconds: Age of the first record of the oldest of these transactions; None if there is none, or unknown.
         missing: Skipped source offsets since the link first ran that were in no batch: holes, which
             compaction makes, and a lost segment file.  The client plane counts only those that it has looked at.
+        gone: True if the source has the partition no more (`eomirror.recovery.resume.gone_sources`): it has no lag.
     """
 
     topic: str
@@ -121,6 +124,7 @@ class PartitionStatus:
     open_records: int | None = None
     open_seconds: float | None = None
     missing: int = 0
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +326,7 @@ def link_status(
     opened: Mapping[SourcePartition, int] | None = None,
     accept_gaps: bool = False,
     left_out: Mapping[SourcePartition, MirrorError | None] | None = None,
+    gone: Collection[SourcePartition] = (),
     problem: str = "",
     fix: str = "",
 ) -> LinkStatus:
@@ -338,6 +343,7 @@ def link_status(
         liveness: Liveness of the owner.
         accept_gaps: ``on_gap: accept``.
         left_out: Parked partitions that the link should mirror, and the reason that it cannot, as far as visible.
+        gone: Partitions that the source has no more.
         problem: Reason that the source could not be read.
         fix: Recommended action for it.
     """
@@ -366,6 +372,11 @@ def link_status(
         # It was deleted to be copied back, and the promoted link does not read it.
         if control.recreated.get(source.topic) == positions[source].topic_id:
             shown[source] = replace(item, problem="", fix="")
+        if source in control.history.gone:
+            # The link back may have created it again since.
+            shown[source] = replace(item, gone=True, problem="", fix="")
+        elif source in gone:
+            shown[source] = replace(item, gone=True)
     out = left_out or {}
     stopped = _stopped(control, positions, {source.topic for source in out})
     partitions = tuple(
@@ -379,7 +390,7 @@ def link_status(
         # The owner's clock was ahead of ours, by a time that its claim does not tell any more.
         seen_ms = None
     # A left-out partition falls behind by an unknown amount: the link must not look like one without lag.
-    mirrored = [item for item in partitions if not item.parked or item.problem]
+    mirrored = [item for item in partitions if (not item.parked or item.problem) and not item.gone]
     return LinkStatus(
         link=link,
         state=_state(control, liveness),
