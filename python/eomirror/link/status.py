@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = [
+    "IN_STEP_MS",
     "MOST_GROUPS",
     "RATE_WINDOW_SECONDS",
     "GroupsStatus",
@@ -50,8 +51,8 @@ RATE_WINDOW_SECONDS = 10.0
 #: Groups that a status lists by name.
 MOST_GROUPS = 500
 
-# Synchronized clocks differ by less than this; a record from further in the future has a wrong timestamp.
-_IN_STEP_MS = 5_000
+#: Synchronized clocks differ by less than this; a record from further in the future has a wrong timestamp.
+IN_STEP_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +351,7 @@ def link_status(
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
     owner_ms = now_ms + liveness.offset_ms
-    in_step = abs(liveness.offset_ms) <= _IN_STEP_MS
+    in_step = abs(liveness.offset_ms) <= IN_STEP_MS
     # what a released link wrote in its last seconds is no rate any more
     rates = {} if liveness.state == "stopped" else _rates(history, owner_ms)
     generation = control.generation
@@ -386,7 +387,7 @@ def link_status(
         for source, item in shown.items()
     )
     seen_ms = control.seen if problem else None
-    if seen_ms is not None and seen_ms > owner_ms + _IN_STEP_MS:
+    if seen_ms is not None and seen_ms > owner_ms + IN_STEP_MS:
         # The owner's clock was ahead of ours, by a time that its claim does not tell any more.
         seen_ms = None
     # A left-out partition falls behind by an unknown amount: the link must not look like one without lag.
@@ -542,7 +543,7 @@ def _partition(
             lag = max(0, observed.lso - position.offset)
     if lag == 0:
         seconds = 0.0
-    elif lag is not None and oldest_ms is not None and oldest_ms <= now_ms + _IN_STEP_MS:
+    elif lag is not None and oldest_ms is not None and oldest_ms <= now_ms + IN_STEP_MS:
         seconds = max(0.0, (now_ms - oldest_ms) / 1000)
     return PartitionStatus(
         topic=position.topic,

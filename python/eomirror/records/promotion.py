@@ -174,7 +174,7 @@ class Promotion:
 
         With ``ends_at`` it covers what was written until then, and with ``at_least`` it is no bound for some topics.
         """
-        beyond = lost(self.cuts)
+        beyond = lost(cut for cut in self.cuts if not self.at_least or cut.source_end is not None)
         return None if beyond is None else beyond + self.uncut
 
     def key(self) -> bytes:
