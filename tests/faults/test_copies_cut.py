@@ -153,7 +153,9 @@ def test_a_copy_that_was_cut_and_has_grown_on(link: TestLink, fragile: LocalClus
     assert read_committed(link.west, link.copy("lost")) == before
 
 
-@pytest.mark.parametrize("filled", [3, 900], ids=["shorter", "longer"])
+@pytest.mark.parametrize(
+    "filled", [pytest.param(3, id="shorter", marks=pytest.mark.slow), pytest.param(900, id="longer")]
+)
 def test_a_copy_that_is_cut_and_filled_under_a_lane_at_rest(
     link: TestLink, fragile: LocalCluster, tmp_path: Path, filled: int
 ) -> None:

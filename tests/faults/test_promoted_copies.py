@@ -60,8 +60,18 @@ def cut_scene(
     return scene, logs, len(later[0])
 
 
-@pytest.mark.parametrize("equal_names", [False, True], ids=["prefixed", "equal"])
-@pytest.mark.parametrize("refilled", [0, 5, 300], ids=["short", "filled", "longer"])
+@pytest.mark.parametrize(
+    ("equal_names", "refilled"),
+    [
+        pytest.param(True, 5, id="filled-equal"),
+        *(
+            pytest.param(equal, count, id=f"{word}-{name}", marks=pytest.mark.slow)
+            for equal, name in ((False, "prefixed"), (True, "equal"))
+            for count, word in ((0, "short"), (5, "filled"), (300, "longer"))
+            if (equal, count) != (True, 5)
+        ),
+    ],
+)
 def test_a_copy_that_lost_acknowledged_records_is_not_promoted_as_whole(
     east: Any, fragile: LocalCluster, topic_name: str, tmp_path: Path, spark_context: Any,
     equal_names: bool, refilled: int,
