@@ -138,7 +138,7 @@ class LinkWriterFence:
 
     def check(self) -> None:
         """
-        Raises if the fence that this object has set does not stand any more.
+        Raises if the fence that this object has set, or an ACL fence that `fence` of another one has, is not whole.
 
         The entries themselves are looked at as well: a fence of another link, or a person, may have deleted one.
 
@@ -146,20 +146,21 @@ class LinkWriterFence:
             NotReadyError: Applications may write again.
             ClusterError: A cluster does not answer.
         """
-        if not self._fenced:
-            return
         standing = self.standing()
-        if standing is None or standing.lifting:
+        if self._fenced and (standing is None or standing.lifting):
             raise NotReadyError(
                 f"link {self._link.name}: another command has lifted the fence, so applications may write again",
                 fix="let one operator act at a time, then repeat this",
             )
-        if not self._denied:
+        needed = self._denied if self._fenced else ()
+        if not self._fenced and standing is not None and not standing.lifting:
+            needed = standing.topics
+        if not needed:
             return
         deadline = Deadline(_APPLIED_SECONDS, self._clock)
         with closing(self._denials()) as denials:
             # The broker that answers may have yet to apply what the controller has added.
-            while (gone := sorted(set(self._denied) - denials.existing())) and not deadline.passed:
+            while (gone := sorted(set(needed) - denials.existing())) and not deadline.passed:
                 self._clock.sleep(_LOOK_SECONDS)
         if gone:
             raise NotReadyError(
@@ -309,7 +310,7 @@ class LinkWriterFence:
         principal = name if isinstance(name, str) else ""
         fix = (
             "first grant the mirror and each application what they need on these topics, such as `"
-            f"{Right('Read', 'topic', bare[0]).acl(principal)}`; {_OTHERWISE}"
+            f"{Right('Read', 'topic', bare[0]).acl(principal)}`, all at once; or {_OTHERWISE}"
         )
         if settings is None:
             known = f"the brokers' {_EVERYONE} could not be read; if it is true, the first one"
