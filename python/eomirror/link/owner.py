@@ -305,6 +305,8 @@ class LinkOwner:
         crash_point("owner.positions_checked")
         self._on_event("publishing the lane layout")
         first_run = view.generation is None
+        if first_run:
+            self._opposite.refuse_first_run(self._adopt)
         known = frozenset() if view.generation is None else view.generation.assignment.known
         if torn := unpublished(view, positions).keys() & {item.source for item in partitions}:
             log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
