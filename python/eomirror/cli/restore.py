@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli.completion import complete_topics
-from eomirror.cli.failover import acting
+from eomirror.cli.failover import acting, mirror_once
 from eomirror.cli.render import escape, human_count, print_message, print_table, stdout_console
-from eomirror.errors import DataLossError, NotReadyError, UsageError
+from eomirror.errors import DataLossError, UsageError
 
 if TYPE_CHECKING:
     from eomirror.cli.failover import Action
-    from eomirror.config import Config
     from eomirror.failover import Recreated, RestorationReport
 
 __all__ = ["restore"]
@@ -98,7 +97,7 @@ def restore(
         link=link,
         to=to,
         to_topic=to_topic,
-        merge=lambda merging: _mirror(action, merging, "not all orphans were mirrored"),
+        merge=lambda merging: mirror_once(action, merging, "not all orphans were mirrored"),
         accept_lost=accept_lost,
         dry_run=dry_run,
         on_event=print_message,
@@ -120,26 +119,12 @@ def _recreated(action: Action, topics: str, *, to: bool) -> int:
         action.config,
         link=action.link,
         topics=topics,
-        mirror=lambda config: _mirror(action, config, "not everything was copied back"),
+        mirror=lambda config: mirror_once(action, config, "not everything was copied back"),
         dry_run=action.dry_run,
         on_event=print_message,
     )
     action.show(asdict(found), lambda: _draw_recreation(found, dry_run=action.dry_run))
     return 0
-
-
-def _mirror(action: Action, config: Config, failure: str) -> None:
-    """Runs the link of ``config`` until it has caught up."""
-    from eomirror.mirror import Mirror
-
-    with Mirror(config, although_promoted=True) as mirror:
-        ended = mirror.run(until="caught-up")
-    if ended.exit_code:
-        (link,) = config.links
-        raise NotReadyError(
-            f"link {action.link}: {failure}: a topic is stopped",
-            fix=f"`eomirror status CONFIG --link {quote(link.name)}` has the reason; then repeat this",
-        )
 
 
 def _draw_restoration(found: RestorationReport) -> None:

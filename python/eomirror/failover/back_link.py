@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import TopicError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from eomirror.config import Config, Link
     from eomirror.records.promotion import Promotion
     from eomirror.types import SourcePartition
 
-__all__ = ["back_link", "back_link_name", "begins"]
+__all__ = ["back_link", "back_link_name", "begins", "whole_link"]
 
 
 def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
@@ -43,6 +47,26 @@ def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
 def begins(promotion: Promotion) -> dict[SourcePartition, int]:
     """Returns the offset at which the link back begins in each copy: the end at the cut."""
     return {cut.copy: cut.target_end for cut in promotion.cuts}
+
+
+def whole_link(back: Link, copies: Collection[str] | None = None) -> Link:
+    """
+    Returns the link back without its loop guard, to bring back what the old source once wrote and has lost.
+
+    Args:
+        copies: Only these topics, and nothing but their records; None for the link as it is.
+    """
+    whole = replace(back, loops=replace(back.loops, whole=True))
+    if copies is None:
+        return whole
+    return replace(
+        whole,
+        topics=tuple(re.escape(copy) for copy in sorted(copies)),
+        exclude=(),
+        groups=(),
+        sync_group_offsets=False,
+        heartbeats="off",
+    )
 
 
 def back_link_name(link: Link) -> str:

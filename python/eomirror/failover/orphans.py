@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     Headers = list[tuple[str, bytes | None]]
 
 __all__ = [
+    "ForeignRecords",
     "OrphanRange",
     "OrphanSink",
     "Reading",
     "count_orphans",
+    "foreign_records",
     "headers_of",
     "log_starts",
     "lost_error",
@@ -64,6 +66,27 @@ class OrphanRange:
     start: int
     end: int
     target: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRecords:
+    """
+    Committed records of one partition that the link which writes there did not write.
+
+    Attributes:
+        source: The partition.
+        start: Offset of the first.
+        end: Offset behind the last.
+        records: Their number.
+    """
+
+    source: SourcePartition
+    start: int
+    end: int
+    records: int
+
+    def __str__(self) -> str:
+        return f"{self.source} [{self.start}, {self.end}): {self.records}"
 
 
 @dataclass(slots=True)
@@ -224,6 +247,34 @@ def count_orphans(
 
     _read(cluster, ranges, take, {}, reading or Reading(), client_id=client_id, clock=clock)
     return found
+
+
+def foreign_records(
+    cluster: Cluster,
+    ranges: Sequence[OrphanRange],
+    *,
+    client_id: str,
+    clock: Clock,
+    tell: Callable[[str], None] | None = None,
+) -> list[ForeignRecords]:
+    """
+    Returns the committed records in ranges that no link has brought from the cluster that each range names.
+
+    What retention has deleted is passed over.
+
+    Raises:
+        ClusterError: The cluster cannot be read.
+    """
+    found: dict[SourcePartition, ForeignRecords] = {}
+
+    def take(where: SourcePartition, message: Any) -> None:
+        offset = message.offset()
+        before = found.get(where) or ForeignRecords(source=where, start=offset, end=offset, records=0)
+        found[where] = replace(before, end=offset + 1, records=before.records + 1)
+
+    reading = Reading(accept_lost=True, tell=tell)
+    _read(cluster, ranges, take, {}, reading, client_id=client_id, clock=clock)
+    return [each for _, each in sorted(found.items())]
 
 
 class OrphanSink(Protocol):

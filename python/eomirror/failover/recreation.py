@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UnreachableError
-from eomirror.failover.back_link import back_link
+from eomirror.failover.back_link import back_link, whole_link
+from eomirror.failover.facts import control_of
 from eomirror.failover.orphans import OrphanRange, Reading, count_orphans, orphan_ranges
 from eomirror.failover.promoted_link import PromotedLink
+from eomirror.link.ownership import refuse_copying_back
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.recreation import CopyBack, Recreation
@@ -165,6 +167,8 @@ class _Recreate(PromotedLink):
         sessions = self.connect(back)
         orphans: Mapping[str, int] = {}
         if found is None:
+            # one of a reversal, which its command ends
+            refuse_copying_back(back.name, control_of(back, sessions.target))
             found, orphans = self._decided(
                 back, sessions, control, (promotion, reversal), topics, dry_run=dry_run
             )
@@ -174,7 +178,7 @@ class _Recreate(PromotedLink):
             self._carry_out(back, sessions, found, chosen, mirror)
         elif not dry_run and chosen:
             # A call that was killed behind its last but one step.
-            self._finish(self._whole(back, chosen), sessions, found)
+            self._finish(whole_link(back, chosen.values()), sessions)
         states = {True: "copied back", False: "to delete" if dry_run else "copied back"}
         return Recreated(
             back=back.name,
@@ -204,9 +208,7 @@ class _Recreate(PromotedLink):
         """Checks, with the link back held, that nothing is lost; returns the decision, and orphans by topic."""
         promotion, reversal = given
         restoration = control.history.restorations.get(promotion.number)
-        owner = (
-            None if dry_run else self.owner(replace(back, loops=replace(back.loops, whole=True)), sessions)
-        )
+        owner = None if dry_run else self.owner(whole_link(back), sessions)
         try:
             if owner is not None:
                 self.tell(f"taking {back.name}")
@@ -380,7 +382,7 @@ class _Recreate(PromotedLink):
         copies: Mapping[str, str],
         mirror: Callable[[Config], None] | None,
     ) -> None:
-        whole = self._whole(back, copies)
+        whole = whole_link(back, copies.values())
         self._order(whole, sessions, found)
         crash_point("failover.copy_back_noted")
         self._refuse_later(whole, sessions, found)
@@ -394,20 +396,7 @@ class _Recreate(PromotedLink):
         crash_point("failover.copied_back")
         self.note(replace(found, done=True))
         crash_point("failover.recreation_done")
-        self._finish(whole, sessions, found)
-
-    @staticmethod
-    def _whole(back: Link, copies: Mapping[str, str]) -> Link:
-        """Returns the link back for these topics alone, which drops no record by its origin."""
-        return replace(
-            back,
-            topics=tuple(re.escape(copy) for copy in sorted(copies.values())),
-            exclude=(),
-            groups=(),
-            sync_group_offsets=False,
-            heartbeats="off",
-            loops=replace(back.loops, whole=True),
-        )
+        self._finish(whole, sessions)
 
     def _order(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
         order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
@@ -418,17 +407,10 @@ class _Recreate(PromotedLink):
             owner.note(self._copy_back(found))
             owner.release()
 
-    def _finish(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
+    def _finish(self, back: Link, sessions: LinkSessions) -> None:
         order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
-        if order is None or order.done:
-            return
-        with closing(self.owner(back, sessions)) as owner:
-            _, positions = owner.retake()
-            until = _by_topic(
-                {source: one.offset for source, one in positions.items() if back.mirrors(source.topic)}
-            )
-            owner.note(replace(self._copy_back(found), done=True, until=until))
-            owner.release()
+        if order is not None and not order.done:
+            self.finish_copy_back(back, sessions, order)
 
     def _copy_back(self, found: Recreation) -> CopyBack:
         return CopyBack(
@@ -461,7 +443,7 @@ class _Recreate(PromotedLink):
         if not late:
             return
         if there == set(found.topics):
-            self._finish(back, sessions, found)
+            self._finish(back, sessions)
             self.note(replace(found, topics={}, done=True))
         raise NotReadyError(
             f"applications have written {sum(late.values())} records to {', '.join(sorted(late)[:_SHOWN])} on "

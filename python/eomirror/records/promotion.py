@@ -6,7 +6,8 @@ A promotion is decided by one record, so that every process sees the same link b
 * ``{"kind":"promotion","number"}`` -> `Promotion`: applications write to the copies, and the link must not.  It holds
   the *cut* of each partition: the source position that was mirrored last, and the end of the copy at that moment.
 * ``{"kind":"reversal","number"}`` -> `Reversal`: the link in the other direction starts at the cut of that promotion.
-  It holds the range of each source partition that never reached the target (the orphans).
+  It holds the range of each source partition that never reached the target (the orphans), and other cuts for the
+  partitions in which the source had changed; every reader of the promotion gets these.
 * ``{"kind":"restoration","number"}`` -> `Restoration`: the orphans of that promotion have been dealt with.
 * ``{"kind":"resumption","number"}`` -> `Resumption`: the link mirrors again, from positions that its owner has set.
 * ``{"kind":"fence","number"}`` -> `Fence`: how the applications on the source were stopped before that promotion, so
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -50,6 +51,7 @@ __all__ = [
     "Reversal",
     "encoded",
     "lost",
+    "with_cuts",
 ]
 
 VERSION = 1
@@ -198,6 +200,19 @@ _PROMOTION_FIELDS = (
 )  # fmt: skip
 
 
+def with_cuts(promotion: Promotion, cuts: Mapping[SourcePartition, tuple[int, int]]) -> Promotion:
+    """Returns a promotion with other positions and target ends of some cuts."""
+    return replace(
+        promotion,
+        cuts=tuple(
+            replace(cut, position=cuts[cut.source][0], target_end=cuts[cut.source][1])
+            if cut.source in cuts
+            else cut
+            for cut in promotion.cuts
+        ),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reversal:
     """
@@ -210,6 +225,8 @@ class Reversal:
             records from its cut to this end.
         run: Run that reversed the link.
         timestamp: Milliseconds since the epoch.
+        cuts: Position and target end of the cuts that this overrules: a source that had lost records, or held others
+            than were mirrored, and its copy hold the same records up to there.
     """
 
     number: int
@@ -217,6 +234,7 @@ class Reversal:
     ends: Mapping[SourcePartition, int]
     run: str
     timestamp: int
+    cuts: Mapping[SourcePartition, tuple[int, int]] = field(default_factory=dict)
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -231,6 +249,7 @@ class Reversal:
                 "ends": _by_topic(self.ends),
                 "run": self.run,
                 "timestamp": self.timestamp,
+                **({"cuts": _by_topic(self.cuts)} if self.cuts else {}),
             }
         )
 
@@ -347,7 +366,7 @@ class PromotionHistory:
     All promotions of a link, by number.
 
     Attributes:
-        promotions: Every promotion.
+        promotions: Every promotion, with the cuts that its reversal overrules in place.
         reversals: Reversals of promotions.
         restorations: Work on the orphans of promotions.
         resumptions: Returns from promotions.
@@ -482,6 +501,9 @@ class HistoryRecords:
         for (kind, number), body in sorted(self._records.items(), key=lambda item: item[0]):
             found, decode = decoders[kind]
             found[number] = decode(number, _whole(kind, body, self._parts.get((kind, number), {})))
+        for number, reversal in history.reversals.items():
+            if reversal.cuts and number in history.promotions:
+                decoders["promotion"][0][number] = with_cuts(history.promotions[number], reversal.cuts)
         return history
 
 
@@ -538,6 +560,11 @@ def _reversal(number: int, body: dict[str, Any]) -> Reversal:
         ends=_offsets(body["ends"]),
         run=text(body["run"]),
         timestamp=whole(body["timestamp"]),
+        cuts={
+            SourcePartition(topic, int(partition)): (whole(position), whole(end))
+            for topic, partitions in body.get("cuts", {}).items()
+            for partition, (position, end) in partitions.items()
+        },
     )
 
 

@@ -142,6 +142,23 @@ class TargetHangingClient:
         unknown = {where: offset for where, offset in records.items() if told.get(where) == "unknown"}
         return {**found, **(self._states.read(unknown) if unknown else {})}
 
+    def batches(self, records: Mapping[_Where, int]) -> Mapping[_Where, tuple[int, int, int] | None] | None:
+        """
+        Returns base offset, checksum and largest timestamp of the batch at each offset; None where there is none.
+
+        None as a whole if the extension's client cannot serve this cluster.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers in time.
+            MirrorError: The cluster refuses us.
+        """
+
+        def ask(client: HangingTransactionClient) -> dict[_Where, tuple[int, int, int] | None]:
+            found = {where: client.batch_at((*where, offset), _SECONDS) for where, offset in records.items()}
+            return {where: None if batch is None else batch[:3] for where, batch in found.items()}
+
+        return self._ask_client(ask)
+
     def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
         """
         Returns whether the offset holds a record of this producer, rather than a marker or another producer's record.

@@ -1,0 +1,130 @@
+"""The way back on real brokers: it begins at the cut, and nothing that only one side holds is left behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from support.disaster import Disaster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+def values(scene: Disaster, side: str) -> dict[int, list[bytes]]:
+    """The values of each partition, sorted: two sides interleave them in their own orders."""
+    return {number: sorted(one[1] for one in some) for number, some in scene.read(side).items()}
+
+
+def equal(scene: Disaster, count: int) -> None:
+    """Both sides hold the same records, each once, and so many."""
+    east, west = values(scene, "east"), values(scene, "west")
+    assert east == west
+    found = [one for some in east.values() for one in some]
+    assert (len(found), len(set(found))) == (count, count)
+
+
+def made(
+    east: Any, west: Any, name: str, folder: Path, spark: Any, *, equal_names: bool, partitions: int = 2
+) -> Disaster:
+    """A scene of which 40 records are mirrored."""
+    clusters = east.client_properties, west.client_properties
+    scene = Disaster(*clusters, name, folder, spark, equal_names=equal_names, partitions=partitions)
+    scene.write("east", 40)
+    scene.catch_up()
+    return scene
+
+
+def forgotten(scene: Disaster, side: str, count: int, word: str = "forgotten", number: int = 0) -> None:
+    """An application that nobody has stopped writes there, without transactions."""
+    properties, topic = (scene.east, scene.topic) if side == "east" else (scene.west, scene.copy)
+    producer = Producer(properties)
+    for each in range(count):
+        producer.produce(topic, b"%s-%d" % (word.encode(), each), key=b"forgotten", partition=number)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize(
+    "equal_names",
+    [pytest.param(False, marks=pytest.mark.slow, id="prefixed"), pytest.param(True, id="equal")],
+)
+@pytest.mark.parametrize("start", ["latest", pytest.param("earliest", marks=pytest.mark.slow)])
+def test_a_way_back_begins_with_the_reversal_and_not_where_its_start_says(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    tmp_path: Path,
+    spark_context: Any,
+    *,
+    equal_names: bool,
+    start: str,
+) -> None:
+    """Its first run is refused as long as the link is promoted and not reversed; then it begins at the cut."""
+    scene = made(east, west, topic_name, tmp_path, spark_context, equal_names=equal_names)
+    ordinary = scene.settings
+
+    def settings(*, lost: bool = False) -> dict[str, Any]:
+        found = ordinary(lost=lost)
+        found["links"][-1]["start"] = start
+        return found
+
+    scene.settings = settings  # type: ignore[method-assign]
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    scene.write("west", 40)
+
+    code, _, said = scene.command("run", "--until", "caught-up", link=scene.back)
+    assert code == 6, said
+    assert f"eomirror reverse CONFIG --link {scene.name}" in said
+    assert f"{scene.copy}-0" in said
+    # a reversal that died half way is none
+    assert scene.command("reverse", "--yes", crash="failover.reversal_noted")[0] == -9
+    code, _, said = scene.command("run", "--until", "caught-up", link=scene.back)
+    assert code == 6, said
+    for _ in range(2):
+        code, _, said = scene.command("reverse", "--yes")
+        assert code == 0, said
+    scene.catch_up(scene.back)
+    equal(scene, scene.count("west"))
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    scene.write("east", 20)
+    scene.catch_up()
+    equal(scene, scene.count("east"))
+
+
+@pytest.mark.parametrize("went_on", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_link_back_that_began_behind_the_cut_on_its_own_is_not_taken_for_the_way_back(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, *, went_on: bool
+) -> None:
+    """A position behind the cut proves nothing; what it passed over is mirrored, or named if that cannot be."""
+    scene = made(east, west, topic_name, tmp_path, spark_context, equal_names=True)
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    scene.write("west", 40)
+    # as `start: latest` did before the first run of a way back was refused
+    ends = [f"--adopt={scene.copy}-{number}={scene.end('west', number)}" for number in range(2)]
+    code, _, said = scene.command("run", "--until", "caught-up", *ends, link=scene.back)
+    assert code == 0, said
+    if went_on:
+        scene.write("west", 20)
+        scene.catch_up(scene.back)
+
+    code, _, said = scene.command("reverse", "--yes")
+
+    if went_on:
+        assert code == 6, said
+        assert "has begun behind the cut" in said
+        assert f"of {scene.copy}-0" in said
+        return
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    equal(scene, scene.count("west"))
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    equal(scene, scene.count("west"))
