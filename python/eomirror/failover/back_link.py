@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from eomirror.errors import TopicError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.config import Config, Link
+    from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion
     from eomirror.types import SourcePartition
 
-__all__ = ["back_link", "back_link_name", "begins"]
+__all__ = ["back_link", "back_link_name", "begins", "merged", "returns"]
 
 
 def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
@@ -43,6 +46,42 @@ def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
 def begins(promotion: Promotion) -> dict[SourcePartition, int]:
     """Returns the offset at which the link back begins in each copy: the end at the cut."""
     return {cut.copy: cut.target_end for cut in promotion.cuts}
+
+
+def merged(promotion: Promotion, positions: Mapping[SourcePartition, Position]) -> dict[SourcePartition, int]:
+    """
+    Returns the offset up to which a promoted link has mirrored its orphans, of partitions in which it has.
+
+    Only a merge writes positions while the link is promoted, and does so with a lane layout of its own.
+    """
+    return {source: one.offset for source, one in positions.items() if one.generation > promotion.generation}
+
+
+def returns(
+    promotion: Promotion, ended: Promotion | None, positions: Mapping[SourcePartition, Position]
+) -> dict[SourcePartition, int]:
+    """
+    Returns the offset at which a link mirrors again after its link back was promoted.
+
+    That is the end of the copy at the cut, unless a merge has mirrored on behind it: then its position, because each
+    record is mirrored once.
+
+    Args:
+        promotion: Promotion of the link back.
+        ended: Promotion of the link that mirrors again; None if it is not promoted.
+        positions: Its positions.
+    """
+    reached = {} if ended is None else merged(ended, positions)
+    ids = {cut.copy: cut.target_topic_id for cut in promotion.cuts}
+    return {
+        # An older position behind the cut is one in a log that has lost its end since.
+        source: reached[source]
+        if reached.get(source, 0) > begin
+        and positions[source].topic_id == ids[source]
+        and positions[source].timestamp >= promotion.started
+        else begin
+        for source, begin in begins(promotion).items()
+    }
 
 
 def back_link_name(link: Link) -> str:

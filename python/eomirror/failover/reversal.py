@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError
-from eomirror.failover.back_link import back_link, begins
+from eomirror.failover.back_link import back_link, begins, returns
 from eomirror.failover.facts import history_of
 from eomirror.failover.orphans import refuse_forgotten
 from eomirror.failover.promoted_link import PromotedLink
@@ -287,6 +287,12 @@ class _Reverse(PromotedLink):
     ) -> None:
         self.tell(f"setting the positions of {back.name} to the cut")
         ended = history.current
+        positions = (
+            {}
+            if ended is None
+            else LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
+        )
+        starts = returns(promotion, ended, positions)
         partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
         owner = self.owner(
             back,
@@ -297,11 +303,11 @@ class _Reverse(PromotedLink):
             else Resumption(
                 number=ended.number,
                 link=self.link.name,
-                starts=begins(promotion),
+                starts=starts,
                 run=self.run_id,
                 timestamp=self.clock.wall_ms(),
             ),
-            adopt=begins(promotion),
+            adopt=starts,
         )
         with closing(owner):
             owner.acquire(back.lanes, partitions)
