@@ -132,9 +132,8 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
     scene.write("east", 20)
     scene.catch_up()
     assert values(scene, "west") == values(scene, "east")
-    for link in (scene.name, scene.back):
-        code, _, said = scene.command("verify", link=link)
-        assert code == 0, said
+    codes = [scene.command("verify", link=link)[0] for link in (scene.name, scene.back)]
+    assert codes == [0, 0]
 
 
 @pytest.mark.slow

@@ -128,3 +128,87 @@ def test_a_link_back_that_began_behind_the_cut_on_its_own_is_not_taken_for_the_w
     assert code == 0, said
     scene.catch_up(scene.back)
     equal(scene, scene.count("west"))
+
+
+@pytest.mark.parametrize(
+    ("equal_names", "verb"),
+    [
+        pytest.param(True, "failover", id="equal-failover"),
+        pytest.param(False, "failover", id="prefixed-failover", marks=pytest.mark.slow),
+        pytest.param(True, "promote", id="equal-promote", marks=pytest.mark.slow),
+    ],
+)
+def test_records_that_reach_the_old_source_behind_the_reversal_are_orphans(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, *, equal_names: bool, verb: str
+) -> None:
+    """Between records of the link back, and behind its last: the return is refused by name until they are merged."""
+    scene = made(east, west, topic_name, tmp_path, spark_context, equal_names=equal_names)
+    if verb == "failover":
+        scene.write("east", 20)
+        code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    else:
+        code, _, said = scene.command("promote", "--yes")
+    assert code == 0, said
+    scene.write("west", 20)
+    assert scene.command("reverse", "--yes")[0] == 0
+    scene.catch_up(scene.back)
+    if verb == "failover":
+        # what was decided then is not decided for what comes later
+        code, _, said = scene.command("restore", "--orphans", "merge", "--yes")
+        assert code == 0, said
+    start = scene.end("east", 0)
+    forgotten(scene, "east", 3, "between")
+    scene.write("west", 20)
+    scene.catch_up(scene.back)
+    behind = scene.end("east", 1)
+    forgotten(scene, "east", 1, "behind", number=1)
+
+    for more in ((), ("--dry-run",), ("--method", "wait")):
+        code, _, said = scene.command("failback", "--yes", *more)
+        assert code == 6, said
+        assert f"{scene.topic}-0 [{start}, " in said
+        assert f"{scene.topic}-1 [{behind}, {behind + 1})" in said
+        assert f"eomirror restore CONFIG --link {scene.name} --orphans" in said
+    assert scene.command("history", link=scene.back)[1]["state"] == "mirror"
+
+    code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+    assert (code, found["records"]) == (0, 4), said
+    scene.catch_up(scene.back)
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    scene.write("east", 20)
+    scene.catch_up()
+    everything = [one for some in values(scene, "west").values() for one in some]
+    assert sum(one.startswith((b"between", b"behind")) for one in everything) == 4
+    equal(scene, len(everything))
+
+
+@pytest.mark.slow
+def test_a_return_that_could_not_be_finished_is_not_begun(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """The second half is checked before the clients are switched: here the first link would not start from it."""
+    scene = made(east, west, topic_name, tmp_path, spark_context, equal_names=True)
+    code, _, said = scene.command("promote", "--yes")
+    assert code == 0, said
+    assert scene.command("reverse", "--yes")[0] == 0
+    scene.catch_up(scene.back)
+    ordinary = scene.settings
+
+    def settings(*, lost: bool = False) -> dict[str, Any]:
+        found = ordinary(lost=lost)
+        other = {**found["links"][0], "name": f"{scene.name}-other"}
+        found["links"].insert(0, other)
+        return found
+
+    scene.settings = settings  # type: ignore[method-assign]
+    switched = tmp_path / "switched"
+    for more in ((), ("--dry-run",)):
+        code, _, said = scene.command("failback", "--yes", "--on-switch", f"touch {switched}", *more)
+        assert code == 6, said
+        assert f"{scene.name}-other" in said
+    assert not switched.exists()
+    assert scene.command("history", link=scene.back)[1]["state"] == "mirror"
+    scene.settings = ordinary  # type: ignore[method-assign]
+    code, _, said = scene.command("failback", "--yes", "--on-switch", f"touch {switched}")
+    assert (code, switched.exists()) == (0, True), said

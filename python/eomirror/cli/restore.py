@@ -108,13 +108,20 @@ def restore(
 
 def _recreated(action: Action, topics: str, *, to: bool) -> int:
     """Carries out ``--orphans recreate``; returns the exit code."""
-    from eomirror.failover import recreate
+    from eomirror.failover import recreate, unchecked_exports
 
     if to:
         raise UsageError(
             "recreate exports nothing", fix="`--orphans export` first, with --to or --to-topic; then recreate"
         )
-    action.confirm("restore: deletes topics of the old source, and copies them back")
+    verb = "restore: deletes topics of the old source, and copies them back"
+    if not action.dry_run and (files := unchecked_exports(action.config, link=action.link)):
+        unchecked = (
+            f"not checked, because written on another host: the exported records in {', '.join(files)}"
+        )
+        print_message(unchecked)
+        verb = f"{verb} ({unchecked})"
+    action.confirm(verb)
     found = recreate(
         action.config,
         link=action.link,
@@ -178,6 +185,11 @@ def _draw_recreation(found: Recreated, *, dry_run: bool) -> None:
     )
     kept = "merged" if found.before == "merge" else f"exported to {escape(found.place)}"
     orphans = f"; their {human_count(found.records)} orphans were {kept}" if found.records else ""
+    if found.unchecked:
+        files = escape(", ".join(found.unchecked))
+        console.print(
+            f"not checked, because written on another host: the exported records in {files}", style="yellow"
+        )
     if not found.topics:
         console.print("no topic has orphans: nothing to recreate")
     elif dry_run:

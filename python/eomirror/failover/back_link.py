@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from eomirror.errors import TopicError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from eomirror.config import Config, Link
+    from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion
     from eomirror.types import SourcePartition
 
-__all__ = ["back_link", "back_link_name", "begins", "whole_link"]
+__all__ = ["back_link", "back_link_name", "begins", "merged", "returns", "whole_link"]
 
 
 def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
@@ -67,6 +68,42 @@ def whole_link(back: Link, copies: Collection[str] | None = None) -> Link:
         sync_group_offsets=False,
         heartbeats="off",
     )
+
+
+def merged(promotion: Promotion, positions: Mapping[SourcePartition, Position]) -> dict[SourcePartition, int]:
+    """
+    Returns the offset up to which a promoted link has mirrored its orphans, of partitions in which it has.
+
+    Only a merge writes positions while the link is promoted, and does so with a lane layout of its own.
+    """
+    return {source: one.offset for source, one in positions.items() if one.generation > promotion.generation}
+
+
+def returns(
+    promotion: Promotion, ended: Promotion | None, positions: Mapping[SourcePartition, Position]
+) -> dict[SourcePartition, int]:
+    """
+    Returns the offset at which a link mirrors again after its link back was promoted.
+
+    That is the end of the copy at the cut, unless a merge has mirrored on behind it: then its position, because each
+    record is mirrored once.
+
+    Args:
+        promotion: Promotion of the link back.
+        ended: Promotion of the link that mirrors again; None if it is not promoted.
+        positions: Its positions.
+    """
+    reached = {} if ended is None else merged(ended, positions)
+    ids = {cut.copy: cut.target_topic_id for cut in promotion.cuts}
+    return {
+        # An older position behind the cut is one in a log that has lost its end since.
+        source: reached[source]
+        if reached.get(source, 0) > begin
+        and positions[source].topic_id == ids[source]
+        and positions[source].timestamp >= promotion.started
+        else begin
+        for source, begin in begins(promotion).items()
+    }
 
 
 def back_link_name(link: Link) -> str:

@@ -18,6 +18,7 @@ from eomirror.failover.machine import Verb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from eomirror.errors import MirrorError
     from eomirror.failover.group_moves import GroupMove
     from eomirror.link.status import LinkStatus
     from eomirror.records.promotion import Promotion
@@ -31,6 +32,7 @@ __all__ = [
     "TopicReadiness",
     "Verified",
     "assess",
+    "with_refusal",
     "with_verified",
 ]
 
@@ -275,6 +277,12 @@ def with_verified(readiness: Readiness, found: Verified) -> Readiness:
     return replace(
         readiness, checks=tuple(check if each.name == check.name else each for each in readiness.checks)
     )
+
+
+def with_refusal(readiness: Readiness, name: str, error: MirrorError) -> Readiness:
+    """Returns a verdict with one more check, which refuses."""
+    check = Check(name, Level.NO, error.message, error.fix)
+    return replace(readiness, ready=False, verdict="NOT READY", checks=(*readiness.checks, check))
 
 
 def _verdict(ready: bool, lost: int | None, age: float | None) -> str:  # noqa: FBT001  private, named at the call

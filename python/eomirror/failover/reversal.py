@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.back_link import back_link, begins, whole_link
+from eomirror.failover.back_link import back_link, begins, returns, whole_link
 from eomirror.failover.common_end import common_ends
-from eomirror.failover.facts import control_of, history_of
+from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
 from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
@@ -41,7 +41,7 @@ from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.source_comparison import SourceState, changed_sources
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
-from eomirror.records.promotion import Resumption, Reversal, with_cuts
+from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
 from eomirror.records.recreation import CopyBack
 from eomirror.topics.discovery import Discovery
 
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from eomirror.failover.orphans import ForeignRecords
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.position import Position
-    from eomirror.records.promotion import Promotion, PromotionHistory
+    from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
     from eomirror.types import SourcePartition
 
-__all__ = ["ReversalReport", "ReversedPartition", "reverse"]
+__all__ = ["ReversalReport", "ReversedPartition", "refuse_no_return", "reverse"]
 
 _LOOK_SECONDS = 0.5
 _SHOWN = 3
@@ -161,7 +161,54 @@ def reverse(
         return made.run(mirror, from_common_end=from_common_end, dry_run=dry_run)
 
 
+def refuse_no_return(config: Config, link: str, *, to: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    """
+    Refuses to promote a link whose reversal would then be refused.
+
+    Args:
+        link: Name of a link that mirrors.
+        to: Name of the link that its reversal is to start.
+
+    Raises:
+        UsageError: No link of the configuration, or another one, mirrors its copies in the other direction.
+        NotReadyError: The reversal would be refused.
+        MirrorError: As of `reverse`.
+    """
+    with closing(_Reverse(config, link, "reverse", on_event=None, clock=clock)) as made:
+        made.refuse_no_return(to)
+
+
 class _Reverse(PromotedLink):
+    def refuse_no_return(self, to: str) -> None:
+        """See the function of this name."""
+        control = control_of(self.link, self.sessions.target)
+        state = LinkState(self.link, self.sessions.target)
+        positions = mirrored(self.link, state.positions(wait_for_open=False, overruled=()), control)
+        cuts = cuts_of(positions.values(), self.sessions.target.admin, None)
+        promotion = Promotion(
+            number=0,
+            planned=True,
+            run=self.run_id,
+            host="",
+            generation=0,
+            source_cluster_id="",
+            target_cluster_id="",
+            cuts=tuple(cuts.values()),
+            started=0,
+            timestamp=0,
+        )
+        back = back_link(self.config, self.link, promotion)
+        if back.name != to:
+            raise UsageError(
+                f"link {back.name} mirrors what link {self.link.name} copies in the other direction as well as {to}: "
+                "it would be started in its place",
+                fix=f"take {back.name} out of the configuration, or put it behind {to}",
+            )
+        self.ask_source()
+        self._refuse_recreated(promotion, control.recreation)
+        self._refuse_stale(back, promotion, history_of(back, self.connect(back).target))
+        self._parted(promotion, control.history, accepted=False)
+
     def run(
         self, mirror: Callable[[Config], None] | None, *, from_common_end: bool, dry_run: bool
     ) -> ReversalReport:
@@ -185,6 +232,7 @@ class _Reverse(PromotedLink):
             before,
             client_id=LinkNames(back.state_name).client_id("reverse"),
             clock=self.clock,
+            back=self.link,
         )
         noted = history.reversals.get(promotion.number)
         parted: list[CommonEnd] = []
@@ -213,7 +261,7 @@ class _Reverse(PromotedLink):
                 self._record(noted)
             crash_point("failover.reversal_noted")
             if unbegun:
-                self._start(back, sessions, before, unbegun, noted)
+                self._start(back, sessions, before.current, unbegun, noted)
             crash_point("failover.reversed")
             if noted.cuts and mirror is not None:
                 self._copy_back(back, sessions, promotion, noted, mirror)
@@ -336,9 +384,11 @@ class _Reverse(PromotedLink):
         """
         starts = begins(promotion)
         topic = LinkNames(back.state_name).positions_topic
-        if history.current is not None or sessions.target.admin.describe_topics([topic])[topic] is None:
-            return starts
         state = LinkState(back, sessions.target)
+        if history.current is not None:
+            return returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
+        if sessions.target.admin.describe_topics([topic])[topic] is None:
+            return starts
         if state.control(wait_for_open=False).generation is None:
             return starts
         positions = state.positions(wait_for_open=False, overruled=())
@@ -458,12 +508,11 @@ class _Reverse(PromotedLink):
         self,
         back: Link,
         sessions: LinkSessions,
-        history: PromotionHistory,
+        ended: Promotion | None,
         starts: Mapping[SourcePartition, int],
         reversal: Reversal,
     ) -> None:
         self.tell(f"setting the positions of {back.name} to the cut")
-        ended = history.current
         partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
         order = None
         if reversal.cuts:

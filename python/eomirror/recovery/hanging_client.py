@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from eomirror.config import Link
+    from eomirror.config import Cluster, Link
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["TargetHangingClient"]
+__all__ = ["TargetHangingClient", "extension_client"]
 
 log = structlog.get_logger(__name__)
 
@@ -425,10 +425,18 @@ class TargetHangingClient:
         return self._made
 
     def _new_client(self) -> HangingTransactionClient:
-        properties, tokens = with_tokens(
-            as_text(consumer_properties(self._target, client_id=self._client_id))
-        )
-        if refused := PlaneReader.unsupported_properties(properties, tokens):
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
-            raise ClusterError(f"the extension's client cannot honour {reasons}")
-        return HangingTransactionClient(properties, tokens)
+        return extension_client(self._target, self._client_id)
+
+
+def extension_client(cluster: Cluster, client_id: str) -> HangingTransactionClient:
+    """
+    Returns the extension's client for a cluster.
+
+    Raises:
+        ClusterError: It cannot honour a property of the cluster.
+    """
+    properties, tokens = with_tokens(as_text(consumer_properties(cluster, client_id=client_id)))
+    if refused := PlaneReader.unsupported_properties(properties, tokens):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
+        raise ClusterError(f"the extension's client cannot honour {reasons}")
+    return HangingTransactionClient(properties, tokens)

@@ -16,6 +16,7 @@ from eomirror.errors import DifferenceError, TopicError, UsageError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
+from eomirror.records.dealt_ranges import rest
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 from eomirror.verify.other_copies import OtherCopies
@@ -543,14 +544,15 @@ def _behind_returns(
 def _left_behind(history: PromotionHistory, number: int) -> set[SourcePartition]:
     """Returns the partitions in which a promotion left orphans that were not merged, or whose source had changed."""
     promotion, reversal = history.promotions.get(number), history.reversals.get(number)
-    restoration = history.restorations.get(number)
     if promotion is None or reversal is None:
         return set()
-    # what was mirrored from the lost records has no source any more
-    changed = set(reversal.cuts)
-    if restoration is not None and restoration.orphans == "merge":
-        return changed
-    return changed | {cut.source for cut in promotion.cuts if reversal.ends.get(cut.source, 0) > cut.position}
+    dealt = history.dealt(number)
+    # what was mirrored from records that the source has lost has no source any more
+    return set(reversal.cuts) | {
+        cut.source
+        for cut in promotion.cuts
+        if rest(cut.position, reversal.ends.get(cut.source, 0), dealt.get(cut.source, ()), {"merge"})
+    }
 
 
 def _behind_copies(bounds: Mapping[Partition, int], order: CopyBack | None) -> dict[Partition, int]:
