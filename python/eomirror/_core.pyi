@@ -435,8 +435,8 @@ class HangingTransactionClient:
         Returns the batch that holds an offset (topic, partition, offset).
 
         Returns:
-            Its base offset, CRC, largest timestamp (ms), last offset, producer id and epoch; -1 and -1 for a marker, or a
-            producer that is not idempotent.  None where the log holds no such batch any more, or never did.
+            Its base offset, CRC, largest timestamp (ms), last offset, producer id and epoch; -1 and -1 for a marker, or
+            a producer that is not idempotent.  None where the log holds no such batch any more, or never did.
 
         Raises:
             UnreachableError: The leader does not answer in time.
@@ -444,7 +444,7 @@ class HangingTransactionClient:
         """
 
     def committed(
-        self, partition: tuple[str, int], range: tuple[int, int], seconds: float
+        self, partition: tuple[str, int], offsets: tuple[int, int], seconds: float
     ) -> tuple[list[tuple[int, int, int, int, int, int]], int]:
         """
         Returns the batches of committed records with offsets in a range (first, behind the last), as `batch_at` does.
@@ -459,7 +459,7 @@ class HangingTransactionClient:
         """
 
     def copied(
-        self, partition: tuple[str, int], range: tuple[int, int], from_cluster: str, seconds: float
+        self, partition: tuple[str, int], offsets: tuple[int, int], from_cluster: str, seconds: float
     ) -> tuple[list[tuple[int, int]], int]:
         """
         Returns the ranges of offsets whose committed records a link has copied from a cluster.
@@ -469,7 +469,7 @@ class HangingTransactionClient:
 
         Args:
             partition: Topic and number.
-            range: First offset, and the offset behind the last.
+            offsets: First offset, and the offset behind the last.
             from_cluster: Id of the cluster.
 
         Returns:

@@ -8,7 +8,6 @@ is elected although it was not in sync loses what the others had.  A lane that r
 from __future__ import annotations
 
 import re
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,10 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.link import TestLink
+from support.older_logs import Logs
 from support.records import produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from support.ledger import Entry
@@ -33,31 +33,6 @@ pytestmark = [
 # a lane looks once a minute at the copies that it does not write
 _IDLE_SECONDS = 150.0
 _WORDS = "truncated or restored from an older state"
-
-
-class Logs:
-    """The logs of some topics on one broker, as they are at a moment."""
-
-    def __init__(self, cluster: LocalCluster, folder: Path) -> None:
-        (self._broker,) = cluster.brokers
-        self._folder = folder
-        self._data = self._broker.folder / "data"
-
-    def save(self, *topics: str) -> None:
-        """Stops the broker, copies the logs, and starts it again."""
-        self._broker.stop()
-        for topic in topics:
-            shutil.copytree(self._data / f"{topic}-0", self._folder / f"{topic}-0")
-        self._broker.start()
-
-    def restore(self, *topics: str, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Stops the broker, puts the older logs back, and starts it again."""
-        self._broker.stop()
-        for topic in topics:
-            shutil.rmtree(self._data / f"{topic}-0")
-            shutil.copytree(self._folder / f"{topic}-0", self._data / f"{topic}-0")
-        meanwhile()
-        self._broker.start()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.disaster import Disaster
-from support.older_logs import OlderLogs
+from support.older_logs import Logs
 from support.records import produce, wait_for
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
         fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
         equal_names=equal_names,
     )  # fmt: skip
-    logs, older, points = OlderLogs(fragile, tmp_path), f"{scene.topic}-0", POINTS
+    logs, older = Logs(fragile, tmp_path), f"{scene.topic}-0"
     scene.write("east", 40)
-    logs.save(older)
+    logs.save(scene.topic)
     common = end_of(scene)
     scene.write("east", 80)
     scene.catch_up()
@@ -92,7 +92,7 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
     assert code == 0, said
     scene.write("west", 20)
     held = values(scene, "west")
-    logs.restore(older)
+    logs.restore(scene.topic)
     late = sorted(foreign(scene, written_on))
 
     for more in ((), ("--dry-run",)):
@@ -103,7 +103,7 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
         assert str(end) in said
         assert f"{scene.topic}-1" not in said
         assert f"eomirror reverse CONFIG --link {scene.name} --from-common-end" in said
-    for point in points:
+    for point in POINTS:
         code, _, said = scene.command("reverse", "--yes", "--from-common-end", crash=point, timeout=240)
         assert (code, (tmp_path / point).exists()) == (-9, True), said
         code, _, said = scene.command("run", "--until", "caught-up", link=scene.back)
@@ -146,17 +146,17 @@ def test_a_source_that_loses_what_it_got_back_before_is_no_way_back(
         fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
         equal_names=True, partitions=1,
     )  # fmt: skip
-    logs, older = OlderLogs(fragile, tmp_path), f"{scene.topic}-0"
+    logs = Logs(fragile, tmp_path)
     scene.write("east", 40)
     if lost == 90:
-        logs.save(older)
+        logs.save(scene.topic)
     scene.catch_up()
     assert scene.command("promote", "--yes")[0] == 0
     scene.write("west", 40)
     assert scene.command("reverse", "--yes")[0] == 0
     scene.catch_up(scene.back)
     if lost == 40:
-        logs.save(older)
+        logs.save(scene.topic)
     scene.write("west", 10)
     scene.catch_up(scene.back)
     assert scene.command("failback", "--yes")[0] == 0
@@ -164,7 +164,7 @@ def test_a_source_that_loses_what_it_got_back_before_is_no_way_back(
     scene.catch_up()
     held = values(scene, "west")
     assert scene.command("failover", "--source-gone", "--yes", lost=True)[0] == 0
-    logs.restore(older)
+    logs.restore(scene.topic)
 
     code, _, said = scene.command("reverse", "--yes", "--from-common-end", timeout=240)
 

@@ -139,6 +139,10 @@ class Disaster:
         wait_for(seen, seconds)
         session.close()
 
+    def await_copies(self, seconds: float = 90) -> None:
+        """Wait until a mirror has copied all that is committed on east."""
+        wait_for(lambda: self.count("west") == self.count("east"), seconds)
+
     def await_ends(self, seconds: float = 90) -> None:
         """Wait until the mirror has written where the source ends: before that, a failover states no bound."""
         session = ClusterSession(self.config().clusters["west"], client_id="test")

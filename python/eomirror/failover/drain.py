@@ -8,6 +8,7 @@ from eomirror.failover.facts import cuts_of, mirrored
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.link.status_topics import StatusTopics
 from eomirror.records.names import LinkNames
+from eomirror.recovery.copy_end import whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -70,7 +71,16 @@ class SourceDrain:
         """
         control, _ = self._topics.control(self._names.control_topic)
         positions = mirrored(self._link, self._topics.positions(self._names.positions_topic).valid(), control)
-        cuts = cuts_of(positions.values(), self._sessions.target.admin, self._sessions.source.admin)
+        topics = self._sessions.target.admin.describe_topics(
+            sorted({one.target_topic for one in positions.values()})
+        )
+        # The copies are looked at when no lane can commit: here only the source counts.
+        copies = {
+            source: whole(one, one.target_topic_id, 0)
+            for source, one in positions.items()
+            if topics[one.target_topic] is not None
+        }
+        cuts = cuts_of(positions.values(), copies, self._sessions.source.admin)
         ends = self.ends(cuts)
         behind = [cut for cut in cuts.values() if cut.lost is None or cut.position != ends[cut.source]]
         return DrainLook(ends, tuple(behind), tuple(self.uncut(positions)))

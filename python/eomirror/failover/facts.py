@@ -15,6 +15,7 @@ from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
+from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.hanging_scan import HangingTransactions
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.state import LinkState
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Config, Link
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
+    from eomirror.recovery.copy_end import CopyEnd
     from eomirror.topics.plan import Plan
     from eomirror.types import SourcePartition
 
@@ -96,27 +98,25 @@ def history_of(link: Link, target: ClusterSession) -> PromotionHistory:
 
 def cuts_of(
     positions: Iterable[Position],
-    target: ClusterAdmin,
+    copies: Mapping[SourcePartition, CopyEnd],
     source: ClusterAdmin | None,
     known: Mapping[SourcePartition, int] | None = None,
 ) -> dict[SourcePartition, Cut]:
     """
-    Returns the cut of each partition, as both logs end at this moment.
+    Returns the cut of each partition, as far as its copy proves it.
 
     A topic that was deleted on the target has no cut; one that was deleted on the source has no source end.
 
     Args:
         positions: Positions of the link.
-        target: Admin client of the target.
+        copies: Ends of their copies.
         source: Admin client of the source; None if it does not answer.
         known: Ends of the source that stand for its answer, if it gives none.
 
     Raises:
-        ClusterError: A cluster does not answer.
+        ClusterError: The source does not answer.
     """
     wanted = list(positions)
-    copies = [(one.target_topic, one.target_partition) for one in wanted]
-    ends = skip_missing(lambda asked: target.offsets(asked, at="latest", read_committed=False), copies)
     sources: Mapping[tuple[str, int], int] = dict((known or {}).items())
     if source is not None:
         topics = source.describe_topics(sorted({one.topic for one in wanted}))
@@ -131,15 +131,16 @@ def cuts_of(
             topic=one.topic,
             partition=one.partition,
             topic_id=one.topic_id,
-            position=one.offset,
+            position=copy.offset,
             target_topic=one.target_topic,
-            target_topic_id=one.target_topic_id,
-            target_end=ends[one.target_topic, one.target_partition],
+            target_topic_id=copy.target_topic_id,
+            target_end=copy.target_end,
             timestamp=one.timestamp,
             source_end=sources.get(one.source),
+            proven=copy.proven,
         )
         for one in wanted
-        if (one.target_topic, one.target_partition) in ends
+        if (copy := copies.get(one.source)) is not None
     }
 
 
@@ -196,7 +197,9 @@ def read_facts(
         leaderless, facts = _replicas(positions.values(), session.admin, facts)
         if leaderless:
             return replace(facts, promotion=history.current, leaderless=leaderless)
-        cuts = cuts_of(positions.values(), session.admin, source_admin if answers else None, view.ends)
+        assert view.generation is not None, "it has run"  # noqa: S101  for the type checker
+        copies = CopyEnds(link, session).read(positions.values(), highest_lane=view.generation.highest_lane)
+        cuts = cuts_of(positions.values(), copies, source_admin if answers else None, view.ends)
         newest = max((one.timestamp for one in positions.values()), default=None)
         opened = _open(source_admin, cuts) if answers else ()
         facts = replace(
@@ -207,7 +210,8 @@ def read_facts(
             silent_seconds=None if newest is None else max(0.0, (facts.now_ms - newest) / 1000),
             drifts=_drifts(config, link, clock) if answers else None,
             last_pause_ms=_last_pause(history),
-            known_lost=None if answers else lost(cuts.values()),
+            torn_copies={str(source): copy for source, copy in copies.items() if copy.problem},
+            known_lost=lost(cuts.values()),
             seen_seconds=None
             if answers or view.seen is None
             else max(0.0, (facts.now_ms - view.seen) / 1000),

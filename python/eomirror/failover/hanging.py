@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import StateError, UnreachableError
+from eomirror.errors import DataLossError, StateError, UnreachableError
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import LinkNames, ReadersTopics, StateTopics
@@ -35,6 +35,7 @@ def end_hanging_copies(
     positions: Mapping[SourcePartition, Position],
     *,
     highest_lane: int,
+    abort_torn: bool = False,
 ) -> None:
     """
     Ends transactions that fenced lanes left hanging in the copies and in the topics that describe them.
@@ -44,6 +45,8 @@ def end_hanging_copies(
         target: Connections to its target.
         positions: Its final positions.
         highest_lane: Highest lane number that any generation ever used.
+        abort_torn: Abort a hanging transaction of which a part was committed, which else is an error: its copy has lost
+            records, and then holds none of that transaction.
 
     Raises:
         MirrorError: A copy contradicts its position, a transaction stays open, or the target does not answer.
@@ -78,6 +81,13 @@ def end_hanging_copies(
     there = {source: one for source, one in positions.items() if copies[one.target_topic] is not None}
     client = target_hanging_client(link, target)
     torn: list[MirrorError] = []
+
+    def stop(_: Position, error: MirrorError) -> bool:
+        aborts = abort_torn and isinstance(error, DataLossError)
+        if not aborts:
+            torn.append(error)
+        return aborts
+
     resolver = HangingResolver(names, client, readers)
     lanes = partial(client.lanes, highest_lane)
     for _ in range(_TRIES):
@@ -87,7 +97,7 @@ def end_hanging_copies(
             dead_letters=link.on_refused == "dead-letter",
             mine=lanes(),
             lanes=lanes,
-            stop=lambda _, error: torn.append(error),
+            stop=stop,
         ):
             resolver.release()
             if torn:

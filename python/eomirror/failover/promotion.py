@@ -25,12 +25,14 @@ from eomirror.failover.readiness import QUIET_SECONDS, Verified, assess, with_re
 from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
+from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, Promotion
+from eomirror.recovery.copy_end import moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.consumer_groups import Row
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
+    from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
 __all__ = ["PromotionOptions", "PromotionReport", "WriterFence", "promote"]
@@ -257,6 +260,7 @@ class _Run:
         self._every: Mapping[SourcePartition, Position] = {}
         self._positions: Mapping[SourcePartition, Position] = {}
         self._cuts: dict[SourcePartition, Cut] = {}
+        self._copies: Mapping[SourcePartition, CopyEnd] = {}
         self._moves: list[GroupMove] = []
         self._refused: dict[str, str] = {}
         self._promotion: Promotion | None = None
@@ -435,10 +439,13 @@ class _Run:
 
     def _end(self) -> Event:
         self._on_event("ending what hangs in the copies")
-        view = self._known_view()
-        assert view.generation is not None, "retake publishes one"  # noqa: S101  for the type checker
         end_hanging_copies(
-            self._link, self._sessions.target, self._every, highest_lane=view.generation.highest_lane
+            self._link,
+            self._sessions.target,
+            self._every,
+            highest_lane=self._highest_lane(),
+            # A failover promotes what is there; its cut is behind it.
+            abort_torn=self._verb is Verb.FAILOVER,
         )
         crash_point("failover.ended")
         return Event.DONE
@@ -446,7 +453,11 @@ class _Run:
     def _read(self) -> Event:
         source = self._sessions.source.admin if self._answers else None
         known = self._known_view().ends
-        self._cuts = cuts_of(self._positions.values(), self._sessions.target.admin, source, known)
+        self._copies = CopyEnds(self._link, self._sessions.target).read(
+            self._positions.values(), highest_lane=self._highest_lane()
+        )
+        self._cuts = cuts_of(self._positions.values(), self._copies, source, known)
+        self._refuse_torn_copies()
         self._refuse_unknown_ends()
         self._refuse_later_records()
         crash_point("failover.read")
@@ -515,7 +526,7 @@ class _Run:
         )
         self._recording = True
         try:
-            owner.promote(promotion, look=self._look_again)
+            owner.promote(promotion, self._moved(promotion), look=self._look_again)
         except MirrorError:
             if self._is_recorded() is not True:
                 raise
@@ -584,6 +595,32 @@ class _Run:
                 self._groups.close()
                 self._clock.sleep(_GROUP_PAUSE_SECONDS)
 
+    def _moved(self, promotion: Promotion) -> list[Position]:
+        """Returns the positions of copies that are not whole, at the end that is proved."""
+        return [
+            moved(
+                self._positions[source],
+                copy,
+                generation=promotion.generation,
+                run=self._run,
+                now_ms=promotion.timestamp,
+            )
+            for source, copy in sorted(self._copies.items())
+            if copy.problem and copy.proven
+        ]
+
+    def _refuse_torn_copies(self) -> None:
+        """Raises if a planned command would promote a copy that is not what its position says."""
+        if self._verb is Verb.FAILOVER:
+            return
+        for source, copy in sorted(self._copies.items()):
+            if copy.problem:
+                raise NotReadyError(
+                    f"link {self._link.name}: {copy.problem}",
+                    fix=f"run the mirror, which stops topic {source.topic} and names the ways on: `eomirror run CONFIG "
+                    f"--link {quote(self._link.name)}`; or `eomirror failover`, which counts what is missing as lost",
+                )
+
     def _refuse_unknown_ends(self) -> None:
         """Raises if a copy exists and its end is not known: without a cut, the link back would never read it."""
         without = {one.target_topic for source, one in self._positions.items() if source not in self._cuts}
@@ -637,6 +674,11 @@ class _Run:
         if self._renewal is not None:
             self._renewal.stop()
             self._renewal = None
+
+    def _highest_lane(self) -> int:
+        view = self._known_view()
+        assert view.generation is not None, "retake publishes one"  # noqa: S101  for the type checker
+        return view.generation.highest_lane
 
     def _known_owner(self) -> LinkOwner:
         if self._owner is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eomirror.failover.group_moves import GroupMove
     from eomirror.link.status import LinkStatus
     from eomirror.records.promotion import Promotion
+    from eomirror.recovery.copy_end import CopyEnd
 
 __all__ = [
     "QUIET_SECONDS",
@@ -116,6 +117,7 @@ class Facts:
         fence_problem: Reason that it cannot be set; empty for none.
         unfollowed: Share and streams groups of the source that match the link's `groups`; None if it was not asked.
         follows: True if the link follows groups.
+        torn_copies: Copies that are not what their positions say, by source partition as text.
         no_checkpoints: True if it writes no checkpoints of them, because it guards against its link back.
     """
 
@@ -142,6 +144,7 @@ class Facts:
     fence_problem: str = ""
     unfollowed: tuple[str, ...] | None = None
     follows: bool = True
+    torn_copies: Mapping[str, CopyEnd] = field(default_factory=dict)
     no_checkpoints: bool = False
 
     @classmethod
@@ -255,6 +258,9 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
     ready = not any(check.level is Level.NO for check in checks)
     age = None if facts.source_answers else facts.seen_seconds
     lost = facts.status.lag_records if facts.source_answers else None if age is None else facts.known_lost
+    if facts.torn_copies:
+        # Only the cuts know what the copies lack.
+        lost = facts.known_lost
     seconds = facts.status.lag_seconds if facts.source_answers else None
     return Readiness(
         link=facts.status.link,
@@ -544,6 +550,22 @@ def _share_groups(facts: Facts, _: Verb) -> Check:
     )
 
 
+def _copies(facts: Facts, verb: Verb) -> Check:
+    if not facts.torn_copies:
+        return Check("copies", Level.OK, "end where their positions say")
+    names = [
+        f"{source} goes on from {copy.offset}: {copy.problem}"
+        if copy.proven
+        else f"{source} may lack any number of records: {copy.problem}"
+        for source, copy in sorted(facts.torn_copies.items())
+    ]
+    level = Level.WARN if verb is Verb.FAILOVER else Level.NO
+    fix = "`eomirror run CONFIG` stops these topics, and names the ways on"
+    if verb is Verb.FAILOVER:
+        fix = "what they lack counts as lost, and `eomirror restore` finds it on the source"
+    return Check("copies", level, f"{len(names)} lack acknowledged records: {_some(names)}", fix)
+
+
 def _in_sync(facts: Facts, _: Verb) -> Check:
     if not facts.under_replicated:
         return Check("target replicas", Level.OK, "in sync")
@@ -628,4 +650,4 @@ def _some(names: Sequence[str]) -> str:
 
 
 # those that need more than the status of the link
-_WHOLE_CHECKS = (_leaders, _in_sync, _settings, _groups, _share_groups, _verified)
+_WHOLE_CHECKS = (_leaders, _copies, _in_sync, _settings, _groups, _share_groups, _verified)

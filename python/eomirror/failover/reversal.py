@@ -37,6 +37,7 @@ from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
 from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
+from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.source_comparison import SourceState, changed_sources
 from eomirror.link.state import LinkState
@@ -184,7 +185,13 @@ class _Reverse(PromotedLink):
         control = control_of(self.link, self.sessions.target)
         state = LinkState(self.link, self.sessions.target)
         positions = mirrored(self.link, state.positions(wait_for_open=False, overruled=()), control)
-        cuts = cuts_of(positions.values(), self.sessions.target.admin, None)
+        if control.generation is None:
+            # `promote` says so
+            return
+        copies = CopyEnds(self.link, self.sessions.target).read(
+            positions.values(), highest_lane=control.generation.highest_lane
+        )
+        cuts = cuts_of(positions.values(), copies, None)
         promotion = Promotion(
             number=0,
             planned=True,

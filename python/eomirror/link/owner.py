@@ -510,11 +510,14 @@ class LinkOwner:
             handed_over = MetadataRecord(self._names.control_topic, 0, record.key(), record.value())
             self._guarded(lambda: self._control.commit([*records, handed_over, self._claim(released=True)]))
 
-    def promote(self, promotion: Promotion, *, look: Callable[[], None] = lambda: None) -> None:
+    def promote(
+        self, promotion: Promotion, moved: Sequence[Position] = (), *, look: Callable[[], None] = lambda: None
+    ) -> None:
         """
         Commits the promotion of the link and releases it, in one transaction; a pause ends with it.
 
         Args:
+            moved: Positions of partitions whose cut is another than their position.
             look: Called before each try, after the control producer was initialized; raises if the link must not be
                 promoted.  What changes this fences the control producer first, and so fails the commit.
 
@@ -526,9 +529,12 @@ class LinkOwner:
         def publish() -> None:
             look()
             resumed = MetadataRecord(self._names.control_topic, 0, Pause.key(), None)
-            self._control.publish([*self._noted(promotion), resumed, self._claim(released=True)])
+            self._control.publish([*positions, *self._noted(promotion), resumed, self._claim(released=True)])
 
         with self._lock:
+            count = self._state.positions_partitions() if moved else 1
+            topic = self._names.positions_topic
+            positions = [MetadataRecord(topic, one.lane % count, one.key(), one.value()) for one in moved]
             self._guarded(publish)
 
     def note(self, record: Reversal | Restoration | Recreation | CopyBack) -> None:

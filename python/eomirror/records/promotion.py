@@ -81,10 +81,11 @@ class Cut:
         position: Next source offset to mirror.
         target_topic: Its copy.
         target_topic_id: Id of the copy.
-        target_end: Next offset of the copy: applications write at or behind it.
+        target_end: Offset behind which the copy holds nothing of the link: applications write at or behind it.
         timestamp: Time of the commit of ``position``, ms since the epoch.
         source_end: Last stable offset of the source partition: at the cut, or without the source as of the promotion's
             ``ends_at``; None if it is not known.
+        proven: False if the copy is not whole, and nothing proved how far it goes: the position is an upper bound.
     """
 
     topic: str
@@ -96,6 +97,7 @@ class Cut:
     target_end: int
     timestamp: int
     source_end: int | None = None
+    proven: bool = True
 
     @property
     def source(self) -> SourcePartition:
@@ -109,8 +111,10 @@ class Cut:
 
     @property
     def lost(self) -> int | None:
-        """Source offsets beyond the position (markers count); None if the end is not known."""
-        return None if self.source_end is None else max(0, self.source_end - self.position)
+        """Source offsets beyond the position (markers count); None if the end, or the position, is not known."""
+        if self.source_end is None or not self.proven:
+            return None
+        return max(0, self.source_end - self.position)
 
 
 def lost(cuts: Iterable[Cut]) -> int | None:
@@ -193,6 +197,8 @@ class Promotion:
             ]
         body = {item: getattr(self, item) for item in _PROMOTION_FIELDS}
         body |= {} if self.ends_at is None else {"ends_at": self.ends_at}
+        if unproven := [[cut.topic, cut.partition] for cut in self.cuts if not cut.proven]:
+            body["unproven"] = unproven
         return orjson.dumps({"v": VERSION, **body, "topics": topics})
 
 
@@ -554,6 +560,7 @@ _ITEMS = {"promotion": "topics", "reversal": "ends", "restoration": "ranges", "r
 
 
 def _promotion(number: int, body: dict[str, Any]) -> Promotion:
+    unproven = {(text(topic), whole(partition)) for topic, partition in body.get("unproven", ())}
     cuts = [
         checked(
             Cut(
@@ -566,6 +573,7 @@ def _promotion(number: int, body: dict[str, Any]) -> Promotion:
                 target_end=end,
                 timestamp=timestamp,
                 source_end=source_end,
+                proven=(topic, int(partition)) not in unproven,
             )
         )
         for topic, there in body["topics"].items()

@@ -21,6 +21,7 @@ from eomirror.kafka.parallel import run_all
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.names import LinkNames
+from eomirror.recovery.copy_end import CommittedBatch
 from eomirror.recovery.hanging import OpenRange, RecordState, unclear_error
 from eomirror.recovery.record_state import RecordStateReader
 
@@ -172,6 +173,31 @@ class TargetHangingClient:
         if told is None:
             raise unclear_error(f"{where[0]}-{where[1]}", f"the producer of offset {offset} is unknown")
         return told
+
+    def batch_at(self, record: tuple[str, int, int]) -> CommittedBatch | None:
+        """
+        Returns the batch that holds an offset (topic, partition, offset), committed or not.
+
+        Returns:
+            None where the log holds no such batch any more, or if the extension's client cannot serve this cluster.
+
+        Raises:
+            UnreachableError: The partition has no leader that answers in time.
+            MirrorError: The target refuses us.
+        """
+        found = self._ask_client(lambda client: client.batch_at(record, _SECONDS))
+        return None if found is None else _batch(found)
+
+    def committed(self, where: _Where, offsets: tuple[int, int]) -> list[CommittedBatch] | None:
+        """
+        Returns the batches with committed records in a range of offsets; None if the client cannot serve this cluster.
+
+        Raises:
+            UnreachableError: The partition has no leader that answers in time.
+            MirrorError: The target refuses us.
+        """
+        found = self._ask_client(lambda client: client.committed(where, offsets, _SECONDS))
+        return None if found is None else [_batch(one) for one in found[0]]
 
     def overwritten(self, records: Mapping[_Where, tuple[int, ProducerIdentity]]) -> AbstractSet[_Where]:
         """
@@ -440,3 +466,8 @@ def extension_client(cluster: Cluster, client_id: str) -> HangingTransactionClie
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
         raise ClusterError(f"the extension's client cannot honour {reasons}")
     return HangingTransactionClient(properties, tokens)
+
+
+def _batch(told: tuple[int, int, int, int, int, int]) -> CommittedBatch:
+    base_offset, _, _, last_offset, producer_id, epoch = told
+    return CommittedBatch(base_offset, last_offset, producer_id, epoch)

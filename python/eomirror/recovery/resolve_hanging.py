@@ -121,7 +121,7 @@ class HangingResolver:
             mine: Producer id -> lane, for the lane that mirrors these partitions.
             lanes: Called if a copy is open for another producer: returns that lane, and all that may have had them
                 before.
-            stop: Takes a position whose topic must stop, and the error.
+            stop: Takes a position whose topic must stop, and the error; returns true to have the transaction aborted.
 
         Raises:
             UnreachableError: A transaction stays open although it was ended.
@@ -157,9 +157,9 @@ class HangingResolver:
                 else:
                     commit = self._state_committed(one, positions)
             except DataLossError as error:
-                if position is not None:
-                    stop(position, error)
-                continue
+                if position is None or not stop(position, error):
+                    continue
+                commit = False
             if commit is not None:
                 self._end_later(one, lane, commit=commit)
         return bool(self._plan)

@@ -136,13 +136,13 @@ impl HangingTransactionClient {
         &self,
         py: Python<'_>,
         partition: (String, i32),
-        range: (i64, i64),
+        offsets: (i64, i64),
         seconds: f64,
     ) -> PyResult<(Vec<BatchAt>, i64)> {
         self.ask(py, seconds, |client, deadline| {
             let mut found = Vec::new();
             let at = (partition.0.as_str(), partition.1);
-            let end = client.committed(at, range.0..range.1, deadline, |batch| {
+            let end = client.committed(at, offsets.0..offsets.1, deadline, |batch| {
                 found.push(described(FoundBatch::of(batch)));
                 Ok(())
             })?;
@@ -156,13 +156,13 @@ impl HangingTransactionClient {
         &self,
         py: Python<'_>,
         partition: (String, i32),
-        range: (i64, i64),
+        offsets: (i64, i64),
         from_cluster: &str,
         seconds: f64,
     ) -> PyResult<(Vec<(i64, i64)>, i64)> {
         let (found, end) = self.ask(py, seconds, |client, deadline| {
             let at = (partition.0.as_str(), partition.1);
-            client.copied(at, range.0..range.1, from_cluster, deadline)
+            client.copied(at, offsets.0..offsets.1, from_cluster, deadline)
         })?;
         Ok((
             found.into_iter().map(|it| (it.start, it.end)).collect(),

@@ -1,0 +1,268 @@
+"""
+Reads how far the copies of a link hold what its positions say, from the target alone (`eomirror.recovery.copy_end`).
+
+A promotion and `readiness` ask this; a lane that starts asks the same of its own copies, and stops their topic instead
+(`eomirror.recovery.resume`, `eomirror.recovery.resolve_hanging`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror._native import PartitionMap
+from eomirror.clock import Deadline
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.partition_reader import GONE
+from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.offset_map_reader import take_chunk
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
+from eomirror.records.position import decode_attempt, decode_key, decode_position
+from eomirror.recovery.copy_end import (
+    CommittedBatch,
+    CopyEnd,
+    LastRecord,
+    last_of_lanes,
+    source_behind,
+    unknown_end,
+    whole,
+)
+from eomirror.recovery.resume import copy_cut_error, copy_overwritten_error
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from eomirror.config import Link
+    from eomirror.kafka.session import ClusterSession
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["CopyEnds"]
+
+_SECONDS = 60.0
+# Offsets of a copy to look at first, from its end backwards; each further look takes four times as many.
+_FIRST_WINDOW = 20_000
+_GROWTH = 4
+# A transaction ends with its marker.
+_MARKER = 1
+
+_Where = tuple[str, int]
+
+
+class CopyEnds:
+    """
+    Reads the ends of a link's copies.
+
+    Args:
+        target: Connections to the target.
+    """
+
+    def __init__(self, link: Link, target: ClusterSession) -> None:
+        self._names = LinkNames(link.state_name)
+        self._target = target
+        self._client = target_hanging_client(link, target)
+        self._shared = link.aggregate
+        self._states = CompactedTopicReader(target)
+        self._highest_lane = 0
+        self._lanes: AbstractSet[int] | None = None
+
+    def read(self, positions: Collection[Position], *, highest_lane: int) -> dict[SourcePartition, CopyEnd]:
+        """
+        Returns the end of each copy that exists and has a leader.
+
+        Args:
+            positions: Valid positions, read before this is called.
+            highest_lane: Highest lane number that any generation ever used.
+
+        Raises:
+            StateError: A record in the link's topics is not readable.
+            ClusterError: The target does not answer.
+        """
+        self._highest_lane, self._lanes = highest_lane, None
+        topics = self._target.admin.describe_topics(sorted({one.target_topic for one in positions}))
+        ids = {name: facts.topic_id for name, facts in topics.items() if facts is not None}
+        ends = skip_missing(
+            lambda asked: self._target.admin.offsets(asked, at="latest", read_committed=False),
+            {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)},
+        )
+        there = {one.source: one for one in positions if _copy(one) in ends}
+        found = {source: whole(one, ids[one.target_topic], ends[_copy(one)]) for source, one in there.items()}
+        problems = self._problems(there.values(), ids, ends)
+        # Only markers and aborted records, or records that others committed, follow the last one of the link.
+        longer = {
+            _copy(one): last + 1
+            for source, one in there.items()
+            # where several links, or all partitions of a topic, write into one copy, records of the others follow
+            if source not in problems
+            and not (one.keyed or self._shared)
+            and (last := one.target_offset) is not None
+            and ends[_copy(one)] > last + 1 + _MARKER
+        }
+        behind = self._first_behind(longer)
+        for source, one in there.items():
+            first = behind.get(_copy(one))
+            if first is not None and self._is_of_lane(_copy(one), first):
+                problems[source] = (
+                    f"records of the link follow offset {one.target_offset} of {one.target_topic}-"
+                    f"{one.target_partition}, up to which its position goes"
+                )
+            elif first is not None:
+                found[source] = whole(one, ids[one.target_topic], first)
+        for source, problem in problems.items():
+            one = there[source]
+            found[source] = self._searched(one, ids[one.target_topic], ends[_copy(one)], problem)
+        return found
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _problems(
+        self, positions: Collection[Position], ids: Mapping[str, str], ends: Mapping[_Where, int]
+    ) -> dict[SourcePartition, str]:
+        """Returns what is wrong with copies whose last record is not there, or is another producer's."""
+        problems: dict[SourcePartition, str] = {}
+        asked: dict[_Where, list[tuple[Position, int, tuple[int, int]]]] = {}
+        for position in positions:
+            if ids[position.target_topic] != position.target_topic_id:
+                problems[position.source] = (
+                    f"{position.target_topic} was deleted and created again: nothing of the link is in it"
+                )
+                continue
+            for one in position.by_copy():
+                last, end = one.target_offset, ends.get(_copy(one))
+                if last is not None and end is not None and last >= end:
+                    problems.setdefault(position.source, copy_cut_error(one, end).message)
+                elif last is not None and (writer := one.target_writer) is not None:
+                    asked.setdefault(_copy(one), []).append((one, last, writer))
+        for where, each in asked.items():
+            for one, last, writer in each:
+                there = self._client.batch_at((*where, last))
+                if there is not None and (there.producer_id, there.epoch) != writer:
+                    problems.setdefault(one.source, copy_overwritten_error(one).message)
+        return problems
+
+    def _first_behind(self, starts: Mapping[_Where, int]) -> dict[_Where, int]:
+        """Returns the offset of the first committed record at or behind each offset, where there is one."""
+        if not starts:
+            return {}
+        with self._target.reader() as reader:
+            reader.connect({topic for topic, _ in starts})
+            found = reader.first(
+                starts, deadline=Deadline(_SECONDS, self._target.clock), passing=GONE, partial=True
+            )
+        return {where: message.offset() for where, message in found.items()}
+
+    def _is_of_lane(self, where: _Where, offset: int) -> bool:
+        there = self._client.batch_at((*where, offset))
+        return there is not None and there.producer_id in self._lane_producers()
+
+    def _searched(self, position: Position, topic_id: str, end: int, problem: str) -> CopyEnd:
+        """Finds the last record of the link in a copy that is not whole."""
+        where = _copy(position)
+        if topic_id != position.target_topic_id:
+            first = self._first_behind({where: 0}).get(where, end)
+            return CopyEnd(
+                offset=0,
+                target_offset=None,
+                writer=None,
+                target_topic_id=topic_id,
+                target_end=first,
+                problem=problem,
+            )
+        if position.keyed:
+            # Its records are divided among several copies, and the map does not name them.
+            return unknown_end(position, topic_id, end, problem)
+        start = self._target.admin.offsets([where], at="earliest", read_committed=False)[where]
+        last = self._last_record(where, start, end)
+        at = None if last.batch is None else last.batch.last_offset
+        behind = self._first_behind({where: start if at is None else at + 1}).get(where, end)
+        source = None if last.doubtful is not None else source_behind(self._ranges(position), at, start)
+        if source is None:
+            why = (
+                "the offset map does not name its last record"
+                if last.doubtful is None
+                else f"the producer of offset {last.doubtful} there is unknown"
+            )
+            return unknown_end(position, topic_id, behind, f"{problem}; {why}")
+        return CopyEnd(
+            offset=source,
+            target_offset=at,
+            writer=None if last.batch is None else (last.batch.producer_id, last.batch.epoch),
+            target_topic_id=topic_id,
+            target_end=behind,
+            problem=problem,
+        )
+
+    def _last_record(self, where: _Where, start: int, end: int) -> LastRecord:
+        """Returns the last record of a lane in a copy; reads backwards, in windows that grow."""
+        lanes = self._lane_producers()
+        high, size, doubtful = end, _FIRST_WINDOW, None
+        while high > start:
+            low = max(start, high - size)
+            batches = self._client.committed(where, (low, high))
+            found = last_of_lanes(
+                batches if batches is not None else self._read(where, low, high),
+                None if batches is None else lanes,
+            )
+            doubtful = found.doubtful if found.doubtful is not None else doubtful
+            if found.batch is not None:
+                last = min(found.batch.last_offset, high - 1)
+                return LastRecord(found.batch._replace(last_offset=last), doubtful)
+            high, size = low, size * _GROWTH
+        return LastRecord(None, doubtful)
+
+    def _read(self, where: _Where, low: int, high: int) -> list[CommittedBatch]:
+        """Returns committed records as batches of one, where producers cannot be asked."""
+        found: list[CommittedBatch] = []
+        with self._target.reader() as reader:
+            reader.connect([where[0]])
+            reader.read(
+                {where: (low, high)},
+                lambda _, message: found.append(CommittedBatch(message.offset(), message.offset(), -1, -1)),
+                deadline=Deadline(_SECONDS, self._target.clock),
+                passing=GONE,
+                partial=True,
+            )
+        return found
+
+    def _lane_producers(self) -> AbstractSet[int]:
+        """Returns the producer ids of lanes that positions, claims of lanes, or coordinators know."""
+        if self._lanes is None:
+            found = set(self._client.lanes(self._highest_lane))
+            for record in self._states.records(self._names.positions_topic, wait_for_open=False):
+                if record.value is None:
+                    continue
+                source = decode_key(record.key, where=record.where)
+                if isinstance(source, int):
+                    found.add(decode_attempt(source, record.value, where=record.where).producer_id)
+                    continue
+                one = decode_position(source, record.value, where=record.where)
+                if one.epoch > 0:
+                    found.add(one.producer_id)
+                if one.target_producer_id is not None:
+                    found.add(one.target_producer_id)
+            self._lanes = found
+        return self._lanes
+
+    def _ranges(self, position: Position) -> list[tuple[int, int, int]]:
+        """Returns the ranges of a partition in the offset map; none if the map does not exist."""
+        topic = self._names.offset_map_topic
+        facts = self._target.admin.describe_topics([topic])[topic]
+        if facts is None:
+            return []
+        part = offset_map_partition(position.source, facts.partitions)
+        prefix = chunk_prefix(position.source, position.topic_id)
+        found = PartitionMap()
+        for record in self._states.records(topic, wait_for_open=False):
+            if (
+                record.partition == part
+                and record.value is not None
+                and prefix_of_chunk(record.key) == prefix
+            ):
+                take_chunk(found, record, position)
+        return found.listed()
+
+
+def _copy(position: Position) -> _Where:
+    return position.target_topic, position.target_partition

@@ -1,0 +1,102 @@
+"""
+Failovers to copies that lack acknowledged records (fault F20): what is missing is counted, and comes back once.
+
+The logs of the target are put back to an older state while the source is gone.  Plain clients judge both clusters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror import Mirror
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from support.disaster import Disaster
+from support.mirrors import running
+from support.older_logs import Logs
+from support.records import produce, some_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.faults, pytest.mark.fault("F20"), pytest.mark.integration, pytest.mark.spark,
+    pytest.mark.timeout(600),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fragile() -> Iterator[LocalCluster]:
+    """A target whose logs are put back to what they were."""
+    with LocalCluster.start(ClusterSpec("brittle")) as cluster:
+        yield cluster
+
+
+def values(scene: Disaster, side: str) -> dict[int, list[bytes | None]]:
+    """Values of the records on one side, sorted."""
+    return {
+        number: sorted((one[1] for one in some), key=lambda value: value or b"")
+        for number, some in scene.read(side).items()
+    }
+
+
+def cut_scene(
+    east: Any, fragile: LocalCluster, name: str, folder: Path, spark: Any, *, equal_names: bool
+) -> tuple[Disaster, Logs, int]:
+    """A link whose copy of partition 0 will lose the second half of its records; and their number."""
+    scene = Disaster(
+        east.client_properties, fragile.client_properties, name, folder, spark, equal_names=equal_names
+    )
+    scene.write("east", 60)
+    scene.catch_up()
+    logs = Logs(fragile, folder)
+    logs.save(scene.copy)
+    later = scene.write("east", 60)
+    with running(Mirror(scene.config(), spark=spark, links=[scene.name])):
+        scene.await_ends()
+        scene.await_copies()
+    return scene, logs, len(later[0])
+
+
+@pytest.mark.parametrize("equal_names", [False, True], ids=["prefixed", "equal"])
+@pytest.mark.parametrize("refilled", [0, 5, 300], ids=["short", "filled", "longer"])
+def test_a_copy_that_lost_acknowledged_records_is_not_promoted_as_whole(
+    east: Any, fragile: LocalCluster, topic_name: str, tmp_path: Path, spark_context: Any,
+    equal_names: bool, refilled: int,
+) -> None:  # fmt: skip
+    """Readiness and failover count what the copy lacks, merge brings it once, and both sides are equal."""
+    scene, logs, missing = cut_scene(
+        east, fragile, topic_name, tmp_path, spark_context, equal_names=equal_names
+    )
+    logs.restore(scene.copy)
+    if refilled:
+        early = some_records(1, refilled)
+        produce(scene.west, scene.copy, 1, early, transactional_id=f"{topic_name}-early")
+    before = values(scene, "west")
+
+    _, found, said = scene.command("readiness", "--source-gone", lost=True)
+    assert found["lost"] >= missing, said
+    (check,) = [one for one in found["checks"] if one["name"] == "copies"]
+    assert (check["level"], f"{scene.topic}-0" in check["text"]) == ("warn", True), said
+
+    code, found, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    cuts = {cut["partition"]: cut for cut in found["promotion"]["cuts"]}
+    assert cuts[0]["lost"] >= missing
+    assert cuts[1]["lost"] == 0
+    assert values(scene, "west") == before
+
+    scene.write("west", 30)
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+    assert code == 0, said
+    assert found["records"] == missing
+    scene.catch_up(scene.back)
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    scene.catch_up()
+    assert values(scene, "east") == values(scene, "west")
