@@ -212,3 +212,70 @@ def test_a_return_that_could_not_be_finished_is_not_begun(
     scene.settings = ordinary  # type: ignore[method-assign]
     code, _, said = scene.command("failback", "--yes", "--on-switch", f"touch {switched}")
     assert (code, switched.exists()) == (0, True), said
+
+
+@pytest.mark.parametrize(
+    ("equal_names", "verb", "with_back"),
+    [
+        pytest.param(True, "promote", True, id="equal-promote"),
+        pytest.param(True, "cutover", False, id="equal-cutover", marks=pytest.mark.slow),
+        pytest.param(False, "failover", False, id="prefixed-failover", marks=pytest.mark.slow),
+    ],
+)
+def test_records_that_others_write_into_a_copy_are_named_and_come_over(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any,
+    *, equal_names: bool, verb: str, with_back: bool,
+) -> None:  # fmt: skip
+    """Written too early into the copy, and by a forgotten producer into the old side: on both sides at the end."""
+    scene = made(east, west, topic_name, tmp_path, spark_context, equal_names=equal_names)
+    assert named(scene, scene.name) == []
+    start = scene.end("west", 0)
+    forgotten(scene, "west", 1, "too-early")
+    assert named(scene, scene.name) == [(scene.copy, 0, start, start + 1)]
+    if with_back:
+        # it stands between records of the link then, whose marks tell them apart
+        scene.write("east", 20)
+        scene.catch_up()
+    scene.with_back = with_back
+    more = {
+        "promote": ("--verify", "skip"),
+        "cutover": ("--verify", "skip", "--method", "wait"),
+        "failover": ("--force",),
+    }[verb]
+    code, _, said = scene.command(verb, "--yes", *more)
+    assert code == 0, said
+    scene.with_back = True
+    scene.write("west", 20)
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    equal(scene, scene.count("west"))
+    assert b"too-early-0" in values(scene, "east")[0]
+
+    assert named(scene, scene.back) == []
+    behind = scene.end("east", 1)
+    forgotten(scene, "east", 1, number=1)
+    assert named(scene, scene.back) == [(scene.topic, 1, behind, behind + 1)]
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 6, said
+    assert f"{scene.topic}-1 [{behind}, {behind + 1})" in said
+    assert scene.command("restore", "--orphans", "merge", "--yes")[0] == 0
+    scene.catch_up(scene.back)
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    scene.catch_up()
+    equal(scene, scene.count("east"))
+    assert b"forgotten-0" in values(scene, "west")[1]
+    assert named(scene, scene.name) == []
+
+
+def named(scene: Disaster, link: str) -> list[tuple[str, int, int, int]]:
+    """Foreign records that `status` names, as `readiness` does."""
+    found = next(one for one in scene.command("status")[1]["links"] if one["link"] == link)["foreign"]
+    (check,) = (
+        one for one in scene.command("readiness", link=link)[1]["checks"] if one["name"] == "foreign records"
+    )
+    assert check["level"] == ("warn" if found else "ok")
+    for one in found:
+        assert f"{one['target_topic']}-{one['partition']} [{one['from']}, {one['to']})" in check["text"]
+    return [(one["target_topic"], one["partition"], one["from"], one["to"]) for one in found]

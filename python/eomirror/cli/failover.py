@@ -627,6 +627,11 @@ def _draw_reversal(found: ReversalReport) -> None:
     )
     for each in found.moved:
         console.print(escape(each), style="yellow")
+    for each in found.foreign:
+        console.print(
+            f"other producers have written between the copies, and their records stay there: {escape(each)} records",
+            style="yellow",
+        )
     if found.orphans:
         console.print(
             f"up to {human_count(found.orphans)} source offsets never reached the copies: eomirror restore CONFIG "

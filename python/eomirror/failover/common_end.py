@@ -101,8 +101,10 @@ def common_ends(
         )
         at = compare.end(min(cut.position, stable[cut.source]))
         if at != cut.position:
-            if at is not None and any(each.position < at < start for each, start in before):
-                # what was brought back is in no map of this link
+            if at is not None and any(
+                each.position <= at < start and one.end > each.position for each, start in before
+            ):
+                # what was brought back there is in no map of this link, which cannot tell it from foreign records
                 at = None
             moved = None if at is None else replace(cut, position=at, target_end=compare.copy_of(at))
             found.append(CommonEnd(changed=one, cut=moved, stable=stable[cut.source]))

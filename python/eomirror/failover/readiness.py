@@ -248,6 +248,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
             _lag(facts, verb),
             _stopped(facts, verb),
             _gaps(facts),
+            _foreign(facts),
             _open(facts, verb),
             _hanging(facts),
             *_planned(facts, verb),
@@ -422,6 +423,20 @@ def _gaps(facts: Facts) -> Check:
         return Check("gaps", Level.OK, "0")
     names = [f"{gap['topic']}-{gap['partition']} [{gap['from']}, {gap['to']})" for gap in gaps]
     return Check("gaps", Level.WARN, f"{len(gaps)} accepted: {_some(names)}")
+
+
+def _foreign(facts: Facts) -> Check:
+    found = facts.status.foreign
+    if not found:
+        return Check("foreign records", Level.OK, "0")
+    names = [f"{one['target_topic']}-{one['partition']} [{one['from']}, {one['to']})" for one in found]
+    return Check(
+        "foreign records",
+        Level.WARN,
+        f"other producers have written behind the link in {len(names)} copies: {_some(names)}",
+        "stop them: what they wrote stays on this side until the link in the other direction brings it over, which "
+        "begins with it after a promotion and `eomirror reverse`",
+    )
 
 
 def _open(facts: Facts, verb: Verb) -> Check:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ from eomirror.records.recreation import CopyBack
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.failover.common_end import CommonEnd
@@ -106,6 +107,8 @@ class ReversalReport:
         partitions: One per partition.
         unseen: Offsets in source partitions that the promoted link never saw, so that they have no cut.
         moved: Partitions whose cut was moved back, because the source had changed, with the reason.
+        foreign: Records that other producers have written between those of the promoted link, with their number by
+            partition and offsets: the copies have no marks, so the link back cannot tell them from these.
     """
 
     link: str
@@ -116,6 +119,7 @@ class ReversalReport:
     partitions: tuple[ReversedPartition, ...]
     unseen: int = 0
     moved: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
     @property
     def orphans(self) -> int:
@@ -261,6 +265,13 @@ class _Reverse(PromotedLink):
             )
         ends, is_new = noted.ends, promotion.number not in history.reversals
         unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
+        foreign = self._foreign(promotion, history, unbegun)
+        # The loop guard of the link back drops what this link has marked between them.
+        marked = {each.source: each for each, is_marked in foreign if is_marked and back.guard}
+        unbegun = {
+            source: min(start, marked[source].start) if source in marked else start
+            for source, start in unbegun.items()
+        }
         if noted.cuts and mirror is None and not dry_run:
             raise UsageError("nothing was given that mirrors", fix="pass `mirror`")
         if not dry_run:
@@ -291,6 +302,7 @@ class _Reverse(PromotedLink):
             ),
             unseen=sum(ends[source] for source in ends.keys() - {cut.source for cut in promotion.cuts}),
             moved=tuple(str(each) for each in parted),
+            foreign=tuple(str(each) for each, _ in foreign if each.source not in marked),
         )
 
     # -- checks ----------------------------------------------------------------------------------
@@ -399,10 +411,12 @@ class _Reverse(PromotedLink):
         if state.control(wait_for_open=False).generation is None:
             return starts
         positions = state.positions(wait_for_open=False, overruled=())
-        if behind := sorted(
-            str(source)
-            for source, start in starts.items()
-            if source in positions and positions[source].offset < start
+        if not noted and (
+            behind := sorted(
+                str(source)
+                for source, start in starts.items()
+                if source in positions and positions[source].offset < start
+            )
         ):
             raise NotReadyError(
                 f"link {back.name} has run on its own, and has not mirrored {', '.join(behind[:3])} up to the cut of "
@@ -427,6 +441,47 @@ class _Reverse(PromotedLink):
             for source, start in starts.items()
             if source not in positions or source in passed_over
         }
+
+    def _foreign(
+        self, promotion: Promotion, history: PromotionHistory, unbegun: Collection[SourcePartition]
+    ) -> list[tuple[ForeignRecords, bool]]:
+        """
+        Returns what other producers have written into copies between records of the link, since it began or returned.
+
+        With each: True if the records of the link there have its marks.  The offset map names every record of the link;
+        between two of its transactions there is one marker.
+        """
+        if not unbegun or self.link.aggregate:
+            return []
+        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+        cuts = {
+            cut.source: cut
+            for cut in promotion.cuts
+            if cut.copy in unbegun and cut.source in positions and not positions[cut.source].keyed
+        }
+        if not cuts:
+            return []
+        maps = OffsetMapReader(self.link, self.sessions.target).maps([positions[source] for source in cuts])
+        returned = {
+            source: start
+            for _, resumption in sorted(history.resumptions.items())
+            for source, start in resumption.starts.items()
+        }
+        holes = [
+            OrphanRange(source=cut.copy, start=start, end=end)
+            for source, cut in cuts.items()
+            for start, end in _holes(maps[source].listed(), returned.get(source, 0), cut.target_end)
+        ]
+        if not holes:
+            return []
+        found = foreign_records(
+            self.config.clusters[self.link.target],
+            holes,
+            client_id=LinkNames(self.link.state_name).client_id("reverse"),
+            clock=self.clock,
+        )
+        marked = {cut.copy: positions[source].header for source, cut in cuts.items()}
+        return [(each, marked[each.source]) for each in found]
 
     def _passed_over(
         self,
@@ -571,3 +626,20 @@ class _Reverse(PromotedLink):
         mirror(replace(self.config, links=(whole,)))
         crash_point("failover.copied_back")
         self.finish_copy_back(whole, sessions, order)
+
+
+def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """
+    Yields the offsets of a copy between records of the link in which there is more than the marker of a transaction.
+
+    Args:
+        ranges: Source offset, target offset and count, from the offset map.
+        start: First source offset that counts.
+        end: End of the copy at the cut.
+    """
+    there = sorted(
+        (target, target + count) for source, target, count in ranges if source >= start and target < end
+    )
+    for (_, low), (high, _) in pairwise(there):
+        if high - low > 1:
+            yield low, high

@@ -209,3 +209,18 @@ def test_a_small_promotion_is_one_record_of_the_first_version() -> None:
     assert encoded(promotion()) == [(promotion().key(), promotion().value())]
     assert orjson.loads(encoded(promotion())[0][1])["v"] == 1
     assert orjson.loads(encoded(promotion(1, *_MANY))[-1][1])["v"] == 2
+
+
+def test_the_cuts_of_a_reversal_are_those_in_force() -> None:
+    """Every reader of the promotion gets them; a reversal of an older release has none."""
+    moved = replace(REVERSAL, cuts={SourcePartition("orders", 0): (80, 70)})
+
+    view = folded(promotion(), moved)
+
+    assert view.history.reversals[1] == moved
+    assert view.history.current is not None
+    assert [(one.position, one.target_end) for one in view.history.current.cuts] == [(80, 70), (100, 90)]
+    assert b'"cuts"' not in REVERSAL.value()
+    assert folded(promotion(), REVERSAL).history.current == promotion()
+    # the position of a reversal whose promotion is not in the log yet
+    assert folded(moved).history.reversals[1] == moved
