@@ -436,7 +436,7 @@ class HangingTransactionClient:
 
         Returns:
             Its base offset, CRC, largest timestamp (ms), last offset, producer id and epoch; -1 and -1 for a marker, or
-            a producer that is not idempotent.  None where the log holds no such batch any more, or never did.
+            a batch outside of a transaction.  None where the log holds no such batch any more, or never did.
 
         Raises:
             UnreachableError: The leader does not answer in time.

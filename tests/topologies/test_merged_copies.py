@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
+from eomirror.failover import where_to_start
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from support.java_judge import java_judge
 from support.mirrors import CommandMirror, running
 from support.plane import plane_under_test
 from support.records import create_topic, is_within, produce, read_committed, some_records, wait_for
@@ -358,3 +361,152 @@ def placed(properties: Mapping[str, Any], topic: str) -> dict[tuple[int, int], A
         found[message.partition(), message.offset()] = record
     consumer.close()
     return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("equal_names", [True, False], ids=["identity", "aggregate"])
+def test_no_group_is_moved_past_the_records_of_the_other_source(
+    equal_names: bool,
+    east: LocalCluster,
+    west: LocalCluster,
+    topic_name: str,
+    tmp_path: Path,
+    spark_context: Any,
+) -> None:
+    """
+    The copy holds 50 records of one shop, 30 of the other, and 50 of the first; groups have read the first alone.
+
+    Up to the records of the other shop an offset is exact.  Behind them no verb, dry run, export or import gives one,
+    with the source or from its checkpoints, although `offsets.json` was written by hand.  Java's consumer is the judge.
+    """
+    topics = {"shop1": topic_name, "shop2": topic_name}
+    if not equal_names:
+        topics = {alias: f"{topic_name}-{alias}" for alias in topics}
+    with LocalCluster.start(ClusterSpec("lake")) as lake, java_judge() as judge:
+        clusters = {
+            "shop1": dict(east.client_properties),
+            "shop2": dict(west.client_properties),
+            "lake": dict(lake.client_properties),
+        }
+        naming = "identity" if equal_names else {"map": dict.fromkeys(topics.values(), topic_name)}
+        settings: dict[str, Any] = {
+            "clusters": clusters,
+            "links": [
+                {"name": f"{topic_name}-{alias}", "source": alias, "target": "lake", "topics": [topic]}
+                for alias, topic in topics.items()
+            ],
+            "defaults": {
+                "naming": naming, "aggregate": not equal_names, "lanes": 1, "plane": plane_under_test(),
+                "groups": [f"{topic_name}.*"], "group_interval": "200ms", "heartbeats": "off",
+            },
+        }  # fmt: skip
+        path = written_file(tmp_path, settings)
+        config = load_config(path)
+        link, other = (f"{topic_name}-{alias}" for alias in topics)
+        for alias, topic in topics.items():
+            create_topic(clusters[alias], topic, 1)
+
+        def write(alias: str, number: int) -> None:
+            records = [(b"k", b"%s" % alias.encode(), 1_600_000_000_000 + turn, ()) for turn in range(number)]
+            produce(clusters[alias], topics[alias], 1, records, transactional_id=f"{topic_name}-{alias}")
+
+        def mirror(name: str) -> None:
+            with Mirror(config, spark=spark_context, links=[name]) as running_mirror:
+                assert running_mirror.run(until="caught-up").exit_code == 0
+
+        write("shop1", 50)
+        mirror(link)
+        write("shop2", 30)
+        mirror(other)
+        write("shop1", 50)
+        groups = {"early": 20, "late": end_of(clusters["shop1"], topics["shop1"])}
+        for group, offset in groups.items():
+            commit(clusters["shop1"], f"{topic_name}-{group}", topics["shop1"], offset)
+        mirror(link)
+        copied_values = judge.read(clusters["lake"], topic_name)[0]
+        first = next(offset for offset, value in copied_values if value == "shop2")
+        exported = command(path, "offsets", "export", str(path), "--link", link, code=_DIFFERS)
+        assert list(exported["groups"]) == [f"{topic_name}-early"]
+
+        # records that the mirror will not bring before the failover, and a group that has read them
+        write("shop1", 20)
+        groups["beyond"] = end_of(clusters["shop1"], topics["shop1"])
+        commit(clusters["shop1"], f"{topic_name}-beyond", topics["shop1"], groups["beyond"])
+        passed = f"holds records of link {other} from offset {first} on"
+        check_dry_runs(path, link, groups, passed)
+        (start,) = where_to_start(config, f"{topic_name}-late", link=link)
+        assert start.to_offset is None
+        listed = command(path, "offsets", "groups", str(path), "--link", link, code=_DIFFERS)["offsets"]
+        assert {each["group"]: each["to_offset"] for each in listed} == {
+            f"{topic_name}-early": 20,
+            f"{topic_name}-late": None,
+            f"{topic_name}-beyond": None,
+        }
+        offsets = {f"{topic_name}-late": copied_values[-1][0] + 1, f"{topic_name}-careful": first}
+        check_imports(path, exported, topic_name, offsets)
+
+        found = command(path, "failover", str(path), "--link", link, "--force", "--yes")
+        assert found["promoted"]
+        judged = {
+            group: judge.committed(clusters["lake"], f"{topic_name}-{group}", topic_name, 0)
+            for group in groups
+        }
+        assert judged == {"early": 20, "late": None, "beyond": None}
+
+
+def check_dry_runs(path: Path, link: str, groups: Mapping[str, int], passed: str) -> None:
+    """Every verb moves the group that passes nothing, and gives no offset to the others, with this reason."""
+    for words in (
+        ("readiness",),
+        ("readiness", "--source-gone"),
+        ("failover", "--dry-run", "--force"),
+        ("failover", "--dry-run", "--source-gone"),
+        ("promote", "--dry-run", "--verify", "skip"),
+        ("cutover", "--dry-run", "--verify", "skip", "--method", "wait"),
+    ):
+        # planned ones refuse what the mirror has not brought
+        code = 6 if words[0] in {"promote", "cutover"} else 0
+        found = command(path, words[0], str(path), "--link", link, *words[1:], code=code)
+        moves = {move["group"].rpartition("-")[2]: move for move in found["groups"]}
+        assert (moves["early"]["action"], moves["early"]["to_offset"]) == ("move", 20), words
+        assert "late" in moves, words
+        for group in groups.keys() & moves.keys() - {"early"}:
+            move = moves[group]
+            assert (move["action"], move["to_offset"], move["kind"]) == ("skip", None, "unknown"), words
+            assert passed in move["reason"], words
+
+
+def check_imports(path: Path, exported: Mapping[str, Any], topic: str, offsets: Mapping[str, int]) -> None:
+    """Files by hand are refused, whichever link they name, but for an offset that passes nothing of the other link."""
+    late, careful = offsets
+    by_hand = path.with_name("by_hand.json")
+    groups = {
+        group: [{"topic": topic, "partition": 0, "offset": offset}] for group, offset in offsets.items()
+    }
+    for link, first in ((exported["link"], offsets[careful]), ("of another file", 0)):
+        by_hand.write_text(json.dumps({**exported, "link": link, "groups": groups}))
+        for dry in (("--dry-run",), ()):
+            done = command(path, "offsets", "import", str(path), str(by_hand), *dry, code=_DIFFERS)
+            problems = {each["group"]: each["problem"] for each in done["groups"]}
+            assert f"from offset {first} on" in problems[late]
+            assert bool(problems[careful]) is (first == 0)
+
+
+def end_of(properties: Mapping[str, Any], topic: str) -> int:
+    """High watermark of partition 0."""
+    consumer = Consumer({**properties, "group.id": "ends"})
+    end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=15)[1]
+    consumer.close()
+    return int(end)
+
+
+def commit(properties: Mapping[str, Any], group: str, topic: str, offset: int) -> None:
+    """Commit an offset of a group without members."""
+    request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])]
+    admin = AdminClient(dict(properties))
+
+    def taken() -> bool:
+        (future,) = admin.alter_consumer_group_offsets(request).values()
+        return not any(one.error for one in future.result(60).topic_partitions)
+
+    wait_for(taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from eomirror import UsageError
 from eomirror.errors import UnreachableError
 from eomirror.groups import import_offsets, transfer
+from eomirror.groups.translation import OtherRecords
 from eomirror.kafka.cluster_metadata import ClusterFacts, TopicFacts
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
@@ -81,6 +83,7 @@ def test_a_coordinator_that_is_away_hides_nothing_that_was_done(monkeypatch: pyt
     """Each group is told of: those before it are moved, and those behind it too."""
     monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
     monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    monkeypatch.setattr(transfer, "other_records", lambda *_, **__: {})
     document = {"v": 1, "cluster": "west", "cluster_id": "west-id", "groups": {name: [ROW] for name in "abc"}}
     done = import_offsets(CONFIG, document)
 
@@ -96,6 +99,7 @@ def test_what_a_group_wrote_beside_its_offsets_comes_along(monkeypatch: pytest.M
     written: dict[str, Any] = {}
     monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
     monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    monkeypatch.setattr(transfer, "other_records", lambda *_, **__: {})
     monkeypatch.setattr(_Cluster, "write", lambda _, group, offsets: written.update({group: offsets}) or "")
     rows = {"new": [{**ROW, "metadata": "AQAA"}], "old": [ROW]}
     import_offsets(CONFIG, {"v": 1, "cluster": "west", "cluster_id": "west-id", "groups": rows})
@@ -120,6 +124,7 @@ def test_offsets_in_a_topic_that_was_created_anew_since_are_refused(
     """They lie within the new one as well, and a group that went there would skip what it has not read."""
     monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
     monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    monkeypatch.setattr(transfer, "other_records", lambda *_, **__: {})
     document = {
         "v": 1, "cluster": "west", "cluster_id": "west-id", "topic_ids": noted, "groups": {"a": [ROW]},
     }  # fmt: skip
@@ -128,3 +133,40 @@ def test_offsets_in_a_topic_that_was_created_anew_since_are_refused(
     assert problem in found.problem
     with pytest.raises(UsageError, match="is not an export"):
         import_offsets(CONFIG, {**document, "topic_ids": []})
+
+
+@pytest.mark.parametrize("link", ["east->west", "of another file"])
+def test_an_offset_past_records_of_another_link_is_refused(
+    monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    """Whoever wrote the file: the group would skip what it may not have read, and the others are imported."""
+    monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
+    monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    monkeypatch.setattr(transfer, "ClusterSession", _Cluster)
+    monkeypatch.setattr(transfer, "OffsetMapReader", lambda *_: SimpleNamespace(positions=dict))
+    others = {("east.orders", 0): OtherRecords("north.west", 5)}
+    monkeypatch.setattr(transfer, "other_records", lambda *_, **__: others)
+    document = {
+        "v": 1, "cluster": "west", "cluster_id": "west-id", "link": link,
+        "groups": {"a": [ROW], "c": [{**ROW, "offset": 5}]},
+    }  # fmt: skip
+    for dry_run in (True, False):
+        past, before = import_offsets(CONFIG, document, dry_run=dry_run)
+        assert (past.written, before.written) == (False, True)
+        assert "records of link north.west from offset 5 on, before 7" in past.problem
+
+
+@pytest.mark.parametrize("state", ["STABLE", "PREPARING_REBALANCE"])
+def test_a_group_with_members_is_refused_by_the_rule_of_all(
+    monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """`eomirror.groups.offset_rule` words it as the mirror does, with the cluster of the file."""
+    monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
+    monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    monkeypatch.setattr(transfer, "other_records", lambda *_, **__: {})
+    monkeypatch.setattr(
+        _Cluster, "states", lambda _, groups: {group: GroupState(state, 1, idle=False) for group in groups}
+    )
+    document = {"v": 1, "cluster": "west", "cluster_id": "west-id", "groups": {"a": [ROW]}}
+    (found,) = import_offsets(CONFIG, document)
+    assert found.problem.startswith(f"it has members on west (state {state.lower()})")

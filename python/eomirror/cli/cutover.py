@@ -180,7 +180,9 @@ def fence(
     Stop the applications that write to the source of a link of CONFIG, and record how.
 
     An ACL entry fails every record of a producer.  `eomirror unfence` removes exactly the entries that this
-    command has added.
+    command has added.  Refused, and --dry-run says so, where the first entry of a topic would shut out its readers.
+
+    Exit codes: 0 done, 1 refused by a cluster, 6 refused, or fenced with another method.
     """
     made = _fence(action, method, fence_command)
     action.confirm("fence")
@@ -212,16 +214,24 @@ def unfence(
     method: str,
     fence_command: str,
 ) -> int:
-    """Undo the fence of a link of CONFIG: applications may write to its source again."""
+    """
+    Undo the fence of a link of CONFIG: applications may write to its source again.
+
+    An entry that the standing fence of another link needs stays, and is named: the last fence that is lifted deletes
+    it.
+    """
     action.confirm("unfence")
     made = _fence(action, method, fence_command)
-    found = made.inspect()[0] if action.dry_run else made.lift()
+    found = made.standing() if action.dry_run else made.lift()
     doing = "would lift" if action.dry_run else "lifted"
     text = "no fence stands" if found is None else f"{doing}: {found.method}, {len(found.topics)} topics"
+    for topic, other in sorted(made.kept.items()):
+        text += f"\n  {topic} stays closed: the fence of link {other} needs its entry"
     result = {
         "link": action.link,
         "lifted": None if found is None or action.dry_run else found.method,
         "standing": found.method if found is not None and action.dry_run else None,
+        "kept": dict(made.kept),
     }
     action.show(result, lambda: _say(f"{action.link}: {text}"))
     return 0

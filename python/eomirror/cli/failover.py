@@ -386,7 +386,7 @@ def history(
     config: str, link: str | None, report: Path | None, overrides: tuple[str, ...], output: str | None
 ) -> int:
     """
-    Show the promotions of a link of CONFIG: time, kind, cut, bound on the loss, durations.
+    Show the promotions of a link of CONFIG: time, kind, cut, bound on the loss, durations; and a fence that stands.
 
     Reads the target only.
     """
@@ -538,7 +538,9 @@ def _draw_groups(console: Console, moves: Iterable[GroupMove]) -> None:
             "FROM": "-" if move.offset < 0 else move.offset,
             "RESUMES": "-" if move.to_offset is None else move.to_offset,
             "KIND": move.kind,
-            "AGAIN": human_count(move.again),
+            "AGAIN": "unknown"
+            if move.again is None and move.to_offset is not None
+            else human_count(move.again),
             "ACTION": move.action,
             "REASON": move.reason or "-",
         }
@@ -649,9 +651,14 @@ def draw_failback(found: FailbackReport) -> None:
 
 
 def _draw_history(found: LinkHistory) -> None:
+    from eomirror.link.failover_events import fence_dict, standing_fence
+
     console = stdout_console()
     console.print(f"{escape(found.link)}: {found.state}")
     history = found.history
+    if (fence := fence_dict(history.fence)) is not None:
+        text, fix = standing_fence(found.link, fence)
+        console.print(f"[yellow]fenced[/yellow]: {escape(text)}\n  fix: {escape(fix)}")
     print_table(
         console,
         [

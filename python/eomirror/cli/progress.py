@@ -97,11 +97,12 @@ def progress_line(link: LinkSnapshot) -> str:
     """Returns state, records, rate and lag of a link, in one line."""
     stopped = len(link.stopped_topics)
     stops = f", {stopped} {'topic' if stopped == 1 else 'topics'} stopped" if stopped else ""
+    unknown = f" (unknown: {link.lag_unknown})" if link.lag_unknown else ""
     goals = f", {link.goals_reached}/{link.goals} partitions caught up" if link.goals else ""
     return (
         f"{link.link}: {link.state}, {human_count(link.counters.records)} records, "
         f"{human_rate(link.records_per_second)}, lag {human_count(link.lag_records)} records "
-        f"{human_seconds(link.lag_seconds)}{stops}{goals}"
+        f"{human_seconds(link.lag_seconds)}{unknown}{stops}{goals}"
     )
 
 
@@ -158,6 +159,7 @@ def _fields(link: LinkSnapshot) -> dict[str, Any]:
         "records_per_second": round(link.records_per_second, 1),
         "lag_records": link.lag_records,
         "lag_seconds": link.lag_seconds,
+        "lag_unknown": link.lag_unknown,
         "stopped_topics": sorted(link.stopped_topics),
         "lanes": lanes_line(link),
         "groups": groups_line(link),
@@ -180,7 +182,8 @@ def _status_text(link: LinkSnapshot) -> str:
         return f"{'not started' if link.state in _ENDS else link.state}: {link.waiting}"
     if link.lag_records is None and not link.counters.records:
         waits = link.lanes and all(lane.state == "starting" for lane in link.lanes)
-        return f"{link.state}, waiting for Spark" if waits else link.state
+        unknown = f", lag unknown: {link.lag_unknown}" if link.lag_unknown and link.state == "running" else ""
+        return f"{link.state}, waiting for Spark" if waits else link.state + unknown
     return progress_line(link).partition(": ")[2]
 
 

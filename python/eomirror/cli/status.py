@@ -23,6 +23,7 @@ from eomirror.cli.render import (
     stdout_console,
     wants_table,
 )
+from eomirror.link.failover_events import standing_fence
 from eomirror.link.retention import RETENTION_FIX, retention_text, risky_rows
 
 if TYPE_CHECKING:
@@ -138,6 +139,9 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             f"[yellow]paused[/yellow]: topics {escape(item.paused['topics'])}, by {escape(item.paused['host'])}; to go "
             f"on: eomirror resume CONFIG --link {escape(quote(item.link))}"
         )
+    if item.fence is not None:
+        text, fix = standing_fence(item.link, item.fence)
+        console.print(f"[yellow]fenced[/yellow]: {escape(text)}\n  fix: {escape(fix)}")
     if item.clock_offset_seconds:
         how = "ahead of" if item.clock_offset_seconds > 0 else "behind"
         far = human_seconds(abs(item.clock_offset_seconds))

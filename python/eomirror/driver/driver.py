@@ -213,6 +213,9 @@ class MirrorDriver:
         why = "failed"
         try:
             why = self._watch(began, on_progress)
+            if why == "caught up":
+                for thread in self._links.values():
+                    thread.conclude()
         finally:
             try:
                 self._stop_links(began, on_progress)
@@ -450,6 +453,7 @@ class MirrorDriver:
             generation=link.generation,
             counters=counters,
             lag_records=snapshot.lag_records,
+            lag_unknown=snapshot.lag_unknown,
             retries=sum(lane.retries for lane in snapshot.lanes),
             stopped_topics=snapshot.stopped_topics,
             error=snapshot.error or snapshot.waiting,

@@ -176,6 +176,11 @@ class LinkThread:
             reached = self.aimed and self._progress.caught_up
         return reached and self._group_thread.settled()
 
+    def conclude(self) -> None:
+        """Records that the run ends because its links have caught up; the snapshot keeps the lag that ended it."""
+        with self._lock:
+            self._progress.conclude()
+
     @property
     def idle_for_good(self) -> bool:
         """True if every topic of the link is stopped and none of them is retried."""

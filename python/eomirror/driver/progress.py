@@ -10,7 +10,8 @@ reads the oldest record itself.
 
 An outdated lag is shown as unknown: if an attempt ends early, or its lane has reported nothing for `SILENT_SECONDS`,
 the end offsets of the lane's partitions become unknown.  A lane that ended with its run keeps its last lag; a lane of a
-failed link does not, while other links run.
+failed link does not, while other links run.  A run that ends because all goals are reached keeps the lag that ended it:
+an end that is unknown then is the goal.  A lag that is unknown has a reason.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ SILENT_SECONDS = 5.0
 # earlier attempts of a lane that may still report: the one that mirrors on, and those that have failed since
 _RECENT = 8
 
+# reasons of an unknown lag, and partitions of each, that one line names
+_MOST_REASONS = 3
+_MOST_PARTITIONS = 3
+
 # states of a lane that needs no worker because it has no work: its last report stays true
 _AT_REST = frozenset({"idle", "ended"})
 
@@ -71,6 +76,7 @@ class Progress:
         # when a partition's position was last seen at the log's end; while it is there, `_Lane.heard` is that time
         self._at_end: dict[SourcePartition, float] = {}
         self._goals: dict[SourcePartition, int] = {}
+        self._concluded = False
         self._history: deque[tuple[float, int, int]] = deque()
 
     # -- events ----------------------------------------------------------------------------------
@@ -84,6 +90,10 @@ class Progress:
     def set_goals(self, goals: Mapping[SourcePartition, int]) -> None:
         """Sets the positions that ``until="caught-up"`` waits for, without partitions that no lane mirrors."""
         self._goals = {source: goal for source, goal in goals.items() if source in self._lane_of}
+
+    def conclude(self) -> None:
+        """Records that the run ends because all goals are reached: its lag stays known while the lanes end."""
+        self._concluded = True
 
     def begin(self, lane: int, *, epoch: int, attempt: int) -> None:
         """Records the start of an attempt; its counters begin at 0."""
@@ -235,6 +245,13 @@ class Progress:
         discovered = bool(self._lane_of) or self.state in {"running", "paused"}
         # nothing tells how far a link is behind whose lanes hold everything
         discovered = discovered and not held
+        unknown = (
+            self._unknown_lags(live)
+            if discovered
+            else "all topics are paused"
+            if held
+            else f"the link is {self.state}"
+        )
         then, records, size = self._history[0]
         seconds = max(now - then, 1e-3)
         measured = len(self._history) > 1
@@ -260,6 +277,8 @@ class Progress:
             paused="" if self.pause is None else (self.pause.topics or ".*"),
             goals=len(self._goals),
             goals_reached=sum(self._reached(source, goal) for source, goal in self._goals.items()),
+            caught_up=self._concluded,
+            lag_unknown=unknown,
         )
 
     # -- inside ----------------------------------------------------------------------------------
@@ -298,11 +317,14 @@ class Progress:
     def _partition(self, source: SourcePartition, number: int, now: float) -> PartitionSnapshot:
         known = self._positions.get(source)
         goal = self._goals.get(source)
-        if known is None:
-            return PartitionSnapshot(partition=source.partition, lane=number, goal=goal)
         lane = self._lane(number)
-        fresh = lane.reports(now) or (lane.resting and self.state != "failed")
-        item = known.item if fresh else _without_end(known.item)
+        if known is None:
+            reason = self._reason(number, now)
+            return PartitionSnapshot(partition=source.partition, lane=number, goal=goal, lag_unknown=reason)
+        lasting = (lane.resting or self._concluded) and self.state != "failed"
+        item = known.item if lasting or lane.reports(now) else _without_end(known.item)
+        if item.lso is None and goal is not None and self._concluded and self.state != "failed":
+            item = replace(item, lso=max(goal, item.position))
         lag = None if item.lso is None else max(0, item.lso - item.position)
         return PartitionSnapshot(
             partition=source.partition,
@@ -312,7 +334,39 @@ class Progress:
             lag_records=lag,
             lag_seconds=self._behind(source, known, now) if lag else None if lag is None else 0.0,
             goal=goal,
+            lag_unknown=self._reason(number, now) if lag is None else "",
         )
+
+    def _reason(self, number: int, now: float) -> str:
+        """Returns the reason why the lag of a partition of this lane is unknown."""
+        lane = self._lane(number)
+        if self.state == "failed":
+            return "the link has failed"
+        if lane.failed:
+            return f"lane {number} restarts after a failure: {lane.last_failure}"
+        if lane.delayed and not lane.resting:
+            return f"lane {number} is delayed: {lane.delayed}"
+        if not lane.reported and not lane.resting:
+            return f"lane {number} is starting: its worker has not reported yet"
+        if silent := lane.silent(now):
+            return f"lane {number} has not reported for {silent:.0f} s"
+        return f"lane {number} has not read the end on the source yet"
+
+    @staticmethod
+    def _unknown_lags(topics: Collection[TopicSnapshot]) -> str:
+        """Returns partitions whose lag is unknown, by reason, in one line; empty if all are known."""
+        by_reason: dict[str, list[str]] = {}
+        for topic in topics:
+            for item in topic.partitions:
+                if item.lag_unknown:
+                    by_reason.setdefault(item.lag_unknown, []).append(f"{topic.topic}-{item.partition}")
+        parts = []
+        for reason, names in list(by_reason.items())[:_MOST_REASONS]:
+            more = f" and {len(names) - _MOST_PARTITIONS} more" if len(names) > _MOST_PARTITIONS else ""
+            parts.append(f"{', '.join(names[:_MOST_PARTITIONS])}{more}: {reason}")
+        if len(by_reason) > _MOST_REASONS:
+            parts.append(f"and {len(by_reason) - _MOST_REASONS} more reasons")
+        return "; ".join(parts)
 
     def _behind(self, source: SourcePartition, known: _LastProgress, now: float) -> float | None:
         """Returns an upper bound of the time that the record at the position has been on the source."""

@@ -91,6 +91,7 @@ class PartitionSnapshot:
         lag_seconds: Upper bound of the time that the oldest unmirrored record has been on the source; 0 if there is
             none; None if unknown.
         goal: Offset that ``until="caught-up"`` waits for; None for no wait.
+        lag_unknown: Reason why ``lag_records`` is unknown; else empty.
     """
 
     partition: int
@@ -100,6 +101,7 @@ class PartitionSnapshot:
     lag_records: int | None = None
     lag_seconds: float | None = None
     goal: int | None = None
+    lag_unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +204,8 @@ class LinkSnapshot:
         claim_age_seconds: Time since the driver last renewed its claim; None before the first renewal.
         paused: Regular expression of the topics that its lanes hold; empty for none.
         spark_jobs: Attempts of lanes that Spark runs, each a job of its own.
+        caught_up: True if the run ends, or has ended, because all goals were reached; the lag is the one that ended it.
+        lag_unknown: Reason why ``lag_records`` is unknown, with the partitions; else empty.
     """
 
     link: str
@@ -229,6 +233,8 @@ class LinkSnapshot:
     claim_age_seconds: float | None = None
     paused: str = ""
     spark_jobs: int = 0
+    caught_up: bool = False
+    lag_unknown: str = ""
 
     @property
     def stopped_topics(self) -> dict[str, str]:
@@ -289,6 +295,7 @@ class LinkReport:
         generation: Generation of its lane layout; None if it did not get that far.
         counters: Its work.
         lag_records: Lag at the end, as last seen; None if unknown.
+        lag_unknown: Reason why it is unknown; else empty.
         retries: Attempts of lanes that ended early.
         error: Reason of its failure, or the error that it still waited for before its start.
     """
@@ -298,6 +305,7 @@ class LinkReport:
     generation: int | None = None
     counters: Counters = field(default_factory=Counters)
     lag_records: int | None = None
+    lag_unknown: str = ""
     retries: int = 0
     stopped_topics: Mapping[str, str] = field(default_factory=dict)
     error: str = ""

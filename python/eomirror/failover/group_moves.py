@@ -4,16 +4,19 @@ Decides where consumer groups resume on the target of a promoted link. Pure.
 The offset map translates an offset exactly.  Three cases are left to a promotion, which ends the link for now:
 
 * an offset beyond the cut lies among records that were never mirrored (orphans).  The group resumes at the cut: it has
-  read all that is before it;
+  read all that is before it.  If a restoration merges the orphans, it reads those again that it has read;
 * an offset before the first mirrored record, or no checkpoint: the group resumes at the beginning of the copy;
 * an offset of a recreated topic has no meaning in the copy: the group is left alone, and the report says so;
 * an offset among what the link back wrote to the source, of a link that has returned from a promotion: one map cannot
   tell it.  The group resumes where applications began to write to the copy, and reads again.  If both links are
   configured, the offset map of each is asked instead, and this case does not occur.
 
-An offset on the target that is ahead of the group's own was committed by consumers there, unless the link placed it.
-Any of its checkpoints that are still in the log tells that: a group that goes back on the source has a checkpoint for
-that before its offset on the target follows.
+`eomirror.groups.offset_rule` decides if the offset may be written.  The link may have placed the offset of any of its
+checkpoints that are still in the log: a group that goes back on the source has a checkpoint for that before its offset
+on the target follows.
+
+A group with members on the source commits there after this look.  It skips nothing, and how much it reads again is not
+known.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eomirror.groups.offset_rule import PASSES, past_others, ruling
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -29,15 +33,15 @@ if TYPE_CHECKING:
 
     from eomirror.groups.groups_there import GroupsThere
     from eomirror.groups.translation import Translation
-    from eomirror.kafka.consumer_groups import GroupState
     from eomirror.records.promotion import Cut
 
 __all__ = ["Absence", "GroupMove", "counted", "plan_moves", "written"]
 
-_IDLE = frozenset({"EMPTY", "DEAD"})
-
-# Reasons of `eomirror.groups.recreated_topic`: the offset belongs to another topic.
-_VOID = ("created again", "does not exist")
+# The offset belongs to another topic (`eomirror.groups.recreated_topic`), or would pass records of another link:
+# neither the cut nor the start stands for it.
+_VOID = ("created again", "does not exist", PASSES)
+_FURTHER = "it has read further than the link has mirrored"
+_MERGED = ", and reads those records again if `restore --orphans merge` brings them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,15 @@ class GroupMove(NamedTuple):
         offset: Committed offset on the source, or that of the last checkpoint; -1 for none.
         to_topic: Its copy.
         to_offset: Resume offset there; None if it is unknown.
-        kind: ``exact``, ``next`` or ``earlier`` as the offset map answers; ``cut``: among orphans, so at the cut;
-            ``start``: at the beginning of the copy; ``unknown``.
+        kind: ``exact``, ``next`` or ``earlier`` as the offset map answers; ``earlier`` also for a group with members on
+            the source; ``cut``: among orphans, so at the cut; ``start``: at the beginning of the copy; ``unknown``.
         again: Upper bound of the records that the group reads again; None if unknown.
         has: Offset that the group has on the target; None for none.
         action: ``move``, ``stay`` (the offset is correct already) or ``skip``.
         reason: Reason for ``skip``, or for a resume offset that is not exact; may be empty.
         metadata: Commit metadata.
         from_checkpoint: True if ``offset`` is that of the last checkpoint, which the link has written.
+        active_on_source: True if the group has members on the source, or if that could not be found out.
     """
 
     group: str
@@ -89,6 +94,7 @@ class GroupMove(NamedTuple):
     reason: str = ""
     metadata: str = ""
     from_checkpoint: bool = False
+    active_on_source: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -103,6 +109,7 @@ def plan_moves(
     placed: Mapping[tuple[str, str, int], Collection[int]],
     *,
     absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
+    active: Mapping[str, str] | None = None,
     from_checkpoints: bool = False,
 ) -> list[GroupMove]:
     """
@@ -115,6 +122,7 @@ def plan_moves(
         starts: Log start of each copy without an answer, and of those with absences.
         placed: Group, copy and partition -> offsets on the target that the link may have committed.
         absences: Times at which the link was promoted, of partitions whose other map is not asked.
+        active: Groups that commit on the source, or may, with the reason.
         from_checkpoints: True if the source was not asked.
     """
     moves = []
@@ -127,8 +135,18 @@ def plan_moves(
             start = starts.get((row.to_topic, row.to_partition), absence.target_end)
             at, kind, again = max(absence.target_end, start), "earlier", None
             reason = "it stands among records that the link back wrote"
-        has = there.offset(row.group, (row.to_topic, row.to_partition)) if there.offsets else None
-        action, why = _action(row, at, has, there.states[row.group], placed)
+        copy = row.to_topic, row.to_partition
+        if passed := past_others(copy, at, row.others):
+            # The cut, and what applications wrote to the copy, are behind records of the other link as well.
+            at, kind, again, reason = None, "unknown", None, passed
+        busy = (active or {}).get(row.group, "")
+        if busy:
+            kind, again = ("earlier" if kind in {"exact", "next"} else kind), None
+            reason = f"{reason}; {busy}" if reason else busy
+        has = there.offset(row.group, copy) if there.offsets else None
+        action, why = ruling(
+            copy, at, has, there.states[row.group].name, placed=placed.get((row.group, *copy), ())
+        )
         moves.append(
             GroupMove(
                 row.group,
@@ -144,6 +162,7 @@ def plan_moves(
                 why or reason,
                 row.metadata,
                 from_checkpoints or absence is not None,
+                bool(busy),
             )
         )
     return moves
@@ -163,29 +182,6 @@ def _absence(row: Translation, absences: Sequence[Absence]) -> Absence | None:
     )
 
 
-def _action(
-    row: Translation,
-    at: int | None,
-    has: int | None,
-    state: GroupState,
-    placed: Mapping[tuple[str, str, int], Collection[int]],
-) -> tuple[str, str]:
-    """Returns the action, and the reason for ``skip`` unless it is that of the unknown offset."""
-    if at is None:
-        return "skip", ""
-    if state.name.upper() not in _IDLE:
-        return "skip", f"it has members on the target (state {state.name.lower()}): they commit for it"
-    if has == at:
-        return "stay", ""
-    if (
-        has is not None
-        and has > at
-        and has not in placed.get((row.group, row.to_topic, row.to_partition), ())
-    ):
-        return "skip", "it is ahead on the target, where it has been read"
-    return "move", ""
-
-
 def _resume(
     row: Translation,
     cut: Cut | None,
@@ -203,7 +199,9 @@ def _resume(
     if cut is None or start is None or any(word in row.reason for word in _VOID):
         return None, "unknown", None, row.reason
     if row.offset >= cut.position:
-        return cut.target_end, "cut", 0, "it has read further than the link has mirrored"
+        # What it has read of the orphans comes again behind the cut if they are merged; markers count.
+        read = row.offset - cut.position
+        return cut.target_end, "cut", read, _FURTHER + (_MERGED if read else "")
     return start, "start", None, row.reason
 
 

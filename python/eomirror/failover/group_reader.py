@@ -8,10 +8,11 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eomirror.errors import MirrorError
+from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.failover.group_moves import Absence, plan_moves
 from eomirror.groups.bidirectional_reader import opposite_link
 from eomirror.groups.groups_there import groups_there
+from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import Cut, PromotionHistory
 
 __all__ = ["GroupReader", "collecting_later"]
+
+# a broker before 2.6 lists no states
+_UNKNOWN = "UNKNOWN"
 
 
 class GroupReader:
@@ -85,8 +89,9 @@ class GroupReader:
     def _moves(
         self, cuts: Mapping[SourcePartition, Cut], history: PromotionHistory, *, answers: bool
     ) -> list[GroupMove]:
+        active, away = self._active_on_source() if answers else ({}, {})
         rows, from_checkpoints = self._translator.translate_groups(
-            None, self._link.follows, source_unavailable=not answers, away={}
+            None, self._link.follows, source_unavailable=not answers, away=away
         )
         rows.sort(key=lambda one: (one.group, one.topic, one.partition))
         there = groups_there(self._groups, sorted({row.group for row in rows}))
@@ -108,8 +113,37 @@ class GroupReader:
             starts,
             placed,
             absences=gone,
+            active={} if from_checkpoints else active,
             from_checkpoints=from_checkpoints,
         )
+
+    def _active_on_source(self) -> tuple[dict[str, str], dict[str, UnreachableError]]:
+        """
+        Returns the followed groups with members on the source, with a reason; and the error of a source that is gone.
+
+        Brokers list the states before the offsets are read: a group that is idle then has committed all that it will,
+        unless a consumer starts.
+        """
+        groups = self._translator.groups
+        unknown = ""
+        try:
+            states = {
+                name: state for name, state in groups.listed_states().items() if self._link.follows(name)
+            }
+            if hidden := [name for name, state in states.items() if state == _UNKNOWN]:
+                try:
+                    states |= {name: state.name for name, state in groups.states(hidden).items()}
+                except AuthorizationError as error:
+                    unknown = f"it is not known if it has members on the source: {error.message}"
+        except UnreachableError as error:
+            return {}, {self._link.source: error}
+        return {
+            name: unknown
+            if state == _UNKNOWN and unknown
+            else f"it has members on the source (state {state.lower()}), which go on reading and committing"
+            for name, state in states.items()
+            if has_members(state)
+        }, {}
 
     @cached_property
     def _translator(self) -> OffsetTranslator:

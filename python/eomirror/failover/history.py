@@ -10,6 +10,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.failover.facts import history_of
 from eomirror.failover.promotion import promotion_dict
 from eomirror.kafka.session import ClusterSession
+from eomirror.link.failover_events import fence_dict
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class LinkHistory:
             if resumption := self.history.resumptions.get(number):
                 event["resumed"] = {"at": resumption.timestamp, "link": resumption.link}
             events.append(event)
-        return {"link": self.link, "state": self.state, "promotions": events}
+        fence = fence_dict(self.history.fence)
+        return {"link": self.link, "state": self.state, "fence": fence, "promotions": events}
 
 
 def link_history(config: Config, *, link: str | None = None, clock: Clock = SYSTEM_CLOCK) -> LinkHistory:

@@ -76,7 +76,7 @@ def planned_facts(
         try:
             facts = replace(facts, fence=fence())
         except MirrorError as error:
-            facts = replace(facts, fence_problem=f"{error.message}")
+            facts = replace(facts, fence_problem=error.message, fence_fix=error.fix)
     if verify is not None:
         facts = replace(facts, verified=_compared(verify, clock))
     return facts

@@ -14,6 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
+from eomirror.link.failover_events import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _SHOWN = 3
+_STOP_CONSUMERS = "stop their consumers on the source first: they go on reading and committing there"
 _TAKE_OUT = "if the link back mirrors only after a failover, take its entry out, and restart the mirror"
 
 #: Seconds for which the source's ends must stand still before a planned promotion.
@@ -97,7 +99,6 @@ class Facts:
         source_answers: True if the source was read.
         groups: Groups with their resume offsets on the target.
         groups_problem: Reason that groups could not be read; empty if they could.
-        active_on_source: Followed groups with members on the source.
         open_transactions: Source partitions whose last stable offset is before their end, with both.
         open_producers: Topic and partition of these -> producer of the open transaction, where brokers tell it.
         leaderless: Partitions of copies without a leader, as texts.
@@ -115,6 +116,7 @@ class Facts:
         moving: Source partitions whose end moved between two looks, as texts; None without them.
         fence: What the fence of the command would do, in words; None without one.
         fence_problem: Reason that it cannot be set; empty for none.
+        fence_fix: Recommended action for it.
         unfollowed: Share and streams groups of the source that match the link's `groups`; None if it was not asked.
         follows: True if the link follows groups.
         torn_copies: Copies that are not what their positions say, by source partition as text.
@@ -142,6 +144,7 @@ class Facts:
     moving: tuple[str, ...] | None = None
     fence: str | None = None
     fence_problem: str = ""
+    fence_fix: str = ""
     unfollowed: tuple[str, ...] | None = None
     follows: bool = True
     torn_copies: Mapping[str, CopyEnd] = field(default_factory=dict)
@@ -249,6 +252,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
             _stopped(facts, verb),
             _gaps(facts),
             _foreign(facts),
+            _standing_fence(facts),
             _open(facts, verb),
             _hanging(facts),
             *_planned(facts, verb),
@@ -439,6 +443,12 @@ def _foreign(facts: Facts) -> Check:
     )
 
 
+def _standing_fence(facts: Facts) -> Check:
+    if facts.status.fence is None:
+        return Check("standing fence", Level.OK, "none")
+    return Check("standing fence", Level.WARN, *standing_fence(facts.status.link, facts.status.fence))
+
+
 def _open(facts: Facts, verb: Verb) -> Check:
     if not facts.source_answers:
         return Check("open transactions", Level.WARN, "not known without the source")
@@ -479,7 +489,7 @@ def _planned(facts: Facts, verb: Verb) -> Iterator[Check]:
         level = Level.WARN if facts.moving and not fenced else Level.OK
         yield Check("silence", level, text, "stop the producers before the command, or within its --patience")
     if facts.fence_problem:
-        yield Check("fence", Level.NO, facts.fence_problem, "choose another --method")
+        yield Check("fence", Level.NO, facts.fence_problem, facts.fence_fix or "choose another --method")
     elif facts.fence is not None:
         yield Check("fence", Level.OK, facts.fence)
 
@@ -522,12 +532,16 @@ def _groups(facts: Facts, verb: Verb) -> Check:
             f"{len(exact) + len(inexact)} resume at their last checkpoints and read again what they have read since, "
             f"{len(skipped)} not moved"
         )
+    active = sorted({move.group for move in facts.groups if move.active_on_source})
+    if active:
+        text += f"; {len(active)} with members on the source read again an unknown number: {_some(active)}"
+        reasons.insert(0, _STOP_CONSUMERS)
     unprepared = facts.no_checkpoints and verb is Verb.FAILOVER
     if unprepared:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"
         reasons.append(_TAKE_OUT)
-    warned = skipped or old or unprepared
+    warned = skipped or old or unprepared or active
     return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
 
 

@@ -86,7 +86,8 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
 
 ## Return to {link.source}
 
-8. Keep the link back running. Stop the producers on {link.target}, or let `--method acl` do it.
+8. Keep the link back running. Stop the consumers on {link.target}: what they read during the command is read again.
+   Stop the producers there, or let `--method acl` do it.
                                 eomirror failback {call} --dry-run
                                 eomirror failback {call}      # --on-switch COMMAND switches the clients
    Whatever it ended with, repeat it: it takes the steps that are left. It ends the link back.
@@ -95,8 +96,9 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
 {removed}
 ## A planned move to {link.target}
 
-The mirror runs. Stop the producers on {link.source}; or `--method acl` denies their writes there, or
-`--method command --fence-command COMMAND` calls your own fence.
+The mirror runs. Stop the consumers on {link.source}: what they read during the command is read again. Stop the
+producers; or `--method acl` denies their writes there, or `--method command --fence-command COMMAND` calls your own
+fence.
                                 eomirror cutover {call} --method wait --dry-run
                                 eomirror cutover {call} --method wait --on-switch COMMAND
 A failure before the promotion undoes the fence. Lift an ACL fence before step 5, when the applications have moved:

@@ -18,9 +18,10 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
-from eomirror.clock import SYSTEM_CLOCK, Clock
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import (
-    AuthorizationError,
     ClusterError,
     FencedError,
     LaneError,
@@ -31,9 +32,11 @@ from eomirror.errors import (
 )
 from eomirror.failover.facts import history_of, mirrored
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.errors import Right
 from eomirror.kafka.session import ClusterSession
 from eomirror.kafka.write_denials import WriteDenials
 from eomirror.link.fencing import fence
+from eomirror.link.other_links import OtherLinks
 from eomirror.link.state import LinkState
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import MetadataRecord
@@ -41,16 +44,26 @@ from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from eomirror.config import Config, Link
+    from eomirror.config import Cluster, Config, Link
+    from eomirror.kafka.cluster_metadata import ConfigValue
+    from eomirror.records.promotion import PromotionHistory
 
 __all__ = ["FenceMethod", "LinkWriterFence", "run_command"]
+
+log = structlog.get_logger(__name__)
 
 _SHOWN = 3
 _COMMAND_SECONDS = 300.0
 _STDERR = 2
 _TRIES = 5
+_OTHERS_SECONDS = 5.0
+_APPLIED_SECONDS = 2.0
+_LOOK_SECONDS = 0.2
+_AUTHORIZER = "authorizer.class.name"
+_EVERYONE = "allow.everyone.if.no.acl.found"
+_OTHERWISE = "fence with another method: `--method wait`, or `--method command` with a hook of your own"
 
 _Done = TypeVar("_Done")
 
@@ -67,6 +80,24 @@ class FenceMethod:
 
     name: str = "wait"
     command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """
+    Facts that `LinkWriterFence.fence` decides on.
+
+    Attributes:
+        history: Promotions and fences of the link.
+        topics: Source topics to deny, for an ACL fence.
+        denied: Topics of the source that have an entry DENY Write for User:*.
+        cluster: Id of the source.
+    """
+
+    history: PromotionHistory
+    topics: tuple[str, ...] = ()
+    denied: frozenset[str] = frozenset()
+    cluster: str = ""
 
 
 class LinkWriterFence:
@@ -88,39 +119,54 @@ class LinkWriterFence:
         self._config, self._link, self._method, self._clock = config, link, method, clock
         self._names = LinkNames(link.state_name)
         self._fenced = False
+        self._denied: tuple[str, ...] = ()
+        self._kept: Mapping[str, str] = {}
         # Entries that this object has added, perhaps behind the back of a call that has lifted the fence since.
         self._added: set[str] = set()
 
     def fence(self) -> None:
         """
-        Stops the applications; a fence that stands already is completed.
+        Stops the applications; a fence that stands already is completed.  One that is refused leaves nothing behind.
 
         Raises:
-            NotReadyError: The command failed, or other calls fence and unfence the link.
+            NotReadyError: The command failed, other calls fence and unfence the link, or as `described`.
             AuthorizationError: ACLs may not be altered, or control may not be written.
             ClusterError: A cluster refuses, or does not answer.
         """
-        if self._method.name == "wait":
-            return
-        self._fenced = True
-        self._alone(self._set)
+        if self._method.name != "wait":
+            self._alone(self._set)
 
     def check(self) -> None:
         """
-        Raises if the fence that this object has set does not stand any more: another call has begun to lift it.
+        Raises if the fence that this object has set does not stand any more.
+
+        The entries themselves are looked at as well: a fence of another link, or a person, may have deleted one.
 
         Raises:
             NotReadyError: Applications may write again.
-            ClusterError: The target does not answer.
+            ClusterError: A cluster does not answer.
         """
         if not self._fenced:
             return
-        with closing(self._target()) as target:
-            standing = history_of(self._link, target).fence
+        standing = self.standing()
         if standing is None or standing.lifting:
             raise NotReadyError(
                 f"link {self._link.name}: another command has lifted the fence, so applications may write again",
                 fix="let one operator act at a time, then repeat this",
+            )
+        if not self._denied:
+            return
+        deadline = Deadline(_APPLIED_SECONDS, self._clock)
+        with closing(self._denials()) as denials:
+            # The broker that answers may have yet to apply what the controller has added.
+            while (gone := sorted(set(self._denied) - denials.existing())) and not deadline.passed:
+                self._clock.sleep(_LOOK_SECONDS)
+        if gone:
+            raise NotReadyError(
+                f"link {self._link.name}: the fence stands, but the entries DENY Write for User:* on {_some(gone)} of "
+                f"{self._link.source} are gone, so applications may write again",
+                fix="find out who deleted them (`kafka-acls.sh`, or `eomirror unfence` of another link), then repeat "
+                "this: it adds them again",
             )
 
     def undo(self) -> None:
@@ -155,49 +201,43 @@ class LinkWriterFence:
         Returns what `fence` would do, in words.
 
         Raises:
-            NotReadyError: Another fence stands.
-            AuthorizationError: ACLs may not be described.
+            NotReadyError: Another fence stands, or the first ACL entry of a topic would shut out its readers.
+            AuthorizationError: ACLs may not be described or altered.
             ClusterError: A cluster refuses, or does not answer.
         """
-        standing, topics = self.inspect()
-        if standing is not None and standing.method != self._method.name:
-            raise NotReadyError(
-                f"fenced already, with the method {standing.method}, by {standing.host}",
-                fix=f"`eomirror unfence CONFIG --link {quote(self._link.name)}` first",
-            )
         if self._method.name == "wait":
             return "wait: the user stops the producers"
+        _, topics = self.inspect()
         if self._method.name == "command":
             return f"command: calls {self._method.command}"
-        source = self._config.clusters[self._link.source]
-        with closing(
-            ClusterAdmin(source, client_id=self._names.client_id("fence"), clock=self._clock)
-        ) as admin:
-            # Without one, brokers answer that there are no entries, and refuse only to add some.
-            if admin.broker_setting("authorizer.class.name") == "":
-                raise ClusterError(
-                    f"acl: {source.alias} has no authorizer",
-                    fix="fence with another method: `--method wait`, or `--method command` with a hook of your own",
-                )
-        names = f": {', '.join(topics[:_SHOWN])}" if topics else ""
-        more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
-        return f"acl: adds {len(topics)} entries DENY Write for User:*{names}{more}"
+        return f"acl: adds {len(topics)} entries DENY Write for User:*" + (
+            f": {_some(topics)}" if topics else ""
+        )
 
     def inspect(self) -> tuple[Fence | None, tuple[str, ...]]:
         """
         Returns the fence that stands (None for none), and the topics for which `fence` would add an ACL entry.
 
         Raises:
-            AuthorizationError: ACLs may not be described.
-            ClusterError: A cluster refuses, or does not answer.
+            MirrorError: As `described`.
+        """
+        plan = self._plan()
+        return plan.history.fence, tuple(sorted(set(plan.topics) - plan.denied))
+
+    def standing(self) -> Fence | None:
+        """
+        Returns the fence that stands; None for none.
+
+        Raises:
+            ClusterError: The target does not answer.
         """
         with closing(self._target()) as target:
-            standing = history_of(self._link, target).fence
-            topics = self._topics(target) if self._method.name == "acl" else ()
-        if not topics:
-            return standing, ()
-        with closing(self._denials()) as denials:
-            return standing, tuple(sorted(set(topics) - denials.existing()))
+            return history_of(self._link, target).fence
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Topics whose entry stays after `lift`, each with the name of the link whose fence needs it."""
+        return self._kept
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -227,58 +267,168 @@ class LinkWriterFence:
             fix="let one operator act at a time, then repeat this",
         )
 
-    def _set(self, record: Callable[[Fence], None]) -> None:
+    def _plan(self) -> _Plan:
+        """Returns what `fence` decides on; raises if it must not be set, or could not be.  Changes nothing."""
+        acl = self._method.name == "acl"
         with closing(self._target()) as target:
             history = history_of(self._link, target)
-            topics = self._topics(target) if self._method.name == "acl" else ()
+            topics = self._topics(target) if acl else ()
         standing = history.fence
-        if standing is not None and standing.method != self._method.name:
-            self._fenced = False
+        if self._method.name != "wait" and standing is not None and standing.method != self._method.name:
             raise NotReadyError(
                 f"link {self._link.name} is fenced already, with the method {standing.method}, by {standing.host}",
                 fix=f"`eomirror unfence CONFIG --link {quote(self._link.name)}` first, or use --method "
                 f"{standing.method}",
             )
-        # What is added is recorded before it is added, also of topics that were found since.
-        mine = () if standing is None else standing.topics
-        more: set[str] = set()
-        if set(topics) - set(mine):
-            with closing(self._denials()) as denials:
-                more = set(topics) - set(mine) - (denials.existing() - self._added)
-        if standing is None or more or standing.lifting:
-            last = history.last
-            standing = Fence(
-                number=(1 if last is None else last.number + 1) if standing is None else standing.number,
-                method=self._method.name,
-                topics=tuple(sorted({*mine, *more})),
-                lifted=False,
-                host=socket.gethostname() if standing is None else standing.host,
-                timestamp=self._clock.wall_ms() if standing is None else standing.timestamp,
-            )
-            record(standing)
-        self._added |= set(standing.topics)
-        if self._method.name == "command":
-            self._call("fence")
-        else:
-            self._deny(topics)
-        # Fails if another call has begun to lift it.
-        record(standing)
+        if not acl:
+            return _Plan(history)
+        with closing(self._denials()) as denials:
+            cluster = denials.cluster_id()
+            denied = denials.existing()
+            bare = denials.bare(set(topics) - denied)
+        if bare:
+            self._refuse_first_entries(sorted(bare))
+        return _Plan(history, topics, denied, cluster)
 
-    def _deny(self, topics: Sequence[str]) -> None:
+    def _refuse_first_entries(self, bare: list[str]) -> None:
+        """
+        Raises if the first entries of topics cannot be added, or may shut out the mirror and the consumers.
+
+        With ``allow.everyone.if.no.acl.found=true`` everyone may use a topic without entries.  An entry of any kind
+        ends that for all operations: the authorizer then allows what an entry ALLOW names, and nothing else.
+        """
+        settings = self._broker_settings()
+        if settings is not None and (authorizer := settings.get(_AUTHORIZER)) and not authorizer.value:
+            # Without one, brokers answer that there are no entries, and refuse only to add some.
+            raise ClusterError(f"acl: {self._link.source} has no authorizer", fix=_OTHERWISE)
+        found = None if settings is None else settings.get(_EVERYONE)
+        if settings is not None and (found is None or (found.value or "").lower() == "false"):
+            return
+        source = self._config.clusters[self._link.source]
+        name = source.properties.get("sasl.username", "")
+        principal = name if isinstance(name, str) else ""
+        fix = (
+            "first grant the mirror and each application what they need on these topics, such as `"
+            f"{Right('Read', 'topic', bare[0]).acl(principal)}`; {_OTHERWISE}"
+        )
+        if settings is None:
+            known = f"the brokers' {_EVERYONE} could not be read; if it is true, the first one"
+            fix = f"let it be read: `{Right('DescribeConfigs', 'cluster').acl(principal)}`; or {fix}"
+        elif found is not None and found.value is None:
+            known = f"the brokers set {_EVERYONE}, and do not tell its value; if it is true, the first one"
+        else:
+            known = f"{_EVERYONE} is true: the first one"
+        raise NotReadyError(
+            f"acl: no ACL entry names {_some(bare)} on {source.alias}, and {known} shuts out the mirror and every "
+            "consumer",
+            fix=fix,
+        )
+
+    def _set(self, record: Callable[[Fence], None]) -> None:
+        plan = self._plan()
+        before = plan.history.fence
+        mine = set() if before is None else set(before.topics)
+        # An entry that was there before stays.  One of another link's fence is deleted by the last fence to be lifted.
+        there = set(plan.topics) & plan.denied - mine - self._added
+        theirs = there - self._others(plan.cluster, there, lifting=True).keys()
+        last = plan.history.last
+        made = before or Fence(
+            number=1 if last is None else last.number + 1,
+            method=self._method.name,
+            topics=(),
+            lifted=False,
+            host=socket.gethostname(),
+            timestamp=self._clock.wall_ms(),
+        )
+        more = set(plan.topics) - mine - theirs
+        made = replace(made, topics=tuple(sorted(mine | more)), lifting=False, source_cluster_id=plan.cluster)
+        self._fenced, self._denied = True, plan.topics
+        # What is added is recorded before it is added, also of topics that were found since.
+        if made != before:
+            record(made)
+        self._added |= set(made.topics)
         try:
-            with closing(self._denials()) as denials:
-                denials.deny(topics)
-        except AuthorizationError:
+            if self._method.name == "command":
+                self._call("fence")
+            else:
+                with closing(self._denials()) as denials:
+                    denials.deny(plan.topics)
+        except (ClusterError, UsageError) as error:
+            self._take_back(record, before, made, error)
             raise
-        except ClusterError:
-            # Without an authorizer nothing was added, and the record must not stand for it.
-            with suppress(MirrorError):
-                self.lift()
-            raise
+        # Fails if another call has begun to lift it.
+        record(made)
+
+    def _take_back(
+        self, record: Callable[[Fence], None], before: Fence | None, made: Fence, error: MirrorError
+    ) -> None:
+        """
+        Deletes what a refused fence has added, and records what stands: the fence before it, or what was not deleted.
+
+        If that is not known either, the record stays, and `unfence` takes it up.
+        """
+        mine = set() if before is None else set(before.topics)
+        more = set(made.topics) - mine
+        left: set[str] = set()
+        with suppress(MirrorError, LaneError):
+            if more:
+                with closing(self._denials()) as denials:
+                    try:
+                        denials.allow(more - self._others(made.source_cluster_id, more, lifting=False).keys())
+                    except MirrorError:
+                        left = more & denials.existing()
+            if left:
+                record(replace(made, topics=tuple(sorted(mine | left))))
+                error.message += (
+                    f"; the entries DENY Write on {_some(sorted(left))} were added before that, and stay until "
+                    f"`eomirror unfence CONFIG --link {quote(self._link.name)}`"
+                )
+            else:
+                record(before or replace(made, lifted=True, timestamp=self._clock.wall_ms()))
+            self._fenced = bool(left)
+            self._added -= more - left
+
+    def _others(self, cluster: str, topics: Collection[str], *, lifting: bool) -> dict[str, str]:
+        """
+        Returns which of these topics the standing fences of other links need, each with the name of such a link.
+
+        Looks at every link of the targets that the configuration has for this source.  A target that does not answer is
+        logged and skipped: no promotion of its links can be recorded, and `check` looks at the entries before one is.
+
+        Args:
+            cluster: Id of the source.
+            topics: Source topics; nothing is read without one.
+            lifting: Also fences that are being lifted.  Two commands that lift both record that first, so at least one
+                of them sees the other, and deletes the entry.
+        """
+        needed: dict[str, str] = {}
+        if not topics or not cluster:
+            return needed
+        here = _brokers(self._config.clusters[self._link.source])
+        targets = {self._link.target} | {
+            one.target for one in self._config.links if _brokers(self._config.clusters[one.source]) & here
+        }
+        names = {one.state_name: one.name for one in self._config.links}
+        for alias in sorted(targets):
+            try:
+                with closing(
+                    ClusterSession(
+                        self._config.clusters[alias],
+                        client_id=self._names.client_id("fence"),
+                        timeout=_OTHERS_SECONDS,
+                        clock=self._clock,
+                    )
+                ) as session:
+                    others = OtherLinks(self._link.name, session, event="fence_not_read")
+                    for state, fence in others.fences(but=self._link.state_name):
+                        if fence.source_cluster_id == cluster and (lifting or not fence.lifting):
+                            needed |= dict.fromkeys(set(fence.topics) & set(topics), names.get(state, state))
+            except MirrorError as error:
+                log.warning("fences_not_read", link=self._link.name, cluster=alias, reason=error.message)
+        return needed
 
     def _lift(self, record: Callable[[Fence], None], *, although_promoted: bool) -> Fence | None:
-        with closing(self._target()) as target:
-            standing = history_of(self._link, target).fence
+        standing = self.standing()
         if standing is None:
             return None
         if standing.method == "command" and not self._method.command:
@@ -307,8 +457,9 @@ class LinkWriterFence:
         if standing.method == "command":
             self._call("unfence")
         else:
+            self._kept = self._others(standing.source_cluster_id, standing.topics, lifting=False)
             with closing(self._denials()) as denials:
-                denials.allow(standing.topics)
+                denials.allow(set(standing.topics) - self._kept.keys())
         record(replace(standing, lifted=True, lifting=False, timestamp=self._clock.wall_ms()))
         return standing
 
@@ -350,9 +501,25 @@ class LinkWriterFence:
         source = self._config.clusters[self._link.source]
         return WriteDenials(source, client_id=self._names.client_id("fence"), clock=self._clock)
 
+    def _broker_settings(self) -> Mapping[str, ConfigValue] | None:
+        source = self._config.clusters[self._link.source]
+        with closing(
+            ClusterAdmin(source, client_id=self._names.client_id("fence"), clock=self._clock)
+        ) as admin:
+            return admin.broker_settings()
+
     def _target(self) -> ClusterSession:
         target = self._config.clusters[self._link.target]
         return ClusterSession(target, client_id=self._names.client_id("fence"), clock=self._clock)
+
+
+def _some(topics: Sequence[str]) -> str:
+    more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
+    return ", ".join(topics[:_SHOWN]) + more
+
+
+def _brokers(cluster: Cluster) -> set[str]:
+    return set(cluster.bootstrap_servers.replace(" ", "").split(","))
 
 
 def run_command(command: str, environment: dict[str, str]) -> int:

@@ -19,11 +19,13 @@ import heapq
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from eomirror.groups.offset_rule import has_members, ruling
 from eomirror.lane.spec import GroupOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from eomirror.groups.translation import OtherRecords
     from eomirror.kafka.consumer_groups import Committed, TargetGroup, TargetPartition
     from eomirror.types import SourcePartition
 
@@ -53,8 +55,6 @@ GONE_SECONDS = 10.0
 
 #: Groups whose records to be read again are told by name.
 MOST_REREADS = 20
-
-_IDLE = frozenset({"empty", "dead"})
 
 #: Reason for an offset without a checkpoint that only waits for the mirror.
 WAITS = "waiting for the mirror"
@@ -354,12 +354,13 @@ def decide_sync(
     *,
     rewind: str,
     renew: bool,
+    others: Mapping[TargetPartition, OtherRecords] | None = None,
 ) -> SyncDecision:
     """
     Returns the translated offsets to commit for the group on the target.
 
-    An offset there that is ahead of the group's own was reached by consumers on the target, unless the link wrote it:
-    only then is a rewind followed.  The rule for all others is MM2's: forward only (KIP-545).
+    `eomirror.groups.offset_rule` decides about each offset: forward as MM2 does (KIP-545), and back only where the link
+    wrote the offset that the group has there.
 
     Args:
         wanted: Translated offsets of the group.
@@ -367,22 +368,23 @@ def decide_sync(
         placed: Offsets that the link wrote last.
         rewind: ``follow`` or ``ignore``.
         renew: True if correct offsets are due for a rewrite, before they expire.
+        others: Records of other links in copies; None for none.
     """
-    if there.state not in _IDLE:
-        return SyncDecision({}, f"it has members on the target (state {there.state})")
     write: dict[TargetPartition, Committed] = {}
     skipped = ""
     for where, committed in wanted.items():
-        now = there.offsets.get(where)
-        if now is None or now < committed.offset or (now == committed.offset and renew):
+        found = ruling(
+            where,
+            committed.offset,
+            there.offsets.get(where),
+            there.state,
+            placed=(placed[where],) if where in placed else (),
+            others=(others or {}).get(where),
+            rewind=rewind,
+        )
+        if found.action == "move" or (found.action == "stay" and renew):
             write[where] = committed
-        elif now > committed.offset:
-            if placed.get(where) != now:
-                skipped = "it is ahead on the target, where it has been read"
-            elif rewind == "follow":
-                write[where] = committed
-            else:
-                skipped = "it went back on the source, and group_rewind is ignore"
+        skipped = found.reason or skipped
     return SyncDecision(write, skipped)
 
 
@@ -424,7 +426,7 @@ def decide_deletion(there: TargetGroup, placed: Mapping[TargetPartition, int]) -
     """
     if not there.offsets and there.state == "dead":
         return None
-    if there.state not in _IDLE:
+    if has_members(there.state):
         return f"it was deleted on the source and has members on the target (state {there.state})"
     if not there.offsets.keys() <= placed.keys():
         return "it was deleted on the source and has offsets on the target that the link did not write"

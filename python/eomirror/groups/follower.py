@@ -64,7 +64,7 @@ class GroupFollower:
         self._book = GroupBook()
         self._writer = OffsetWriter(
             link,
-            target.cluster,
+            target,
             self._book,
             self._source_groups,
             reader=self._map_reader,

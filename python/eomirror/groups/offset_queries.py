@@ -80,7 +80,7 @@ class GroupPartition(Translation):
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``; ``skipped`` has the reason."""
-        return {name: value for name, value in asdict(self).items() if name != "reason"}
+        return {name: value for name, value in asdict(self).items() if name not in {"reason", "others"}}
 
 
 def translate(

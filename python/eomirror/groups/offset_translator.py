@@ -17,7 +17,9 @@ order a consumer would skip records:
 5. *Both sides*, if the opposite link writes the same names: one map knows nothing of records that were written on the
    other side, and a group would skip them.  This reads ends, positions and maps of both links again, in that order
    (`eomirror.groups.bidirectional_reader`).
-6. *Log start*, last: retention only moves it forward, and an older one would send a consumer out of range.
+6. *Log start*: retention only moves it forward, and an older one would send a consumer out of range.
+7. *Records of other links* in the copy, behind all offsets that were translated: a later one is behind them.  An offset
+   that would pass them is unknown (`eomirror.groups.offset_rule`).
 
 Every offset that is unknown after this has its reason.  A plain offset asks for one record, and not for an offset to
 resume at: it takes steps 2 to 4.  Without the source, checkpoints replace steps 1 and 4
@@ -27,7 +29,7 @@ resume at: it takes steps 2 to 4.  Without the source, checkpoints replace steps
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -36,7 +38,9 @@ from eomirror.groups.bidirectional_reader import BidirectionalPair, opposite_lin
 from eomirror.groups.empty_partition import from_end_to_end
 from eomirror.groups.from_checkpoints import from_checkpoints
 from eomirror.groups.log_start import from_log_start
+from eomirror.groups.offset_rule import past_others
 from eomirror.groups.recreated_topic import replaced
+from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
 from eomirror.groups.translation import Asked, translated, unknown_reason
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
@@ -139,7 +143,7 @@ class OffsetTranslator:
         found, unknown = self._mapped(committed, positions)
         found = self._both_sides(found)
         if not self._reverse:
-            found = from_log_start(found, self._target)
+            found = self._beside_others(from_log_start(found, self._target), positions.values())
             # Only the positions say which of the target's topics are the link's.
             unknown += self._never_mirrored(committed, positions)
         elif self._source is not None:
@@ -193,7 +197,7 @@ class OffsetTranslator:
                 else one
                 for one in found
             ]
-        return from_log_start(found, self._target)
+        return self._beside_others(from_log_start(found, self._target), positions.values())
 
     def _positions(self) -> dict[Name, Position]:
         """Returns the link's positions by the partition on the side of the question (step 2)."""
@@ -244,6 +248,23 @@ class OffsetTranslator:
             return found
         pair = BidirectionalPair(self._config, self._link, opposite, self.sessions, reverse=self._reverse)
         return pair.settle(found)
+
+    def _beside_others(self, found: list[Translation], positions: Iterable[Position]) -> list[Translation]:
+        """Returns the translations with what other links wrote into the copies; unknown where they would pass it."""
+        if not may_be_shared(self._link, self._config.links):
+            return found
+        wanted = {(each.to_topic, each.to_partition) for each in found}
+        copies = {where: copy for where, copy in copies_of(positions).items() if where in wanted}
+        others = other_records(self._link, self._target, copies, own=self._link.state_name)
+        if not others:
+            return found
+        result = []
+        for each in found:
+            where = each.to_topic, each.to_partition
+            reason = past_others(where, each.to_offset, others.get(where))
+            unknown: dict[str, Any] = {"to_offset": None, "kind": "unknown", "reason": reason, "again": 0}
+            result.append(replace(each, others=others.get(where), **(unknown if reason else {})))
+        return result
 
     def _never_mirrored(
         self, asked: Iterable[Asked], positions: Mapping[Name, Position]

@@ -15,6 +15,7 @@ import structlog
 from eomirror.errors import AuthorizationError
 from eomirror.groups.followed_groups import DeletedGroups, SyncDecision, decide_deletion, decide_sync
 from eomirror.groups.log_start import not_below
+from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from eomirror.clock import Clock
-    from eomirror.config import Cluster, Link
+    from eomirror.config import Link
     from eomirror.groups.followed_groups import GroupBook
-    from eomirror.groups.translation import Name
+    from eomirror.groups.translation import Name, OtherRecords
     from eomirror.kafka.consumer_groups import TargetGroup
+    from eomirror.kafka.session import ClusterSession
     from eomirror.link.offset_map_reader import OffsetMapReader
 
 __all__ = ["OffsetWriter"]
@@ -35,6 +37,8 @@ log = structlog.get_logger(__name__)
 
 # Interval of checks for groups that could not be moved.
 _RECHECK_SECONDS = 10.0
+# Each look reads the positions of all links of the target.
+_OTHERS_SECONDS = 60.0
 _BEYOND = "its copy on the target ends before its translated offset"
 # Per round, so that a round stays short.
 _MOST_MOVED = 500
@@ -57,7 +61,7 @@ class OffsetWriter:
     def __init__(
         self,
         link: Link,
-        target: Cluster,
+        target: ClusterSession,
         book: GroupBook,
         source: ClusterGroups,
         *,
@@ -68,7 +72,8 @@ class OffsetWriter:
         self._link = link
         self._book = book
         self._source = source
-        self._target = ClusterGroups(target, client_id=client_id)
+        self._target = ClusterGroups(target.cluster, client_id=client_id)
+        self._session = target
         self._reader = reader
         self._clock = clock
         self.moved = self.deleted = 0
@@ -87,6 +92,8 @@ class OffsetWriter:
         self._gone: list[str] = []
         self._kept: dict[str, str] = {}
         self._deleted_at = float("-inf")
+        self._others: dict[Name, OtherRecords] = {}
+        self._others_at = float("-inf")
 
     def queue(self, groups: Iterable[str]) -> None:
         """Records that these groups have new checkpoints."""
@@ -140,6 +147,7 @@ class OffsetWriter:
             self.queue(
                 [*self._skipped, *(group for group in self._book.groups() if self._renew_due(group, now))]
             )
+        self._look_for_others(now)
         turn = list(itertools.islice(self._turn, _MOST_MOVED))
         decisions: dict[str, tuple[SyncDecision, str]] = {}
         fresh: set[Name] = set()
@@ -147,7 +155,14 @@ class OffsetWriter:
             self._placed.setdefault(group, {})
             placed = self._placed_of(group, there)
             renew = self._renew_due(group, now)
-            decision = decide_sync(wanted, there, placed, rewind=self._link.group_rewind, renew=renew)
+            decision = decide_sync(
+                wanted,
+                there,
+                placed,
+                rewind=self._link.group_rewind,
+                renew=renew,
+                others=self._others,
+            )
             decisions[group] = decision, left_out
             fresh |= decision.write.keys() - there.offsets.keys()
         # A topic's offsets of groups are deleted with it.  A lane without records does not notice that its copy was
@@ -174,6 +189,14 @@ class OffsetWriter:
             self._note(group, refused or decision.skipped or left_out)
         for group in turn:
             del self._turn[group]
+
+    def _look_for_others(self, now: float) -> None:
+        """Looks for links of other files that write to the copies; those of the same file are refused at the start."""
+        if now - self._others_at < _OTHERS_SECONDS or not may_be_shared(self._link):
+            return
+        copies = copies_of(self._reader.positions().values())
+        self._others = other_records(self._link, self._session, copies, own=self._link.state_name)
+        self._others_at = now
 
     def delete(self) -> None:
         """

@@ -11,18 +11,25 @@ The file is JSON, so that it can be read, kept and edited::
 
 An import is atomic for each group: its offsets go to the coordinator in one request, after all of them were checked.
 A topic that was recreated since the export is another topic, although its offsets have the same numbers.
+`eomirror.groups.offset_rule` decides if an offset may be written.  The file may set a group back, and where consumers
+have read: its author knows why.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import MirrorError, UsageError
 from eomirror.groups.offset_queries import FindUnreachable, group_offsets, none_unreachable
+from eomirror.groups.offset_rule import members_there, past_others
+from eomirror.groups.shared_copies import Copy, copies_of, other_records
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.session import ClusterSession
+from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.records.names import LinkNames
 from eomirror.topology.naming import illegal_name
 
@@ -30,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from eomirror.config import Config
-    from eomirror.kafka.consumer_groups_proxy import GroupState
+    from eomirror.groups.translation import OtherRecords
+    from eomirror.kafka.admin import TopicFacts
 
 __all__ = ["ImportedGroup", "export_offsets", "import_offsets"]
 
@@ -206,10 +214,11 @@ def import_offsets(
         starts = admin.offsets(there, at="earliest", read_committed=False) if there else {}
         ends = admin.offsets(there, at="latest", read_committed=False) if there else {}
         spans = {name: (start, ends[name]) for name, start in starts.items()}
+        others = _others(config, alias, document, {name: facts[name[0]] for name in there})
         states, had = groups.states(wanted), groups.committed(wanted)
         done = []
         for name, offsets in sorted(wanted.items()):
-            problem = _problem(offsets, states[name], spans, other)
+            problem = _problem(offsets, members_there(states[name].name, side=alias), spans, other, others)
             if not problem and not dry_run:
                 # The group may have got a member since the check.
                 problem = _written(groups, name, offsets)
@@ -222,6 +231,30 @@ def import_offsets(
     finally:
         groups.close()
         admin.close()
+
+
+def _others(
+    config: Config,
+    alias: str,
+    document: Mapping[str, Any],
+    there: Mapping[Name, TopicFacts | None],
+) -> dict[Name, OtherRecords]:
+    """
+    Returns the records in copies that another link has written than the one of the file.
+
+    A file of the way back sets offsets of source topics, where the link has read the records of all.
+    """
+    link = next((each for each in config.links if each.name == document.get("link")), None)
+    if link is not None and link.target != alias:
+        return {}
+    with closing(ClusterSession(config.clusters[alias], client_id="eomirror.groups")) as session:
+        if link is None:
+            # Handwritten, or the link has another name by now.
+            copies = {name: Copy(facts.topic_id, None) for name, facts in there.items() if facts is not None}
+            return other_records(config.links[0], session, copies, own="")
+        own = copies_of(OffsetMapReader(link, session).positions().values())
+        copies = {name: own[name] for name in there if name in own}
+        return other_records(link, session, copies, own=link.state_name)
 
 
 def _written(groups: ClusterGroups, group: str, offsets: Mapping[Name, Committed]) -> str:
@@ -238,12 +271,13 @@ def _offset(committed: Committed | None) -> int | None:
 
 def _problem(
     offsets: Mapping[Name, Committed],
-    state: GroupState,
+    members: str,
     spans: Mapping[Name, tuple[int, int]],
     other: Collection[str],
+    others: Mapping[Name, OtherRecords],
 ) -> str:
-    if not state.idle:
-        return f"it is active: {state.name}, {state.members} members; stop its consumers first"
+    if members:
+        return f"{members}; stop its consumers first"
     for topic, number in sorted(offsets):
         offset = offsets[topic, number].offset
         if (topic, number) not in spans:
@@ -253,6 +287,8 @@ def _problem(
         start, end = spans[topic, number]
         if not start <= offset <= end:
             return f"{topic}-{number} holds [{start}, {end}), and not {offset}"
+        if passed := past_others((topic, number), offset, others.get((topic, number))):
+            return passed
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Asked", "Name", "Translation", "translated", "unknown_reason"]
+__all__ = ["Asked", "Name", "OtherRecords", "Translation", "translated", "unknown_reason"]
 
 #: Topic and partition.
 Name = tuple[str, int]
@@ -28,6 +28,19 @@ class Asked(NamedTuple):
     metadata: str = ""
 
 
+class OtherRecords(NamedTuple):
+    """
+    Records that another link has written into a copy.
+
+    Attributes:
+        link: State name of the link; of several, the one whose record is first.
+        first: Offset of its first record that the copy still has, or an earlier one.
+    """
+
+    link: str
+    first: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
     """
@@ -47,6 +60,7 @@ class Translation:
         reason: Reason for an unknown offset; empty otherwise.
         again: Upper bound of the records that ``earlier`` reads again.
         metadata: Commit metadata of the group.
+        others: Records of other links in the topic on the other side; None for none, or if they were not looked for.
     """
 
     link: str
@@ -61,10 +75,12 @@ class Translation:
     reason: str = ""
     again: int = 0
     metadata: str = ""
+    others: OtherRecords | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``; `GroupPartition` has the two that only groups have."""
-        return {name: value for name, value in asdict(self).items() if name not in {"again", "metadata"}}
+        hidden = {"again", "metadata", "others"}
+        return {name: value for name, value in asdict(self).items() if name not in hidden}
 
 
 def translated(

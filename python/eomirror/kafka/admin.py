@@ -385,11 +385,17 @@ class ClusterAdmin:
 
     def broker_setting(self, name: str) -> str | None:
         """Returns a setting of a broker, empty for none; None where it does not say, or we may not read it."""
+        found = (self.broker_settings() or {}).get(name)
+        return None if found is None else found.value or ""
+
+    def broker_settings(self) -> dict[str, ConfigValue] | None:
+        """Returns the settings of a broker; None where it does not answer in time, or we may not read them."""
         try:
             broker = next(iter(self._client.list_topics(timeout=_BROKER_SECONDS).brokers))
             resource = ConfigResource(ResourceType.BROKER, str(broker))
             future = self._client.describe_configs([resource], request_timeout=_BROKER_SECONDS)[resource]
-            return future.result(_BROKER_SECONDS + 1)[name].value or ""
+            found = future.result(_BROKER_SECONDS + 1)
+            return {name: config_value(entry) for name, entry in found.items()}
         except (KafkaException, FutureTimeoutError, KeyError, StopIteration, TypeError, ValueError):
             return None
 

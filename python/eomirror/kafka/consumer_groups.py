@@ -171,6 +171,21 @@ class GroupCoordinators:
         Raises:
             MirrorError: The cluster does not answer, or refuses us.
         """
+        found = self._listed(strict=strict)
+        return sorted({one.group_id for one in found.valid if one.group_id}), not found.errors
+
+    def listed_states(self) -> dict[str, str]:
+        """
+        Returns the state of every visible consumer group as brokers list it (KIP-518): one request for each broker.
+
+        A description of 1,000 groups takes a hundred times as long.  Brokers before 2.6 list no states: ``UNKNOWN``.
+
+        Raises:
+            MirrorError: A broker does not answer, or refuses us.
+        """
+        return {one.group_id: one.state.name for one in self._listed(strict=True).valid if one.group_id}
+
+    def _listed(self, *, strict: bool) -> Any:
         client = self._connected()
         client.poll(0)
         try:
@@ -181,7 +196,7 @@ class GroupCoordinators:
             if strict:
                 raise self._error(error, "list consumer groups")
             log.info("groups_of_a_broker_unknown", cluster=self._alias, reason=without_values(str(error)))
-        return sorted({one.group_id for one in found.valid if one.group_id}), not found.errors
+        return found
 
     def shared(self) -> list[str]:
         """

@@ -67,6 +67,10 @@ class ClusterGroups:
         """Returns every visible consumer group, sorted; and whether every broker has answered."""
         return cast("tuple[list[str], bool]", self._read("list consumer groups", "names", strict=strict))
 
+    def listed_states(self) -> dict[str, str]:
+        """Returns the state of every visible consumer group, as brokers list it; ``UNKNOWN`` if they do not."""
+        return cast("dict[str, str]", self._read("list consumer groups", "listed_states"))
+
     def shared(self) -> list[str]:
         """Returns share groups (KIP-932) and streams groups (KIP-1071), sorted."""
         return cast("list[str]", self._read("list groups", "shared"))

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 
 from eomirror.errors import ClusterError
 from eomirror.kafka.admin_client import OPERATION_SECONDS, RetryingAdmin, error_code
+from eomirror.kafka.cluster_metadata import operations
 from eomirror.kafka.errors import Right
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = ["WriteDenials"]
 
 _EVERYONE = "User:*"
 _ANY_HOST = "*"
+_ANY_TOPIC = "*"
 _ALTER = Right("Alter", "cluster")
 _DESCRIBE = Right("Describe", "cluster")
 
@@ -43,30 +45,44 @@ class WriteDenials:
     def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock) -> None:
         self._retrying = RetryingAdmin(cluster, client_id=client_id, timeout=OPERATION_SECONDS, clock=clock)
 
+    def cluster_id(self) -> str:
+        """
+        Returns the id of the cluster, of which entries may be described and altered.
+
+        Raises:
+            AuthorizationError: ACLs may not be described, or not be altered.
+            ClusterError: The cluster does not answer.
+        """
+        found = self._described()
+        for right in (_DESCRIBE, _ALTER):
+            self._need(found, right, "deny writes to topics")
+        return str(found.cluster_id)
+
     def existing(self) -> frozenset[str]:
         """
         Returns the topics that have such an entry.
 
         Raises:
             AuthorizationError: ACLs may not be described.
-            ClusterError: The cluster has no authorizer, or does not answer.
+            ClusterError: The cluster does not answer.
         """
-        every = AclBindingFilter(
-            ResourceType.TOPIC,
-            None,
-            ResourcePatternType.LITERAL,
-            _EVERYONE,
-            _ANY_HOST,
-            AclOperation.WRITE,
-            AclPermissionType.DENY,
-        )
+        return frozenset(name for name, _ in self._entries(AclBindingFilter(*_entry(None))))
 
-        def ask() -> Any:
-            return self._client.describe_acls(every, request_timeout=OPERATION_SECONDS).result(
-                OPERATION_SECONDS + 1
-            )
+    def bare(self, topics: Collection[str]) -> frozenset[str]:
+        """
+        Returns the topics that no entry of any kind names, by its name, its prefix or ``*``.
 
-        return frozenset(one.name for one in self._sent(ask, "describe ACLs", _DESCRIBE))
+        Raises:
+            AuthorizationError: ACLs may not be described.
+            ClusterError: The cluster does not answer.
+        """
+        any_of = ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        found = self._entries(AclBindingFilter(ResourceType.TOPIC, None, *any_of))
+        names = {name for name, prefixed in found if not prefixed}
+        prefixes = tuple(name for name, prefixed in found if prefixed)
+        if _ANY_TOPIC in names:
+            return frozenset()
+        return frozenset(one for one in topics if one not in names and not one.startswith(prefixes))
 
     def deny(self, topics: Collection[str]) -> None:
         """
@@ -110,7 +126,38 @@ class WriteDenials:
         """Releases the client."""
         self._retrying.close()
 
-    def _sent(self, ask: Any, doing: str, right: Right) -> Any:
+    def _entries(self, wanted: AclBindingFilter) -> list[tuple[str, bool]]:
+        """Returns the names of entries, each with True if it is a prefix."""
+
+        def ask() -> Any:
+            return self._client.describe_acls(wanted, request_timeout=OPERATION_SECONDS).result(
+                OPERATION_SECONDS + 1
+            )
+
+        found = self._sent(ask, "describe ACLs", _DESCRIBE)
+        if not found:
+            # librdkafka (2.16) drops a refusal of this request, and says that there are no entries
+            self._need(self._described(), _DESCRIBE, "describe ACLs")
+        return [(one.name, one.resource_pattern_type is ResourcePatternType.PREFIXED) for one in found]
+
+    def _described(self) -> Any:
+        """Returns the description of the cluster with our rights (KIP-430)."""
+
+        def ask() -> Any:
+            asked = self._client.describe_cluster(
+                include_authorized_operations=True, request_timeout=OPERATION_SECONDS
+            )
+            return asked.result(OPERATION_SECONDS + 1)
+
+        return self._sent(ask, "describe the cluster", None)
+
+    def _need(self, described: Any, right: Right, doing: str) -> None:
+        told = described.authorized_operations is not None
+        if told and right.operation.upper() not in operations(described):
+            lacking = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+            raise self._retrying.translated(lacking, doing, right)
+
+    def _sent(self, ask: Any, doing: str, right: Right | None) -> Any:
         def without_authorizer() -> Any:
             try:
                 return ask()
@@ -129,6 +176,6 @@ class WriteDenials:
         return self._retrying.client
 
 
-def _entry(topic: str) -> tuple[Any, ...]:
+def _entry(topic: str | None) -> tuple[Any, ...]:
     literal, write, deny = ResourcePatternType.LITERAL, AclOperation.WRITE, AclPermissionType.DENY
     return ResourceType.TOPIC, topic, literal, _EVERYONE, _ANY_HOST, write, deny

@@ -196,7 +196,7 @@ class CopyEnds:
 
     def _last_record(self, where: _Where, start: int, end: int) -> LastRecord:
         """Returns the last record of a lane in a copy; reads backwards, in windows that grow."""
-        lanes = self._lane_producers()
+        lanes, others = self._lane_producers(), self._client.producers_of_others(where)
         high, size, doubtful = end, _FIRST_WINDOW, None
         while high > start:
             low = max(start, high - size)
@@ -204,6 +204,7 @@ class CopyEnds:
             found = last_of_lanes(
                 batches if batches is not None else self._read(where, low, high),
                 None if batches is None else lanes,
+                others,
             )
             doubtful = found.doubtful if found.doubtful is not None else doubtful
             if found.batch is not None:

@@ -6,17 +6,46 @@ Nothing is decided here, so the values are taken as they stand.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["FailoverTexts"]
+    from eomirror.records.promotion import Fence
+
+__all__ = ["FailoverTexts", "fence_dict", "standing_fence"]
 
 # topics named in a text
 _SHOWN = 3
 # in the list of a cut
 _POSITION, _SOURCE_END = 0, 3
+
+
+def fence_dict(fence: Fence | None) -> dict[str, Any] | None:
+    """Returns a fence that stands for ``-o json`` and `standing_fence`; None for none."""
+    if fence is None:
+        return None
+    return {"method": fence.method, "topics": list(fence.topics), "host": fence.host, "at": fence.timestamp}
+
+
+def standing_fence(link: str, fence: Mapping[str, Any]) -> tuple[str, str]:
+    """
+    Returns the text of a fence that stands, and the command that lifts it.
+
+    Args:
+        link: Name of the link.
+        fence: As `fence_dict` returns it.
+    """
+    since = f"{datetime.fromtimestamp(fence['at'] / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    where = _names(fence["topics"]) if fence["topics"] else "the source"
+    text = f"writes to {where} are stopped: the fence ({fence['method']}) stands since {since}, by {fence['host']}"
+    how = " --method command --fence-command COMMAND" if fence["method"] == "command" else ""
+    return (
+        text,
+        f"`eomirror unfence CONFIG --link {quote(link)}{how}`, once applications may write there again",
+    )
 
 
 class FailoverTexts:

@@ -1,4 +1,4 @@
-"""Reads the positions of all links that write to a cluster, from their state topics there."""
+"""Reads the positions and the fences of all links that write to a cluster, from their state topics there."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eomirror.kafka.session import ClusterSession
+    from eomirror.records.promotion import Fence
 
 __all__ = ["OtherLinks"]
 
@@ -28,7 +29,7 @@ _PREFIX, _SUFFIX = "eomirror.", ".positions"
 
 class OtherLinks:
     """
-    Reads positions of links that write to a cluster.
+    Reads positions and fences of links that write to a cluster.
 
     Args:
         link: Name of the reading link, for the log.
@@ -67,6 +68,30 @@ class OtherLinks:
                     topic=LinkNames(link).positions_topic,
                     reason=error.message,
                 )
+
+    def fences(self, *, but: str) -> Iterator[tuple[str, Fence]]:
+        """
+        Yields the fence that stands on the source of each link, with the link's state name.
+
+        A link whose control topic may not be read, or is damaged, is logged and skipped.
+
+        Args:
+            but: State name of a link to leave out.
+
+        Raises:
+            ClusterError: The cluster does not list its topics.
+        """
+        for link in self._links():
+            if link == but:
+                continue
+            topic = LinkNames(link).control_topic
+            try:
+                fence = control_view(self._states.records(topic, wait_for_open=False)).history.fence
+            except MirrorError as error:
+                log.warning(self._event, link=self._link, topic=topic, reason=error.message)
+                continue
+            if fence is not None:
+                yield link, fence
 
     def _links(self) -> list[str]:
         internal = topic_filter((INTERNAL_TOPICS,))

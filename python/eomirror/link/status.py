@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from eomirror.link.failover_events import fence_dict
 from eomirror.recovery.resume import Stop, decide_resume
 
 if TYPE_CHECKING:
@@ -231,6 +232,8 @@ class LinkStatus:
         stopped: Topics that the owner has stopped, or had when it ended: topic, reason, fix, exit code of the error,
             lane and run that stopped it, and time.  A topic that resumes is removed.
         paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
+        fence: Fence of the source's applications that stands: method, topics, host and time; None for none
+            (`eomirror.link.failover_events.standing_fence` makes its text).
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
         known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored; None if
@@ -273,6 +276,7 @@ class LinkStatus:
     gaps: tuple[dict[str, Any], ...] = ()
     groups: GroupsStatus | None = None
     paused: dict[str, Any] | None = None
+    fence: dict[str, Any] | None = None
     known_lost: int | None = None
     source_seen_seconds: float | None = None
     last_rate: float | None = None
@@ -431,6 +435,7 @@ def link_status(
             "host": control.pause.host,
             "at": control.pause.timestamp,
         },
+        fence=fence_dict(control.history.fence),
         known_lost=None if seen_ms is None else _known_lost(positions, control),
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
         last_rate=None if seen_ms is None else sum(_rates(history, seen_ms).values()),

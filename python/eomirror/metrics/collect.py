@@ -247,6 +247,11 @@ class _Link:
             self._add("retention_used_ratio", row["used"], row["topic"])
             if row["left_seconds"] is not None:
                 self._add("retention_left_seconds", row["left_seconds"], row["topic"])
+        fence = status.fence
+        # a fence of this second stands as well, and so does one of a host whose clock is ahead
+        self._add(
+            "source_fenced_seconds", 0 if fence is None else max(1, round((now_ms - fence["at"]) / 1000))
+        )
         self._add("hanging_transactions", len(status.hanging))
         self._add("drifted_topics", len(status.drifted))
         drill = status.drill

@@ -109,6 +109,9 @@ FAMILIES = (
           "killed or is superseded.", places=_SERVE),
     _link("throttled_seconds", "gauge", "Time that broker quotas have throttled the lanes' open planes.",
           places=_RUN),
+    _link("source_fenced_seconds", "gauge",
+          "Time for which a fence (`fence`, `cutover`, `failback`) has stopped applications of the source; 0 if none "
+          "stands."),
     _link("stopped_topics", "gauge",
           "Stopped topics, by reason: `data_loss`, `configuration`, `superseded` or `failed`.", "reason"),
     _link("topic_stopped", "gauge", "1 for a topic that is stopped; absent for the others and for ended links.",

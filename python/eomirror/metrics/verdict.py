@@ -192,7 +192,7 @@ def _unknown(view: LinkView) -> tuple[str, str]:
         where = f"topic {unknown[0]}" if unknown else "a topic"
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         return (
-            f"the lag of {where}{more} is unknown",
+            f"the lag of {where}{more} is unknown{_why(view)}",
             status.fix or "see the lanes, and the log of the mirror",
         )
     more = f"; and {len(troubled) - 1} more partitions have a problem" if len(troubled) > 1 else ""
@@ -259,6 +259,15 @@ def _failover(view: LinkView) -> str:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
     seconds = "" if found.lost_seconds is None else f", {_duration(found.lost_seconds)}"
     return f"loses at most {found.lost:,} records{seconds}{more}"
+
+
+def _why(view: LinkView) -> str:
+    """Returns why the running mirror does not know the lag, as an insertion in a sentence; may be empty."""
+    live = view.live
+    if live is None or live.lag_unknown:
+        return "" if live is None else f": {live.lag_unknown}"
+    age = live.source_age_seconds
+    return f": {view.facts.source} has not answered the driver {'yet' if age is None else f'for {age:.0f} s'}"
 
 
 def _part_of_loss(view: LinkView) -> str:

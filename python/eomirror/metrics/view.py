@@ -151,6 +151,7 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         owner={**((topics.owner or {}) if mine else {}), **(status.owner or {})},
         stopped=_dated(status.stopped, topics.stopped),
         gaps=topics.gaps,
+        fence=topics.fence,
         groups=topics.groups or status.groups,
         hanging=topics.hanging,
         drifted=topics.drifted,
@@ -191,9 +192,11 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
     Returns the status of a link from the snapshot of its driver.
 
     A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it for
-    ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.
+    ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.  That of a run
+    that ended as caught up is true as of its goals, which the source answered, however long Spark took to start.
     """
-    asked = snapshot.source_age_seconds is not None and snapshot.source_age_seconds <= ASKED_SECONDS
+    age = snapshot.source_age_seconds
+    asked = snapshot.caught_up or (age is not None and age <= ASKED_SECONDS)
     seen = {(item.topic, item.partition): item for item in (topics.partitions if topics else ())}
     partitions = tuple(
         partition for topic in snapshot.topics for partition in _partitions(topic, seen, asked=asked)

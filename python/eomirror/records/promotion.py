@@ -348,11 +348,13 @@ class Fence:
     Attributes:
         number: Number of the promotion that it is for.
         method: ``acl`` or ``command``.
-        topics: Source topics for which an ACL entry was added; empty for a command.
+        topics: Source topics whose ACL entry this fence must delete: it was added by this fence, or by one of another
+            link that still stood; empty for a command.
         lifted: True once it was undone.
         host: Host of the command.
         timestamp: Milliseconds since the epoch.
         lifting: True from the moment at which a command begins to undo it.
+        source_cluster_id: Id of the cluster of the entries; empty for a command, and in records of older releases.
     """
 
     number: int
@@ -362,6 +364,7 @@ class Fence:
     host: str
     timestamp: int
     lifting: bool = False
+    source_cluster_id: str = ""
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -661,6 +664,7 @@ def _fence(number: int, body: dict[str, Any]) -> Fence:
         host=text(body["host"]),
         timestamp=whole(body["timestamp"]),
         lifting=body.get("lifting") is True,
+        source_cluster_id=text(body.get("source_cluster_id", "")),
     )
 
 

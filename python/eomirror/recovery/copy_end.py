@@ -13,8 +13,8 @@ end at E: the last committed record below L whose batch a lane of the link wrote
 offset, and the cut is behind that.  Producer ids of lanes are those of position records, lane claims and coordinators.
 
 * Truncation removes the end of a log and nothing else, so what is before E stands where the map says.
-* A batch of a producer that is not known, between E and the log's end, proves nothing: its id may be one that a lane
-  had before, of which no record is left.  The cut is then unknown: the source is compared when it is back.
+* A batch of a transactional producer that is not known, between E and the log's end, proves nothing: its id may be one
+  that a lane had before, of which no record is left.  The cut is then unknown: the source is compared when it is back.
 * Positions may be older than the copy, if both lost their tails.  Then E is behind L, and the cut moves forward.
 """
 
@@ -47,7 +47,7 @@ class CommittedBatch(NamedTuple):
     Attributes:
         base_offset: Offset of its first record.
         last_offset: Offset of its last record.
-        producer_id: Id of its producer; -1 for one that is not idempotent.
+        producer_id: Id of its producer; -1 outside of a transaction: lanes write none such.
         epoch: Epoch of that producer.
     """
 
@@ -95,19 +95,22 @@ class CopyEnd:
     proven: bool = True
 
 
-def last_of_lanes(batches: Sequence[CommittedBatch], lanes: Collection[int] | None) -> LastRecord:
+def last_of_lanes(
+    batches: Sequence[CommittedBatch], lanes: Collection[int] | None, others: Collection[int] = ()
+) -> LastRecord:
     """
     Returns the last record of a link in a part of its copy.
 
     Args:
         batches: Batches with committed records, in log order.
         lanes: Producer ids of its lanes; None if producers cannot be asked, which makes all records its own.
+        others: Producer ids of other transactional ids.
     """
     doubtful: int | None = None
     for batch in reversed(batches):
         if lanes is None or batch.producer_id in lanes:
             return LastRecord(batch, doubtful)
-        if batch.producer_id >= 0:
+        if batch.producer_id >= 0 and batch.producer_id not in others:
             doubtful = batch.base_offset
     return LastRecord(None, doubtful)
 

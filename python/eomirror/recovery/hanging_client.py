@@ -311,6 +311,23 @@ class TargetHangingClient:
             found.setdefault((topic, number), set()).add(transactional_id)
         return found
 
+    def producers_of_others(self, where: _Where) -> AbstractSet[int]:
+        """
+        Returns the producer ids of transactional ids that wrote to a partition and are no lane's; none where unknown.
+
+        Raises:
+            UnreachableError: A broker does not answer in time.
+            MirrorError: The target refuses us.
+        """
+        lane = self._names.transactional_id(0).removesuffix("0")
+        ids = [one for one in self.writers([where]).get(where, ()) if not one.startswith(lane)]
+
+        def ask(client: HangingTransactionClient) -> set[int]:
+            found = (client.producer_id(one, _SECONDS) for one in ids)
+            return {producer_id for producer_id in found if producer_id is not None}
+
+        return (self._ask_client(ask) if ids else None) or frozenset()
+
     def lanes(self, highest: int) -> Mapping[int, int]:
         """
         Returns producer id -> lane, for lanes up to this number; none where unknown (KIP-664, DescribeTransactions).

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
+from eomirror.link.failover_events import standing_fence
 from eomirror.link.lag import lag_rows
 from eomirror.link.retention import RETENTION_FIX, retention_risk
 
@@ -115,6 +116,10 @@ def _todo(judged: Judged) -> list[dict[str, str]]:
         ]
         if (more := len(stops) - _MOST_STOPS) > 0:
             found.append({"what": f"{more} more topics are stopped", "fix": "see the problems of the link"})
+        if status.fence is not None:
+            # of a promoted link it keeps applications off the old source, and the page of the link shows it
+            what, fix = standing_fence(status.link, status.fence)
+            found.append({"what": what, "fix": fix})
     if verdict.word != "down" and (risk := retention_risk(status.retention)):
         found.append({"what": risk, "fix": RETENTION_FIX})
     return found
@@ -139,6 +144,7 @@ def link_body(judged: Judged) -> dict[str, Any]:
         ],
         "stopped": list(status.stopped),
         "gaps": list(status.gaps),
+        "fence": status.fence,
         "retention": list(status.retention),
         "dead_letters": _dead_letters(judged.view),
         "hanging": list(status.hanging),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
+from eomirror.link.failover_events import standing_fence
 from eomirror.link.retention import RETENTION_FIX, retention_text, risky_rows
 from eomirror.metrics.view import ASKED_SECONDS
 from eomirror.serve.body import NO_ACTION
@@ -213,6 +214,9 @@ def _facts(link: Mapping[str, Any], wall_ms: int) -> str:
         ("state", text(link["state"])),
         ("from, to", f"{text(link['source'])} → {text(link['target'])}, names: {text(link['naming'])}"),
     ]
+    if fence := link.get("fence"):
+        what, advice = standing_fence(link["link"], fence)
+        listed.insert(0, ("fence", f"{word('warn')} {text(what)}{fix(advice)}"))
     if tail := link.get("tail"):
         told = f"{word(tail['outcome'])} the last {count(tail['tail'])} offsets of each partition"
         listed.append(

@@ -78,7 +78,8 @@ class RunningEndpoints:
         self._lock = threading.Lock()
         self._windows = {name: Window() for name in self._facts}
         self._seen = {name: SeenEvents() for name in self._facts}
-        self._judged: tuple[float, list[Judged]] = (float("-inf"), [])
+        # with its time, and the states of the links then
+        self._judged: tuple[float, list[str], list[Judged]] = (float("-inf"), [], [])
         self._endpoints = Endpoints(
             self,
             version=version,
@@ -129,14 +130,17 @@ class RunningEndpoints:
         if snapshot is None:
             return []
         now = self._clock.monotonic()
+        states = [link.state for link in snapshot.links]
         with self._lock:
-            if now - self._judged[0] < _JUDGE_SECONDS:
-                return self._judged[1]
+            judged_at, judged_states, judged = self._judged
+            # the end of a run is shown at once: the last export must not be of a moment before
+            if now - judged_at < _JUDGE_SECONDS and states == judged_states:
+                return judged
             views = [self._view(link, now) for link in snapshot.links]
             found = [
                 Judged(view, self._windows[view.facts.name].judge(view, now), now - at) for view in views
             ]
-            self._judged = (now, found)
+            self._judged = (now, states, found)
             return found
 
     def _view(self, link: LinkSnapshot, now: float) -> LinkView:

@@ -86,6 +86,8 @@ pub struct FoundBatch {
     pub last_offset: i64,
     /// Its writer.
     pub writer: Writer,
+    /// Whether it belongs to a transaction.
+    pub is_transactional: bool,
 }
 
 impl FoundBatch {
@@ -95,6 +97,7 @@ impl FoundBatch {
         Self {
             mark: Mark::of(batch),
             last_offset: batch.last_offset(),
+            is_transactional: batch.is_transactional(),
             writer: if batch.is_control() {
                 Writer::Coordinator
             } else {

@@ -138,7 +138,11 @@ impl Lane {
 
     /// Adds partitions of routed topics to the fetched ones.
     pub fn start(&mut self, starts: &[Start]) -> Result<(), Failure> {
-        self.source.start(starts)
+        self.source.start(starts)?;
+        for topic in self.source.targets(starts) {
+            self.target.watch(&topic);
+        }
+        Ok(())
     }
 
     /// Drops all partitions and everything that was fetched. [`Lane::start`] begins anew.
@@ -326,17 +330,27 @@ impl Lane {
     }
 
     /// Waits until every record is acknowledged, and balances the accounts (rule 7). None when `until` came first.
+    ///
+    /// Where a copy had a new leader since [`Lane::open`], the transaction must be aborted: the copy may have lost its end
+    /// to it, and the position of this transaction would replace the one that tells so (rule 5).
     pub fn settle(&mut self, until: Instant) -> Result<Option<Vec<Account>>, Failure> {
         self.target.linger(false);
+        let mut doubts = None;
         loop {
             self.step()?;
             if self.producer_is_settled("settle")? {
-                break;
+                let known = self.target.leaders_known(&mut doubts);
+                if known.map_err(|error| self.source.failure(&error))? {
+                    break;
+                }
             }
             if self.clock.now() >= until {
                 return Ok(None);
             }
             self.wait(until)?;
+        }
+        if self.leaders_moved()? {
+            return Err(Failure::leaders_moved());
         }
         topic_ids::check_targets(&self.transaction, &self.source, &mut self.target)?;
         self.transaction.settle(&self.source).map(Some)

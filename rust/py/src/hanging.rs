@@ -118,7 +118,7 @@ impl HangingTransactionClient {
     }
 
     /// Returns base offset, CRC, largest timestamp, last offset, producer id and epoch of the batch that contains an
-    /// offset, -1 and -1 for a marker; None when no batch does.
+    /// offset, -1 and -1 for a marker or a batch outside of a transaction; None when no batch does.
     fn batch_at(
         &self,
         py: Python<'_>,
@@ -277,7 +277,11 @@ fn borrowed(partitions: &[(String, i32)]) -> Vec<(&str, i32)> {
 }
 
 fn described(batch: FoundBatch) -> BatchAt {
-    let (producer_id, epoch) = identity_of(batch.writer);
+    let (producer_id, epoch) = if batch.is_transactional {
+        identity_of(batch.writer)
+    } else {
+        (-1, -1)
+    };
     let mark = batch.mark;
     (
         mark.base_offset,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 
-from eomirror.cli.progress import lanes_line, progress_line
+from eomirror.cli.progress import _fields, lanes_line, progress_line
 from eomirror.driver.progress import SILENT_SECONDS, Progress
 from eomirror.driver.snapshot import Counters, PartitionSnapshot, Snapshot
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress, StoppedTopic
+from eomirror.records.control import Pause
 from eomirror.types import SourcePartition
 
 
@@ -299,3 +301,70 @@ def test_a_lane_says_what_it_cannot_read_for_as_long_as_it_runs() -> None:
     report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD)
     made.end(report, failure="rebuild: lost", now=4)
     assert "orders-3" not in lanes_line(made.snapshot(4))
+
+
+def test_a_lag_that_is_unknown_says_why() -> None:
+    """By partition: its lane is starting, silent, failed, delayed, or has read no end; or the link does not run."""
+    idle = Progress("a->b")
+    assert idle.snapshot(1).lag_unknown == "the link is preparing"
+    made = progress()
+    made.state = "running"
+    starting = made.snapshot(1)
+    assert starting.lag_unknown == (
+        "orders-0, pay-0: lane 0 is starting: its worker has not reported yet; "
+        "orders-1: lane 1 is starting: its worker has not reported yet"
+    )
+    made.update(said(0, ("orders", 0, 10, 15), ("pay", 0, 7, 7)), attempt=1, now=1)
+    made.update(said(1, ("orders", 1, 100, 103)), attempt=1, now=1)
+    known = made.snapshot(1)
+    assert (known.lag_records, known.lag_unknown) == (8, "")
+    made.update(said(0), attempt=1, now=13)
+    silent = made.snapshot(13)
+    assert (silent.lag_records, silent.lag_unknown) == (None, "orders-1: lane 1 has not reported for 12 s")
+    assert "(unknown: orders-1: lane 1 has not reported for 12 s)" in progress_line(silent)
+    assert _fields(silent)["lag_unknown"] == silent.lag_unknown
+    made.update(said(1, delayed="orders-1 has no leader"), attempt=1, now=13)
+    made.fail_attempt(1, "rebuild: lost")
+    assert made.snapshot(13).lag_unknown == "orders-1: lane 1 restarts after a failure: rebuild: lost"
+    made.begin(1, epoch=1, attempt=2)
+    assert "lane 1 is starting" in made.snapshot(13).lag_unknown
+    made.update(said(1, delayed="orders-1 has no leader"), attempt=2, now=13)
+    assert made.snapshot(13).lag_unknown == "orders-1: lane 1 is delayed: orders-1 has no leader"
+    made.update(said(1), attempt=2, now=13)
+    assert made.snapshot(13).lag_unknown == "orders-1: lane 1 has not read the end on the source yet"
+    made.pause = Pause(topics="", host="h", timestamp=1)
+    assert made.snapshot(13).lag_unknown == "all topics are paused"
+
+
+def test_a_line_names_few_of_many_partitions_without_a_lag() -> None:
+    """A link of thousands of partitions has one line."""
+    made = Progress("a->b")
+    made.state = "running"
+    for number in range(50):
+        made.assign(number // 10, SourcePartition("orders", number), "a.orders")
+    told = made.snapshot(1).lag_unknown
+    assert told.startswith("orders-0, orders-1, orders-2 and 7 more: lane 0 is starting")
+    assert told.endswith("; and 2 more reasons")
+
+
+@pytest.mark.parametrize("ending", ["silent", "failed attempt", "no end"])
+def test_the_lag_that_ended_a_run_is_kept_however_the_lanes_end(ending: str) -> None:
+    """An end that is unknown when all goals are reached is the goal."""
+    made = progress()
+    made.state = "running"
+    made.set_goals({SourcePartition("orders", 0): 15, SourcePartition("orders", 1): 103})
+    made.update(said(0, ("orders", 0, 15, 15), ("pay", 0, 7, 7)), attempt=1, now=1)
+    end: Any = None if ending == "no end" else 105
+    made.update(said(1, ("orders", 1, 104, end)), attempt=1, now=1)
+    made.update(said(0), attempt=1, now=8)
+    assert made.caught_up
+    if ending == "failed attempt":
+        made.fail_attempt(1, "rebuild: lost")
+    assert made.snapshot(8).lag_records is None
+    made.conclude()
+    left = 1 if ending == "silent" else 0
+    for now in (8, 18):
+        found = made.snapshot(now)
+        assert (found.lag_records, found.lag_unknown, found.caught_up) == (left, "", True)
+    made.state = "failed"
+    assert made.snapshot(18).lag_unknown.endswith("the link has failed")

@@ -11,10 +11,15 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.driver import driver as driver_module
+from eomirror.driver.channel import AttemptId
 from eomirror.driver.driver import DriverOptions, MirrorDriver, more_stop_seconds
 from eomirror.errors import MirrorError, StoppedError, UnreachableError
 from eomirror.kafka.session import LinkSessions
+from eomirror.lane.spec import AssignedPartition, Ending, LaneProgress, PartitionProgress
+from eomirror.serve.http import Request
+from eomirror.serve.running import RunningEndpoints
 from eomirror.topics.source_contact import SourceContact
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,3 +210,89 @@ def test_a_run_whose_time_is_over_before_a_link_began_does_not_look_well(
     threading.Timer(0.5, made.request_stop).start()
     report = made.run()
     assert (report.exit_code, report.links[0].outcome) == (0, "stopped")
+
+
+class Caught(Side):
+    """A link with two partitions, whose source answers no look of the driver after the goals."""
+
+    def __init__(self, target: str = "") -> None:
+        super().__init__()
+        self.target = target
+
+    def prepare(self, **_: bool) -> Any:
+        return tuple(
+            AssignedPartition(SourcePartition("orders", number), "s", f"{self.target}.orders", self.target)
+            for number in range(2)
+        )
+
+    def goals(self) -> dict[Any, int]:
+        return {SourcePartition("orders", number): 7 for number in range(2)}
+
+    def acquire(self, lanes: int, partitions: Any, **more: Any) -> Any:
+        layout = super().acquire(lanes, partitions, **more)
+        layout.lanes = {0: tuple(partitions)}
+        return layout
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_run_that_ends_as_caught_up_exports_the_lag_that_ended_it(
+    monkeypatch: pytest.MonkeyPatch, *, cut_off: bool
+) -> None:
+    """Before the source has answered a look, and before a lane has read an end; also if a lane does not end in time."""
+    stopped = threading.Event()
+
+    class Jobs:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def warm_up(self, _: int) -> threading.Thread:
+            return threading.Thread()
+
+        def thread(self, target: Any, name: str) -> threading.Thread:
+            return threading.Thread(target=target, name=name, daemon=True)
+
+        def cancel(self, *_: Any) -> None: ...
+
+        def run(self, spec: Any) -> Any:
+            parts = tuple(
+                PartitionProgress(topic=item.source.topic, partition=item.source.partition, position=7)
+                for item in spec.partitions
+            )
+            attempt = AttemptId(spec.link.name, spec.lane, spec.epoch, spec.attempt)
+            made._hear(attempt, LaneProgress(lane=0, epoch=1, state="idle", partitions=parts))
+            if cut_off:
+                stopped.wait(30)
+            return spec.report(Ending.STOPPED, "")
+
+    engine = SimpleNamespace(settings={}, context=SimpleNamespace(master="local"), close=lambda: None)
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: engine)
+    monkeypatch.setattr(driver_module, "LaneJobs", Jobs)
+    monkeypatch.setattr(driver_module, "_PROGRESS_SECONDS", 0.05)
+    links = [Link(name=name, source="a", target=name, topics=(".*",), lanes=1) for name in ("b", "c")]
+    endpoints = RunningEndpoints(links, version="1", readers={})
+    options = DriverOptions(
+        version="1",
+        discovery=lambda link, *_: Caught(link.target),
+        owner=lambda *_, **__: Caught(),
+        heart=lambda *_: None,
+        follower=lambda *_: None,
+    )  # type: ignore[arg-type, return-value]
+    made = MirrorDriver([(link, Cluster("a", {}), Cluster(link.target, {})) for link in links], options)
+    snapshots: list[Any] = []
+
+    def show(snapshot: Any) -> None:
+        snapshots.append(snapshot)
+        endpoints.update(snapshot)
+        # a scrape just before the end must not answer the last export
+        endpoints.answer(Request(("metrics",)))
+
+    report = made.run("caught-up", on_progress=show)
+    stopped.set()
+    last = snapshots[-1]
+    assert report.exit_code == 0
+    assert [(link.outcome, link.lag_records) for link in report.links] == [("caught up", 0)] * 2
+    assert (last.lag_records, [link.state for link in last.links]) == (0, ["done", "done"])
+    page = endpoints.answer(Request(("metrics",))).body.decode()
+    for name in ("b", "c"):
+        assert f'eomirror_lag_records{{link="{name}",topic="orders"}} 0\n' in page
+        assert f'eomirror_lag_seconds{{link="{name}",topic="orders"}} 0.0\n' in page
+    assert {link.lag_unknown for link in (*report.links, *last.links)} == {""}

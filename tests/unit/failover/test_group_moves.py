@@ -8,7 +8,7 @@ import pytest
 
 from eomirror.failover.group_moves import Absence, GroupMove, counted, plan_moves, written
 from eomirror.groups.groups_there import GroupsThere
-from eomirror.groups.translation import Translation
+from eomirror.groups.translation import OtherRecords, Translation
 from eomirror.kafka.consumer_groups import Committed, GroupState
 from eomirror.records.promotion import Cut
 from eomirror.types import SourcePartition
@@ -47,6 +47,8 @@ def planned(
     has_offset: int | None = None,
     state: str = "DEAD",
     from_checkpoints: bool = False,
+    active: Mapping[str, str] | None = None,
+    absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
     **changes: Any,
 ) -> GroupMove:
     rows = [row(**changes)]
@@ -58,6 +60,8 @@ def planned(
         {COPY: 7},
         {("billing", *COPY): placed} if placed else {},
         from_checkpoints=from_checkpoints,
+        active=active,
+        absences=absences,
     )
     return move
 
@@ -144,6 +148,71 @@ def test_a_group_among_records_of_the_link_back_does_not_resume_below_the_log_st
     absent = {ORDERS: [Absence(20, 40, 25)]}
     (move,) = plan_moves(rows, there(rows, {}, {}), {ORDERS: CUT}, {COPY: 50}, {}, absences=absent)
     assert (move.kind, move.to_offset, move.action) == ("earlier", 50, "move")
+
+
+PAST = "east.orders-0 holds records of link north from offset 30 on, before 36, which the group may not have read"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # as the translator has it
+        ({"to_offset": None, "kind": "unknown", "reason": PAST}, ("skip", None, "unknown")),
+        (
+            {"to_offset": None, "kind": "unknown", "reason": PAST, "from_checkpoints": True},
+            ("skip", None, "unknown"),
+        ),
+        ({"offset": 26, "to_offset": 30}, ("move", 30, "exact")),
+        # the end of the copy at the cut is behind them, too
+        ({"offset": 500, "to_offset": None, "kind": "unknown"}, ("skip", None, "unknown")),
+        ({"offset": 40, "absences": {ORDERS: [Absence(40, 50, 33)]}}, ("skip", None, "unknown")),
+        # the start of the copy passes nothing
+        ({"offset": 3, "to_offset": None, "kind": "unknown"}, ("move", 7, "start")),
+        (
+            {"offset": -1, "to_offset": None, "kind": "unknown", "from_checkpoints": True},
+            ("move", 7, "start"),
+        ),
+    ],
+)
+def test_a_group_is_not_moved_past_records_of_another_link(
+    changes: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    """Which of them it has read is not known; no consumer that seeks by hand is given such an offset either."""
+    move = planned(others=OtherRecords("north", 30), **changes)
+
+    assert (move.action, move.to_offset, move.kind) == expected
+    assert (move.again is None) is (move.kind != "exact")
+    assert ("link north from offset 30 on" in move.reason) is (move.action == "skip")
+
+
+@pytest.mark.parametrize(("beyond", "again"), [(0, 0), (1, 1), (30, 30)])
+def test_a_group_at_the_cut_may_read_merged_orphans_again(beyond: int, again: int) -> None:
+    """It has read them on the source, and a merge brings them behind the cut: that many at most."""
+    move = planned(offset=100 + beyond, to_offset=None, kind="unknown")
+
+    assert (move.kind, move.to_offset, move.again) == ("cut", 90, again)
+    assert ("restore --orphans merge" in move.reason) is bool(beyond)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, "earlier"),
+        ({"kind": "next"}, "earlier"),
+        ({"kind": "earlier", "again": 4}, "earlier"),
+        ({"offset": 500, "to_offset": None, "kind": "unknown"}, "cut"),
+        ({"offset": 3, "to_offset": None, "kind": "unknown"}, "start"),
+    ],
+)
+def test_a_group_with_members_on_the_source_reads_again_what_is_not_known(
+    changes: dict[str, Any], kind: str
+) -> None:
+    """They commit behind this look: its offset is a lower bound, and never called exact."""
+    move = planned(active={"billing": "it has members on the source (state stable)"}, **changes)
+
+    assert (move.action, move.kind, move.again, move.active_on_source) == ("move", kind, None, True)
+    assert "members on the source" in move.reason
+    assert planned(active={"other": "busy"}, **changes).active_on_source is False
 
 
 def test_groups_are_counted_once_whatever_their_partitions() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eomirror import load_config
-from eomirror.errors import UnreachableError
+from eomirror.errors import AuthorizationError, UnreachableError
 from eomirror.failover import group_reader
 from eomirror.failover.group_moves import Absence
 from eomirror.failover.group_reader import GroupReader, absences
@@ -39,12 +39,38 @@ PROMOTED = Promotion(
 RETURNED = Resumption(number=1, link="west->east", starts={T: 130}, run="s", timestamp=3)
 
 
+class Source:
+    """The groups of the source, of which the link follows one; brokers before 2.6 list no states."""
+
+    def __init__(
+        self, state: str = "EMPTY", problem: Exception | None = None, *, listed: str = "", dead: bool = False
+    ) -> None:
+        self.reads: list[str] = []
+        self.state, self.problem, self.listed, self.dead = state, problem, listed or state, dead
+
+    def listed_states(self) -> dict[str, str]:
+        self.reads.append("members on the source")
+        if self.problem is not None and self.dead:
+            raise self.problem
+        return dict.fromkeys(("pay", "theirs"), self.listed)
+
+    def states(self, names: list[str]) -> dict[str, GroupState]:
+        assert names == ["pay"]
+        if self.problem is not None:
+            raise self.problem
+        return {name: GroupState(self.state, 1, idle=False) for name in names}
+
+
 class Played:
     """Stands for all that is asked; the group stands at 70 on the target, where the link may have placed it."""
 
-    def __init__(self, state: str = "EMPTY", problem: Exception | None = None) -> None:
+    def __init__(
+        self, state: str = "EMPTY", problem: Exception | None = None, *, source: Source | None = None
+    ) -> None:
         self.reads: list[str] = []
         self.state, self.problem = state, problem
+        self.groups = source or Source()
+        self.groups.reads = self.reads
 
     # the reader of the link's topics
     def placed(self) -> dict[tuple[str, str, int], frozenset[int]]:
@@ -56,9 +82,10 @@ class Played:
 
     # the translator
     def translate_groups(
-        self, *_: Any, source_unavailable: bool, **__: Any
+        self, *_: Any, source_unavailable: bool, **named: Any
     ) -> tuple[list[Translation], bool]:
         self.reads.append("translations")
+        self.away = named.get("away")
         assert not gc.isenabled()
         if self.problem is not None:
             raise self.problem
@@ -66,7 +93,7 @@ class Played:
             link="east->west", group="pay", topic="t", partition=0, offset=50, to_topic="east.t", to_partition=0,
             to_offset=45, kind="exact",
         )  # fmt: skip
-        return [row], source_unavailable
+        return [row], source_unavailable or bool(self.away)
 
     # the groups of the target
     def states(self, names: Any) -> dict[str, GroupState]:
@@ -110,6 +137,38 @@ def test_a_target_without_the_groups_is_asked_for_states_only(monkeypatch: pytes
 
     assert played.reads == ["translations", "states"]
     assert (move.action, move.has) == ("move", None)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (Source(), ("exact", 0, False, "")),
+        (Source("STABLE"), ("earlier", None, True, "it has members on the source (state stable)")),
+        (
+            Source(problem=AuthorizationError("may not describe pay", fix="allow it"), listed="UNKNOWN"),
+            ("earlier", None, True, "it is not known if it has members on the source: may not describe pay"),
+        ),
+        (Source("PREPARING_REBALANCING", listed="UNKNOWN"), ("earlier", None, True, "preparing_rebalancing")),
+        (Source(listed="UNKNOWN"), ("exact", 0, False, "")),
+        (Source(problem=UnreachableError("gone", fix="check"), dead=True), ("exact", None, False, "")),
+        (Source(problem=UnreachableError("gone", fix="check"), listed="UNKNOWN"), ("exact", None, False, "")),
+    ],
+    ids=["idle", "members", "hidden", "described", "described idle", "gone", "gone meanwhile"],
+)
+def test_members_on_the_source_are_looked_for_once_and_before_the_offsets(
+    monkeypatch: pytest.MonkeyPatch, source: Source, expected: tuple[Any, ...]
+) -> None:
+    """One request for each broker; a group that commits behind it may commit behind the offsets that are read."""
+    played = Played(source=source)
+    reader = reading(monkeypatch, played)
+    (move,) = reader.moves({T: CUT}, PromotionHistory(), answers=True)
+    reader.close()
+
+    assert played.reads[:2] == ["members on the source", "translations"]
+    assert (move.kind, move.again, move.active_on_source) == expected[:3]
+    assert expected[3] in move.reason
+    # a source that has just died is not waited for a second time
+    assert played.away == ({"east": source.problem} if isinstance(source.problem, UnreachableError) else {})
 
 
 def test_a_failure_leaves_the_collector_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,11 @@ def named(given: Facts, name: str) -> Check:
         # on a quiet day, while the entry can still be taken out
         ({"groups": (MOVE,)}, Level.OK, "1 exact, 0 read again"),
         ({"groups": (MOVE,), "no_checkpoints": True}, Level.WARN, "without the source none could be moved"),
+        (
+            {"groups": (MOVE._replace(kind="earlier", again=None, active_on_source=True),)},
+            Level.WARN,
+            "1 with members on the source read again an unknown number: billing",
+        ),
     ],
 )
 def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
@@ -295,6 +300,7 @@ def test_the_last_comparison_is_told(compared: Any, level: Level, words: str) ->
         ),
         (facts(fence="command: calls x"), Verb.CUTOVER, [], "command: calls x"),
         (facts(fence_problem="no authorizer"), Verb.CUTOVER, ["fence"], "no authorizer"),
+        (facts(fence_problem="refused", fence_fix="grant it"), Verb.CUTOVER, ["fence"], "refused"),
     ],
 )
 def test_a_dry_run_tells_what_the_command_would_find_while_it_drains(
@@ -313,3 +319,24 @@ def test_share_groups_are_named() -> None:
     assert "not known" in named(facts(), "share groups").text
     found = named(facts(unfollowed=("sharing",)), "share groups")
     assert (found.level, found.text) == (Level.WARN, "1 share or streams groups are not moved: sharing")
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "silent", "promoted"])
+@pytest.mark.parametrize(
+    ("method", "more"), [("acl", ""), ("command", " --method command --fence-command COMMAND")]
+)
+def test_a_fence_that_stands_is_told(state: str, method: str, more: str) -> None:
+    """Its command may have died; it refuses nothing, because a planned promotion completes it."""
+    fence = {
+        "method": method,
+        "topics": ["orders"] if method == "acl" else [],
+        "host": "h7",
+        "at": 1_600_000_000_000,
+    }
+    found = named(facts({"fence": fence, "link": "a->b", "state": state}), "standing fence")
+
+    assert found.level is Level.WARN
+    assert f"the fence ({method}) stands since 2020-09-13T12:26:40Z, by h7" in found.text
+    assert f"`eomirror unfence CONFIG --link 'a->b'{more}`" in found.fix
+    none = named(facts({"state": state}), "standing fence")
+    assert (none.level, none.text) == (Level.OK, "none")

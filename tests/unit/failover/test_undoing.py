@@ -127,6 +127,12 @@ class Denials:
     def existing(self) -> frozenset[str]:
         return frozenset(self.entries)
 
+    def cluster_id(self) -> str:
+        return "east"
+
+    def bare(self, _: set[str]) -> frozenset[str]:
+        return frozenset()
+
     def deny(self, topics: tuple[str, ...]) -> None:
         self.entries |= set(topics)
 
@@ -144,6 +150,8 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     producer = SimpleNamespace(init=lambda: None, close=lambda: None)
     monkeypatch.setattr(LinkWriterFence, "_producer", lambda _: producer)
     monkeypatch.setattr(LinkWriterFence, "_denials", lambda _: world["denials"])
+    monkeypatch.setattr(LinkWriterFence, "_broker_settings", lambda _: {})
+    monkeypatch.setattr(LinkWriterFence, "_others", lambda *_, **__: {})
     return world
 
 

@@ -11,6 +11,7 @@ from eomirror import UsageError, load_config
 from eomirror.errors import UnreachableError
 from eomirror.groups import group_offsets, offset_queries, offset_translator, translate
 from eomirror.groups.from_checkpoints import NO_OFFSET, from_checkpoints
+from eomirror.groups.translation import OtherRecords
 from eomirror.kafka.consumer_groups_proxy import GroupState
 from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
@@ -105,6 +106,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Groups, "asked", asked, raising=False)
     monkeypatch.setattr(offset_translator, "OffsetMapReader", Reader)
     monkeypatch.setattr(offset_translator, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(offset_translator, "other_records", lambda *_, **__: {})
     monkeypatch.setattr(offset_translator, "from_log_start", lambda found, *_, **__: list(found))
     for module in (offset_queries, offset_translator):
         monkeypatch.setattr(module, "ClusterGroups", Groups)
@@ -167,6 +169,22 @@ def test_a_checkpoint_of_a_recreated_topic_is_no_offset(
         (0, None, "unknown", "again, None"),
         (2, 0, "next", ""),
     ]
+    assert not asked
+
+
+def test_a_checkpoint_past_records_of_another_link_is_no_offset(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is exact for its own link alone; the start of a partition passes nothing."""
+    others = {(name, number): OtherRecords("south.west", 20) for name in ("east.t",) for number in (0, 2)}
+    monkeypatch.setattr(offset_translator, "other_records", lambda *_, **__: others)
+    config = load_config({"clusters": CLUSTERS, "links": [{**THERE, "naming": "identity"}]})
+    found = translate(config, group="billing", source_unavailable=True)
+    assert [(one.partition, one.to_offset, one.kind) for one in found] == [
+        (0, None, "unknown"),
+        (2, 0, "next"),
+    ]
+    assert "from offset 20 on, before 60" in found[0].reason
     assert not asked
 
 

@@ -17,6 +17,7 @@ from eomirror.groups import (
     offset_translator,
     translate,
 )
+from eomirror.groups.translation import OtherRecords
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
 from eomirror.records.position import Position
@@ -37,6 +38,7 @@ def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_translator, "replaced", lambda *_, **__: {})
     monkeypatch.setattr(offset_translator, "OffsetMapReader", Reader)
     monkeypatch.setattr(offset_translator, "BidirectionalPair", BidirectionalPair)
+    monkeypatch.setattr(offset_translator, "other_records", lambda *_, **__: {})
     for module in (offset_queries, offset_translator):
         monkeypatch.setattr(module, "ClusterGroups", Groups)
 
@@ -118,7 +120,7 @@ def test_a_group_skips_nothing_that_was_written_on_the_other_side(
 @pytest.mark.parametrize(
     ("reverse", "expected"),
     [
-        (False, ["committed", "positions", "recreated", "answers", "both sides", "log start"]),
+        (False, ["committed", "positions", "recreated", "answers", "both sides", "log start", "other links"]),
         (True, ["committed", "positions", "recreated", "ends", "answers", "both sides", "log start"]),
     ],
 )
@@ -146,6 +148,7 @@ def test_the_order_of_reads_is_kept(
     noted(Reader, "answers", "answers")
     noted(BidirectionalPair, "settle", "both sides")
     noted(offset_translator, "from_log_start", "log start")
+    noted(offset_translator, "other_records", "other links")
     config = load_config({"clusters": CLUSTERS, "links": [THERE, BACK]})
 
     group_offsets(config, group="billing", link="east->west", reverse=reverse)
@@ -177,6 +180,26 @@ def test_a_recreated_topic_does_not_reach_the_map(monkeypatch: pytest.MonkeyPatc
     assert (of_group.to_offset, of_group.skipped) == (None, "again")
     (record,) = translate(config, topic="t", partition=0, offset=50)
     assert (record.to_offset, record.reason) == (None, "again")
+
+
+@pytest.mark.parametrize(("first", "expected"), [(60, 60), (59, None), (0, None)])
+def test_an_offset_past_records_of_another_link_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, first: int, expected: int | None
+) -> None:
+    """One map knows nothing of the other's records; the topic that the way back leads to holds none of them."""
+    monkeypatch.setattr(
+        offset_translator, "other_records", lambda *_, **__: {("t", 0): OtherRecords("south.west", first)}
+    )
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+
+    for ask in (translate, group_offsets):
+        found, _ = ask(config, group="billing")
+        assert (found.to_offset, found.kind) == (expected, "unknown" if expected is None else "exact")
+        assert ("records of link south.west" in found.reason) is (expected is None)
+        assert "others" not in found.as_dict()
+    monkeypatch.setattr(Reader, "stable_ends", lambda _, names: dict.fromkeys(names, 3), raising=False)
+    (back,) = translate(config, group="billing", reverse=True)
+    assert back.to_offset == 60
 
 
 def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

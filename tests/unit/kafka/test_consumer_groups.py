@@ -42,7 +42,12 @@ class Client:
 
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
         return done(
-            SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in self.groups], errors=[])
+            SimpleNamespace(
+                valid=[
+                    SimpleNamespace(group_id=name, state=ConsumerGroupState.STABLE) for name in self.groups
+                ],
+                errors=[],
+            )
         )
 
     def describe_consumer_groups(self, groups: Sequence[str], **_: Any) -> dict[str, Future[Any]]:
@@ -69,6 +74,14 @@ def coordinators(*clients: Client) -> GroupCoordinators:
     """Each client replaces the one before it; the last one stays."""
     waiting = itertools.chain(clients, itertools.repeat(clients[-1]))
     return GroupCoordinators(NOWHERE, "test", clock=PlayedClock(), connect=lambda: next(waiting))
+
+
+def test_states_are_listed_by_one_request() -> None:
+    """Without a description of each group, which no coordinator gives here."""
+    assert coordinators(Client("b", "", "a", away=["a", "b"])).listed_states() == {
+        "a": "STABLE",
+        "b": "STABLE",
+    }
 
 
 def test_the_group_without_a_name_is_none() -> None:

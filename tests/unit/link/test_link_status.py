@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from eomirror.errors import UnreachableError
+from eomirror.failover.history import LinkHistory
 from eomirror.link.liveness import Liveness
 from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
-from eomirror.records.promotion import Promotion, PromotionHistory
+from eomirror.records.promotion import Fence, Promotion, PromotionHistory
 from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import Assignment, SourcePartition
@@ -343,3 +344,17 @@ def test_a_pause_is_shown(topics: str, state: str, paused: list[bool]) -> None:
     assert [item.paused for item in found.partitions] == paused
     assert found.paused == {"topics": topics or ".*", "host": "h", "at": 5}
     assert picture((ORDERS, seen(ORDERS, 13)), pause=pause, state="silent").state == "silent"
+
+
+def test_a_fence_that_stands_is_shown() -> None:
+    """Also of a promoted link; one that was lifted is history."""
+    fence = Fence(number=1, method="acl", topics=("orders",), lifted=False, host="h", timestamp=5)
+    standing = {"method": "acl", "topics": ["orders"], "host": "h", "at": 5}
+    for one, shown in (
+        (fence, standing),
+        (replace(fence, lifting=True), standing),
+        (replace(fence, lifted=True), None),
+    ):
+        history = PromotionHistory(fences={1: one})
+        assert picture((ORDERS, seen(ORDERS, 13)), past=history).fence == shown
+        assert LinkHistory("a->b", history).as_dict()["fence"] == shown

@@ -534,3 +534,19 @@ def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
     ages = [line for line in text.decode().splitlines() if line.startswith("eomirror_verified_age_seconds{")]
     assert len(ages) == MOST_AGES
     assert max(float(line.rpartition(" ")[2]) for line in ages) == 65
+
+
+def test_a_fence_of_the_source_is_exported_as_its_age() -> None:
+    """A fence of this moment stands as well, and so does one of a host whose clock is ahead."""
+    for at, seconds in ((400_000, 600), (1_000_000, 1), (2_000_000, 1)):
+        fence = {"method": "acl", "topics": ["orders"], "host": "h", "at": at}
+        for view in (
+            LinkView(facts=FACTS, status=status(fence=fence), read_seconds=0.2),
+            running_view(FACTS, snapshot(), status(fence=fence), 0.1),
+        ):
+            samples = read([view])
+            assert value(samples, "source_fenced_seconds") == seconds
+            assert value(samples, "readiness_check", check="standing fence") == 1
+    samples = read([LinkView(facts=FACTS, status=status(), read_seconds=0.2)])
+    assert value(samples, "source_fenced_seconds") == 0
+    assert value(samples, "readiness_check", check="standing fence") == 0

@@ -111,6 +111,14 @@ def test_a_fence_stands_until_it_is_lifted() -> None:
     assert folded(FENCE, replace(FENCE, lifted=True)).history.fence is None
 
 
+def test_a_fence_of_an_older_release_is_read() -> None:
+    """It names no cluster, and does not know of lifting."""
+    old = b'{"v":1,"method":"acl","topics":["orders"],"lifted":false,"host":"h","timestamp":1}'
+    assert decode_control([(FENCE.key(), old, "c")]).history.fence == FENCE
+    there = replace(FENCE, source_cluster_id="east", lifting=True)
+    assert folded(there).history.fence == there
+
+
 def test_the_loss_is_the_sum_over_partitions_or_unknown() -> None:
     """One partition whose end is not known makes the sum unknown."""
     assert promotion(1, cut(0, source_end=104), cut(1, source_end=100)).lost == 4

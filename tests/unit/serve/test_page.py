@@ -373,3 +373,15 @@ def _luminance(colour: str) -> float:
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_fence_that_stands_is_told_with_the_command_that_lifts_it() -> None:
+    """All producers are denied and nothing else shows it; of a promoted link it is no task, but stays on its page."""
+    fence = {"method": "acl", "topics": ["orders"], "host": "h7", "at": 1_600_000_000_000}
+    for state, tasks in (("running", 1), ("stopped", 1), ("promoted", 0)):
+        fenced = replace(STATUS, state=state, fence=fence)
+        shown = page(served(fenced), "links", "east->west")
+        assert "the fence (acl) stands since 2020-09-13T12:26:40Z, by h7" in shown
+        assert all(word in shown for word in ("unfence", "CONFIG", "--link"))
+        assert todo(fenced).count("stands since 2020-09-13T12:26:40Z, by h7") == tasks
+    assert "stands since" not in page(served(STATUS), "links", "east->west")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import http.client
 import re
+from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
 
 from eomirror.config import Link
-from eomirror.driver.snapshot import LaneSnapshot, LinkSnapshot, Snapshot
+from eomirror.driver.snapshot import LaneSnapshot, LinkSnapshot, PartitionSnapshot, Snapshot, TopicSnapshot
 from eomirror.driver.work import LaneWork
 from eomirror.link.status import LinkStatus, unread_status
 from eomirror.serve.address import Address
@@ -150,3 +152,31 @@ def test_the_page_tells_which_cluster_is_slow(endpoints: RunningEndpoints, clock
     assert re.search(r"source, a</dt><dd><span[^>]*>.*?fast</span> answers in less than 10 ms", speed)
     assert re.search(r"target, c</dt><dd><span[^>]*>.*?slow</span> answers in 300 ms to 1\.0 s", speed)
     assert "last commit on the target" in speed
+
+
+def test_a_lag_that_is_unknown_says_why(endpoints: RunningEndpoints, clock: _Clock) -> None:
+    """As the driver tells, or because the source has not answered it; a run that ended as caught up knows its lag."""
+    item = PartitionSnapshot(partition=0, lane=1, position=7, lso=7, lag_records=0, lag_seconds=0.0)
+
+    def reason(item: PartitionSnapshot, **facts: Any) -> object:
+        clock.now += 2
+        topic = TopicSnapshot(
+            topic="orders",
+            target_topic="o",
+            partitions=(item,),
+            lag_records=item.lag_records,
+            lag_seconds=0.0,
+        )
+        link = LinkSnapshot(
+            link="b", state="running", topics=(topic,), lag_records=item.lag_records, lag_seconds=0.0, **facts
+        )
+        endpoints.update(Snapshot(seconds=1, links=(link,)))
+        return ask(endpoints, "api", "v1", "links", "b")[1]["reason"]
+
+    unknown = "the lag of topic orders is unknown: "
+    silent = replace(item, lso=None, lag_records=None)
+    why = "orders-0: lane 1 has not reported for 12 s"
+    assert reason(silent, lag_unknown=why, source_age_seconds=1.0) == unknown + why
+    assert reason(item) == unknown + "a has not answered the driver yet"
+    assert reason(item, source_age_seconds=20.0) == unknown + "a has not answered the driver for 20 s"
+    assert unknown not in str(reason(item, source_age_seconds=20.0, caught_up=True))

@@ -30,6 +30,11 @@ pub(super) struct MetadataRefresh {
     refresh: Duration,
     /// Number of lost connections at the last check.
     lost: u64,
+    /// Number of reasons for which leaders may be others than known; that of them at the last request, and at the last
+    /// request that was answered.
+    doubts: u64,
+    doubts_asked: u64,
+    doubts_answered: u64,
 }
 
 impl MetadataRefresh {
@@ -43,6 +48,9 @@ impl MetadataRefresh {
             patience: properties.metadata_refresh,
             refresh: properties.metadata_refresh,
             lost: 0,
+            doubts: 0,
+            doubts_asked: 0,
+            doubts_answered: 0,
         }
     }
 
@@ -50,9 +58,25 @@ impl MetadataRefresh {
     pub(super) const fn note_lost(&mut self, connections: u64) {
         if connections != self.lost {
             self.lost = connections;
-            self.stale = true;
             self.patience = RECHECK;
+            self.ask_anew();
         }
+    }
+
+    /// Notes that leaders may be others than known.
+    pub(super) const fn ask_anew(&mut self) {
+        self.stale = true;
+        self.doubts += 1;
+    }
+
+    /// Returns the number of reasons, until now, for which leaders may be others than known.
+    pub(super) const fn doubts(&self) -> u64 {
+        self.doubts
+    }
+
+    /// Returns whether an answer was requested after so many of these reasons.
+    pub(super) const fn is_answered(&self, doubts: u64) -> bool {
+        self.doubts_answered >= doubts
     }
 
     /// Notes that the metadata may be out of date.
@@ -109,6 +133,7 @@ impl MetadataRefresh {
                 self.asked_at = Some(now);
                 self.backoff.asked(client.network().spread(), now);
                 self.stale = false;
+                self.doubts_asked = self.doubts;
                 Ok(None)
             }
             Err(again) => Ok(Some(again)),
@@ -129,6 +154,9 @@ impl MetadataRefresh {
             .and_then(|(version, body)| client.read::<MetadataRequest>(answer.peer, version, body))
             .and_then(|metadata| client.take_metadata(metadata));
         self.stale |= taken.is_err();
+        if taken.is_ok() {
+            self.doubts_answered = self.doubts_asked;
+        }
         let lacking = client.cached_metadata().lacks_leaders();
         self.answered(lacking, client.clock().now());
         Ok(taken)

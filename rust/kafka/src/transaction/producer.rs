@@ -45,6 +45,8 @@ pub struct TransactionalProducer {
     coordinator: CoordinatorRequests,
     produces: ProduceRequests,
     refresh: MetadataRefresh,
+    /// Topics whose leaders are learned before they are written to.
+    watched: BTreeSet<String>,
     /// Batches wait; see [`TransactionalProducer::hold`].
     held: bool,
     /// The retriable error in the target's last answer.
@@ -84,6 +86,7 @@ impl TransactionalProducer {
             coordinator: CoordinatorRequests::new(&settings),
             produces: ProduceRequests::new(&settings),
             refresh: MetadataRefresh::new(client.network().properties()),
+            watched: BTreeSet::new(),
             client,
             settings,
             held: false,
@@ -110,6 +113,28 @@ impl TransactionalProducer {
     #[must_use]
     pub fn leaders_moved(&self) -> bool {
         self.client.cached_metadata().moves() > 0
+    }
+
+    /// Learns the leaders of a topic that is written to later, so that [`TransactionalProducer::leaders_moved`] covers the
+    /// time until then.
+    pub fn watch(&mut self, topic: &str) {
+        if self.watched.insert(topic.to_owned()) {
+            self.refresh.ask_anew();
+        }
+    }
+
+    /// Returns the number of reasons, until now, for which leaders may be others than known: lost connections, and
+    /// topics that are new to [`TransactionalProducer::watch`].
+    pub fn leader_doubts(&mut self) -> u64 {
+        let lost = self.client.network().lost();
+        self.refresh.note_lost(lost);
+        self.refresh.doubts()
+    }
+
+    /// Returns whether the leaders were asked for after so many of these reasons, and have been told.
+    #[must_use]
+    pub const fn knows_leaders(&self, doubts: u64) -> bool {
+        self.refresh.is_answered(doubts)
     }
 
     /// Returns the fields that the next batch for a partition must carry. A new batch can be written with them.
@@ -527,7 +552,10 @@ impl TransactionalProducer {
         }
         // all topics that were ever written to: a committed transaction may still be open in one of them
         let known = self.client.cached_metadata().topics().cloned();
-        let topics: BTreeSet<String> = known.chain(self.produces.topics()).collect();
+        let topics: BTreeSet<String> = known
+            .chain(self.produces.topics())
+            .chain(self.watched.iter().cloned())
+            .collect();
         let again = self.refresh.ask(&mut self.client, topics, now)?;
         self.wake.add(again);
         Ok(())

@@ -327,6 +327,16 @@ impl LaneSource {
         self.fetcher.has_fetched()
     }
 
+    /// Returns the target topics of these partitions.
+    pub(super) fn targets(&self, starts: &[Start]) -> BTreeSet<String> {
+        let routes = starts
+            .iter()
+            .filter_map(|start| self.routes.get(&start.partition.topic));
+        routes
+            .map(|route| route.policy.target_topic().to_owned())
+            .collect()
+    }
+
     /// Asks brokers for what they have now, without their usual wait.
     pub(super) fn hurry(&mut self) {
         self.fetcher.hurry();

@@ -201,6 +201,16 @@ impl Failure {
         failure
     }
 
+    /// Returns the failure of a transaction that must not replace the positions before it.
+    pub(super) fn leaders_moved() -> Self {
+        Self::new(
+            FailureKind::Abortable,
+            "rule 5: a copy has a new leader, and is compared before a position replaces the one that tells its end"
+                .to_owned(),
+            "nothing: the lane starts anew",
+        )
+    }
+
     /// Returns the failure of a log without the batch that was mirrored last.
     pub(super) fn rewritten(partition: &TopicPartition, expected: &Mark, found: &Mark) -> Self {
         let told = |mark: &Mark| {

@@ -140,6 +140,20 @@ impl LaneTarget {
         self.lingers
     }
 
+    /// Returns whether the leaders were told after all reasons for doubt that there were at the first of these calls.
+    pub(super) fn leaders_known(&mut self, doubts: &mut Option<u64>) -> Result<bool, Error> {
+        let producer = self.producer("leaders_known")?;
+        let doubts = *doubts.get_or_insert_with(|| producer.leader_doubts());
+        Ok(producer.knows_leaders(doubts))
+    }
+
+    /// Learns the leaders of a topic before it is written to.
+    pub(super) fn watch(&mut self, topic: &str) {
+        if let Producer::Open(producer) = &mut self.producer {
+            producer.watch(topic);
+        }
+    }
+
     /// Returns whether the markers of the last transaction let the next one write.
     pub(super) fn may_write(&mut self) -> bool {
         match &mut self.producer {

@@ -1,0 +1,117 @@
+"""
+Decides if the offset of a group may be written on the side that it moves to. Pure.
+
+The running mirror (`sync_group_offsets`), an import, and every verb of a failover with its dry run ask the same four
+questions, in this order:
+
+1. *Members there*: they commit for the group, and a coordinator refuses all others.
+2. *The offset there*: one that is ahead was reached by consumers there, unless the link wrote it.
+3. *Records of another link*: with equal names or ``aggregate`` a copy has several sources.  An offset map knows its own
+   records only, so the translated offset is past records of the other source, which the group may not have read::
+
+       copy:    a0 a1 | b0 b1 b2 | a2 a3 |        a: of this link, b: of the other
+       group:   has read a0 to a3; resumes behind a3, past b0 to b2
+
+   Up to the first record of the other link the offset is exact.  Behind it no offset is written: which records of the
+   other source the group has read cannot be known from this link.
+4. *The direction*: an offset that goes back is a rewind, which a running mirror may be told to ignore.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from eomirror.groups.translation import Name, OtherRecords
+
+__all__ = ["PASSES", "Ruling", "has_members", "members_there", "past_others", "ruling"]
+
+# in these states a group has no members
+_IDLE = frozenset({"EMPTY", "DEAD"})
+
+#: Words of the reason of an offset that would pass records of another link.
+PASSES = "which the group may not have read"
+
+
+class Ruling(NamedTuple):
+    """
+    Decision about one offset of a group.
+
+    Attributes:
+        action: ``move``, ``stay`` (the offset is correct already) or ``skip``.
+        reason: Reason for ``skip``; may be empty for an unknown offset, whose translation has it.
+    """
+
+    action: str
+    reason: str = ""
+
+
+def has_members(state: str) -> bool:
+    """Returns True for the state of a group with members; one that is not known to be idle has some."""
+    return state.upper() not in _IDLE
+
+
+def members_there(state: str, *, side: str = "the target") -> str:
+    """Returns the reason that only members commit for a group on the side that it moves to; empty without members."""
+    return (
+        f"it has members on {side} (state {state.lower()}): they commit for it" if has_members(state) else ""
+    )
+
+
+def past_others(where: Name, at: int | None, others: OtherRecords | None) -> str:
+    """
+    Returns the reason that a group must not resume at an offset: records of another link are before it; else empty.
+
+    Args:
+        where: Topic and partition of the copy.
+        at: The offset; None if it is unknown.
+        others: Records of other links in this copy; None for none.
+    """
+    if at is None or others is None or at <= others.first:
+        return ""
+    return (
+        f"{where[0]}-{where[1]} holds records of link {others.link} from offset {others.first} on, before {at}, "
+        f"{PASSES}: set it by hand, at {others.first} it skips none"
+    )
+
+
+def ruling(
+    where: Name,
+    at: int | None,
+    has: int | None,
+    state: str,
+    *,
+    placed: Collection[int],
+    others: OtherRecords | None = None,
+    rewind: str = "follow",
+) -> Ruling:
+    """
+    Returns what happens to the offset of a group in one partition.
+
+    Args:
+        where: Topic and partition on the side that it moves to.
+        at: Offset at which it resumes there; None if it is unknown.
+        has: Offset that it has there; None for none.
+        state: Its state there.
+        placed: Offsets there that the link may have written.
+        others: Records of other links in this copy; None for none.
+        rewind: ``follow`` or ``ignore``: whether an offset of the link goes back with the group.
+    """
+    if at is None:
+        return Ruling("skip")
+    if reason := members_there(state):
+        return Ruling("skip", reason)
+    read_there = has is not None and has not in placed
+    if has is not None and has > at and read_there:
+        return Ruling("skip", "it is ahead on the target, where it has been read")
+    if has == at and read_there:
+        return Ruling("stay")
+    if reason := past_others(where, at, others):
+        return Ruling("skip", reason)
+    if has == at:
+        return Ruling("stay")
+    if has is not None and has > at and rewind != "follow":
+        return Ruling("skip", "it went back on the source, and group_rewind is ignore")
+    return Ruling("move")
