@@ -271,7 +271,8 @@ def test_records_that_others_write_into_a_copy_are_named_and_come_over(
 
 def named(scene: Disaster, link: str) -> list[tuple[str, int, int, int]]:
     """Foreign records that `status` names, as `readiness` does."""
-    found = next(one for one in scene.command("status")[1]["links"] if one["link"] == link)["foreign"]
+    (status,) = scene.command("status", link=link)[1]["links"]
+    found = status["foreign"]
     (check,) = (
         one for one in scene.command("readiness", link=link)[1]["checks"] if one["name"] == "foreign records"
     )

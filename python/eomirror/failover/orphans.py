@@ -109,12 +109,14 @@ class Reading:
     Attributes:
         lost: Ranges that are not in the log any more.
         unreadable_headers: Records that were written without their headers.
+        seen: Offset of the first record that was counted in each partition, and the one behind the last.
     """
 
     accept_lost: bool = False
     tell: Callable[[str], None] | None = None
     lost: list[OrphanRange] = field(default_factory=list)
     unreadable_headers: int = 0
+    seen: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
     _left: dict[SourcePartition, int] = field(default_factory=dict)
     _ends: dict[SourcePartition, int] = field(default_factory=dict)
     _said_at: float = 0.0
@@ -310,11 +312,15 @@ def refuse_forgotten(
     counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
     count = sum(counts.values())
     if count or reading.lost:
+        where = [
+            OrphanRange(source=source, start=start, end=end)
+            for source, (start, end) in sorted(reading.seen.items())
+        ]
         deleted = sum(each.end - each.start for each in reading.lost)
         gone = f"; up to {deleted} more were deleted there meanwhile" if deleted else ""
         raise NotReadyError(
             f"link {link.name}: {count} records of {link.source} never reached the copies, and would be left behind"
-            f"{gone}: {named([each for each in ranges if counts[each.source]] or reading.lost)}",
+            f"{gone}: {named(where or reading.lost)}",
             fix=f"decide about them first: `eomirror restore CONFIG --link {quote(link.name)} --orphans "
             "merge|export|keep`",
         )
@@ -342,10 +348,15 @@ def count_orphans(
     """
     found = {each.source: 0 for each in ranges}
 
-    def take(where: SourcePartition, _: Any) -> None:
-        found[where] += 1
+    reading = reading or Reading()
+    seen = reading.seen
 
-    _read(cluster, ranges, take, {}, reading or Reading(), client_id=client_id, clock=clock)
+    def take(where: SourcePartition, message: Any) -> None:
+        found[where] += 1
+        at = message.offset()
+        seen[where] = seen.get(where, (at, at))[0], at + 1
+
+    _read(cluster, ranges, take, {}, reading, client_id=client_id, clock=clock)
     return found
 
 
@@ -365,16 +376,12 @@ def foreign_records(
     Raises:
         ClusterError: The cluster cannot be read.
     """
-    found: dict[SourcePartition, ForeignRecords] = {}
-
-    def take(where: SourcePartition, message: Any) -> None:
-        offset = message.offset()
-        before = found.get(where) or ForeignRecords(source=where, start=offset, end=offset, records=0)
-        found[where] = replace(before, end=offset + 1, records=before.records + 1)
-
     reading = Reading(accept_lost=True, tell=tell)
-    _read(cluster, ranges, take, {}, reading, client_id=client_id, clock=clock)
-    return [each for _, each in sorted(found.items())]
+    counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
+    return [
+        ForeignRecords(source=source, start=start, end=end, records=counts[source])
+        for source, (start, end) in sorted(reading.seen.items())
+    ]
 
 
 class OrphanSink(Protocol):

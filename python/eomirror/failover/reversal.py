@@ -236,7 +236,8 @@ class _Reverse(PromotedLink):
         self._refuse_recreated(promotion, control.recreation)
         sessions = self.connect(back)
         before = history_of(back, sessions.target)
-        self._refuse_stale(back, promotion, before)
+        noted = history.reversals.get(promotion.number)
+        self._refuse_stale(back, promotion, before, noted)
         refuse_forgotten(
             back,
             self.config.clusters[back.source],
@@ -245,7 +246,6 @@ class _Reverse(PromotedLink):
             clock=self.clock,
             back=self.link,
         )
-        noted = history.reversals.get(promotion.number)
         parted: list[CommonEnd] = []
         if noted is None:
             parted = self._parted(promotion, history, accepted=from_common_end)
@@ -266,8 +266,13 @@ class _Reverse(PromotedLink):
         ends, is_new = noted.ends, promotion.number not in history.reversals
         unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
         foreign = self._foreign(promotion, history, unbegun)
-        # The loop guard of the link back drops what this link has marked between them.
-        marked = {each.source: each for each, is_marked in foreign if is_marked and back.guard}
+        # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
+        whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
+        marked = {
+            each.source: each
+            for each, is_marked in foreign
+            if is_marked and back.guard and each.source.topic not in whole
+        }
         unbegun = {
             source: min(start, marked[source].start) if source in marked else start
             for source, start in unbegun.items()
@@ -293,7 +298,7 @@ class _Reverse(PromotedLink):
                 ReversedPartition(
                     topic=cut.target_topic,
                     partition=cut.partition,
-                    begins=cut.target_end,
+                    begins=unbegun.get(cut.copy, cut.target_end),
                     to_topic=cut.topic,
                     orphans_from=cut.position,
                     orphans_to=ends.get(cut.source, cut.position),
@@ -352,15 +357,34 @@ class _Reverse(PromotedLink):
                 f"{opened[0].changed.source}, which has lost records, and may be committed later",
                 fix=f"end it: kafka-transactions.sh find-hanging, abort; then repeat `{command}`",
             )
+        if not promotion.number and parted:
+            raise NotReadyError(
+                f"link {self.link.name}: {self.link.source} is not what was mirrored: {parted[0]}",
+                fix=f"run it: `eomirror run CONFIG --link {quote(self.link.name)}` names the ways on",
+            )
         some = "; ".join(map(str, parted[:_SHOWN])) + (
             f"; and {len(parted) - _SHOWN} more" if len(parted) > _SHOWN else ""
         )
         if unknown := [each for each in parted if each.cut is None]:
-            topics = ", ".join(sorted({each.changed.source.topic for each in unknown})[:_SHOWN])
+            names = ", ".join(sorted({each.changed.source.topic for each in unknown})[:_SHOWN])
             raise NotReadyError(
                 f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}",
-                fix=f"keep what {topics} holds there and not on {self.link.target}, delete the topics on "
+                fix=f"keep what {names} holds there and not on {self.link.target}, delete the topics on "
                 f"{self.link.source}, and mirror them there with a new link; or restore their logs, then `{command}`",
+            )
+        topics = {each.changed.source.topic for each in parted}
+        dealt = history.dealt(promotion.number)
+        if again := sorted(
+            {
+                source.topic
+                for source, ranges in dealt.items()
+                if source.topic in topics and any(one.action == "merge" for one in ranges)
+            }
+        ):
+            raise NotReadyError(
+                f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}; and orphans of "
+                f"{', '.join(again[:_SHOWN])} were merged before, which the link back cannot tell from what is lost",
+                fix=f"restore the logs of {self.link.source}, then `{command}`",
             )
         if parted and not accepted:
             raise NotReadyError(
@@ -371,13 +395,18 @@ class _Reverse(PromotedLink):
             )
         return parted
 
-    def _refuse_stale(self, back: Link, promotion: Promotion, before: PromotionHistory) -> None:
+    def _refuse_stale(
+        self, back: Link, promotion: Promotion, before: PromotionHistory, noted: Reversal | None = None
+    ) -> None:
         """Raises if the link to resume was promoted later than this one: its positions would go back to an old cut."""
         ended = before.current
         if ended is None:
             return
-        positions = {cut.source: cut.position for cut in promotion.cuts}
-        if any(positions.get(cut.copy, cut.target_end) < cut.target_end for cut in ended.cuts):
+        # A cut that was moved back since does not tell.
+        moved = {} if noted is None else noted.cuts
+        positions = {cut.source: cut.position for cut in promotion.cuts if cut.source not in moved}
+        later = any(positions.get(cut.copy, cut.target_end) < cut.target_end for cut in ended.cuts)
+        if later or (noted is not None and moved and ended.timestamp > noted.timestamp):
             raise NotReadyError(
                 f"link {self.link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
                 fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {quote(back.name)}`",
