@@ -153,6 +153,34 @@ def test_a_copy_that_was_cut_and_has_grown_on(link: TestLink, fragile: LocalClus
     assert read_committed(link.west, link.copy("lost")) == before
 
 
+@pytest.mark.parametrize("filled", [3, 900], ids=["shorter", "longer"])
+def test_a_copy_that_is_cut_and_filled_under_a_lane_at_rest(
+    link: TestLink, fragile: LocalCluster, tmp_path: Path, filled: int
+) -> None:
+    """EO-5: the next transaction finds a new leader, and does not replace the position that tells what was lost."""
+    logs = Logs(fragile, tmp_path)
+    link.create("lost", "healthy")
+    for word in ("lost", "healthy"):
+        link.write(word, 100)
+    with link.running() as run:
+        run.wait(lambda: link.whole("lost", "healthy"))
+        logs.save(link.copy("lost"))
+        for word in ("lost", "healthy"):
+            link.write(word, 100)
+        run.wait(lambda: link.whole("lost", "healthy"))
+        logs.restore(link.copy("lost"))
+        produce(link.west, link.copy("lost"), 1, some_records(1, filled), transactional_id=f"{link.name}-app")
+        before = read_committed(link.west, link.copy("lost"))
+        for word in ("lost", "healthy"):
+            link.write(word, 10)
+        run.wait(lambda: link.topic("lost") in run.stopped, _IDLE_SECONDS)
+        assert _WORDS in run.stopped[link.topic("lost")]
+        run.wait(lambda: link.whole("healthy"), 60)
+    assert link.stopped()[0] == 4
+    assert read_committed(link.west, link.copy("lost")) == before
+    link.check("healthy")
+
+
 @pytest.mark.slow
 def test_a_replica_that_was_not_in_sync_is_elected_while_the_lane_rests(
     east: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry

@@ -141,7 +141,8 @@ def test_the_last_stable_offset_is_not_the_high_watermark(
 
     high = admin.offsets(where, at="latest", read_committed=False)[topic_name, 0]
     stable = admin.offsets(where, at="latest", read_committed=True)[topic_name, 0]
-    assert admin.stable_ends(where, seconds=10) == ({(topic_name, 0): stable}, set())
+    assert admin.answered_offsets(where, at="latest", seconds=10) == ({(topic_name, 0): high}, set())
+    assert admin.answered_offsets(where, at="earliest", seconds=10) == ({(topic_name, 0): 0}, set())
     producer.abort_transaction(30)
 
     assert high == stable + 1
@@ -150,17 +151,23 @@ def test_the_last_stable_offset_is_not_the_high_watermark(
     assert admin.offsets([], at="latest", read_committed=True) == {}
 
 
-def test_stable_ends_of_what_does_not_exist_are_told_apart(admin: ClusterAdmin, topic_name: str) -> None:
+def test_answered_offsets_of_what_does_not_exist_are_told_apart(admin: ClusterAdmin, topic_name: str) -> None:
     """One partition without an answer hides no other, and a source that is away is no error."""
     create(admin, topic_name, 2)
     gone = (f"{topic_name}-missing", 0)
-    wait_for(lambda: len(admin.stable_ends([(topic_name, 0), (topic_name, 1)], seconds=10)[0]) == 2)
+    wait_for(
+        lambda: (
+            len(admin.answered_offsets([(topic_name, 0), (topic_name, 1)], at="latest", seconds=10)[0]) == 2
+        )
+    )
 
-    found = admin.stable_ends([(topic_name, 0), (topic_name, 1), (topic_name, 2), gone], seconds=10)
+    found = admin.answered_offsets(
+        [(topic_name, 0), (topic_name, 1), (topic_name, 2), gone], at="latest", seconds=10
+    )
 
     assert found == ({(topic_name, 0): 0, (topic_name, 1): 0}, {(topic_name, 2), gone})
     away = ClusterAdmin(Cluster("east", {"bootstrap.servers": "127.0.0.1:1"}), client_id="test")
-    assert away.stable_ends([(topic_name, 0)], seconds=1) == ({}, set())
+    assert away.answered_offsets([(topic_name, 0)], at="latest", seconds=1) == ({}, set())
     away.close()
 
 

@@ -78,7 +78,7 @@ class FakeLink:
         """As `Discovery.left_out`."""
         return {}
 
-    def goals(self) -> dict[SourcePartition, int]:
+    def goals(self, **_: object) -> dict[SourcePartition, int]:
         """As `Discovery.goals`."""
         return {item.source: self.goal for item in self.partitions}
 

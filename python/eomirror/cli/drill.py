@@ -60,7 +60,7 @@ def drill(
 
     Each stage is timed.  Plain clients compare both clusters: the copies are what was mirrored, every record that the
     failover left behind is found and merged, and both sides hold the same records at the end.  The evidence names cut,
-    hashes, RPO and RTO.
+    hashes, RPO and RTO; it moves no consumer group, so the RTO is without the time that groups take.
 
     With --on CONFIG it runs on the clusters of your link.  It kills nothing there: its commands do not ask the source
     while that counts as lost.  It writes to a topic of its own and to topics eomirror.drill-*, moves no group, and
@@ -211,3 +211,4 @@ def _draw(found: DrillReport) -> None:
         f"loss to the promotion, {found.switches[-1].rto_seconds:.1f} s for the return",
         style="green",
     )
+    console.print(f"these times cover {found.rto_scope}")

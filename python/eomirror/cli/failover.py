@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from eomirror.failover.group_moves import GroupMove
     from eomirror.failover.readiness import Check
     from eomirror.failover.verification import CopyComparison
+    from eomirror.records.promotion import Promotion
 
 __all__ = [
     "Action",
@@ -212,8 +213,9 @@ def readiness(
     Show what a failover of a link of CONFIG would find and lose at this moment.
 
     Reads both clusters, or the target alone if the source does not answer.  Writes nothing.  The verdict is READY,
-    READY WITH LOSS n (n source offsets that are not mirrored; markers count) or NOT READY.  Without the source, n is
-    as of the time at which the mirror saw its ends last.
+    READY WITH LOSS n (n source offsets that are not mirrored, up to the ends of the logs; markers and what stands
+    behind open transactions count) or NOT READY.  It is "at least n" while topics are stopped or left out.  Without the
+    source, n is as of the time at which the mirror saw its ends last.
 
     Exit codes: 0 ready, 6 not ready.
     """
@@ -512,13 +514,19 @@ def _conclusion(found: Readiness) -> str:
         return f"{found.verdict}: " + "; ".join(
             f"{check.name}: {escape(check.text)}" for check in found.refusals
         )
-    lost = "an unknown number of" if found.lost is None else human_count(found.lost)
+    lost = "an unknown number of" if found.lost is None else _many(found)
     if found.verb != "failover":
         return f"{found.verdict}: {lost} source offsets are left to mirror before the promotion"
     text = f"{found.verdict}: a failover would leave behind {lost} source offsets"
     if found.lost_age_seconds is not None:
         return f"{text}, and what was written in the {human_seconds(found.lost_age_seconds)} since the source answered"
-    return f"{text}, the oldest {human_seconds(found.lost_seconds)} old" if found.lost else text
+    known = found.lost and found.lost_seconds is not None
+    return f"{text}, the oldest {human_seconds(found.lost_seconds)} old" if known else text
+
+
+def _many(found: Readiness | Promotion) -> str:
+    """Returns the number of source offsets that are left behind; a dash if it is unknown."""
+    return ("at least " if found.at_least and found.lost is not None else "") + human_count(found.lost)
 
 
 def _draw_checks(console: Console, checks: Iterable[Check]) -> None:
@@ -565,9 +573,9 @@ def _draw_promotion(found: PromotionReport) -> None:
         console.print(f"{found.state}: {kept}", style="red")
         return
     _draw_cuts(console, found)
-    lost = "unknown" if found.promotion.lost is None else human_count(found.promotion.lost)
+    lost = "unknown" if found.promotion.lost is None else _many(found.promotion)
     if found.promotion.lost is not None and found.promotion.ends_at is not None:
-        age = (found.promotion.timestamp - found.promotion.ends_at) / 1000
+        age = max(0.0, (found.promotion.timestamp - found.promotion.ends_at) / 1000)
         lost += f", and what was written in the {human_seconds(age)} since the source answered"
     took = sum(found.milliseconds.values()) / 1000
     pause = found.write_pause_ms
@@ -667,7 +675,7 @@ def _draw_history(found: LinkHistory) -> None:
                 "AT": _time(promotion.timestamp),
                 "KIND": promotion.kind,
                 "BY": promotion.host,
-                "BEYOND": human_count(promotion.lost),
+                "BEYOND": _many(promotion),
                 "SECONDS": f"{(promotion.timestamp - promotion.started) / 1000:.1f}",
                 "REVERSED": _at(history.reversals.get(number)),
                 "ORPHANS": restoration.orphans

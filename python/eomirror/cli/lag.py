@@ -59,6 +59,7 @@ def _draw(rows: list[LagRow], *, partitions: bool) -> None:
     console = stdout_console()
     if not rows:
         console.print("no topic is mirrored yet", style="dim")
+    held = any(row.open_records for row in rows)
     print_table(
         console,
         [
@@ -68,11 +69,12 @@ def _draw(rows: list[LagRow], *, partitions: bool) -> None:
                 **({"P": row.partition} if partitions else {}),
                 "LAG": human_count(row.lag_records),
                 "LAG s": human_seconds(row.lag_seconds),
+                **({"BEHIND OPEN": human_count(row.open_records)} if held else {}),
                 "RATE": human_rate(row.rate),
                 "STATE": row.state,
             }
             for row in rows
         ],
-        right=("P", "LAG", "LAG s", "RATE"),
+        right=("P", "LAG", "LAG s", "BEHIND OPEN", "RATE"),
         optional=("RATE",),
     )

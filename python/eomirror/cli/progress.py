@@ -84,6 +84,15 @@ class ProgressDisplay(LiveOutput):
                     f", {human_count(link.counters.copied_headers)} with a copied header mirrored as local"
                 )
             console.print(printable(text), markup=False)
+            for where, offsets in link.behind_open.items():
+                # acknowledged records of other producers are among them
+                console.print(
+                    printable(
+                        f"  not mirrored: {human_things(offsets, 'offset')} behind an open transaction of {where}"
+                    ),
+                    style="yellow",
+                    markup=False,
+                )
             if link.error:
                 console.print(printable(f"  not started: {link.error}"), style="red", markup=False)
             for topic, reason in link.stopped_topics.items():

@@ -113,10 +113,16 @@ def human_count(number: float | None) -> str:
 
 
 def lag_text(item: LinkStatus) -> str:
-    """Returns the lag of a link in records and seconds; for one that has ended, that there is none."""
+    """
+    Returns the lag of a link in records and seconds; for one that has ended, that there is none.
+
+    The lag counts to the last stable offsets, and a failover loses what stands behind them as well.
+    """
     if item.ended:
         return "no lag: it no longer mirrors"
-    return f"lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
+    text = f"lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
+    held = sum(one.open_records or 0 for one in item.partitions if not one.parked)
+    return text + (f", and {human_things(held, 'offset')} behind open transactions" if held else "")
 
 
 def human_things(number: int, thing: str) -> str:

@@ -155,6 +155,7 @@ def _draw(judged: Judged, rows: list[LagRow], console: Console) -> None:
         )
         if verdict.fix:
             console.print(f"  fix: {escape(printable(verdict.fix).replace(chr(10), ' '))}")
+    held = any(row.open_records for row in rows)
     print_table(
         console,
         [
@@ -163,11 +164,12 @@ def _draw(judged: Judged, rows: list[LagRow], console: Console) -> None:
                 "TOPIC": row.topic,
                 "LAG": human_count(row.lag_records),
                 "LAG s": human_seconds(row.lag_seconds),
+                **({"BEHIND OPEN": human_count(row.open_records)} if held else {}),
                 "RATE": human_rate(row.rate),
                 "STATE": row.state,
             }
             for row in rows
         ],
-        right=("LAG", "LAG s", "RATE"),
+        right=("LAG", "LAG s", "BEHIND OPEN", "RATE"),
         optional=("RATE", "LINK"),
     )

@@ -48,6 +48,10 @@ __all__ = [
 _SIDES = ("east", "west")
 _PER_TRANSACTION = 50
 _START_SECONDS = 120.0
+_SCOPE = (
+    "readiness and failover of the drill's own topic; no consumer group was moved, so the time that groups take is not "
+    "in it"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,7 @@ class DrillReport:
         stages: All stages.
         clusters: ``local``, or the link whose clusters they were.
         switches: RPO and RTO of failover and failback.
+        rto_scope: What the RTO covers, in words.
     """
 
     passed: bool
@@ -108,6 +113,7 @@ class DrillReport:
     stages: tuple[DrillStage, ...]
     clusters: str
     switches: tuple[DrillSwitch, ...]
+    rto_scope: str = _SCOPE
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -125,6 +131,8 @@ class DrillReport:
             result,
             "",
             f"Clusters: {self.clusters}.",
+            "",
+            f"The RTO covers {self.rto_scope}.",
             "",
             "| switch | RPO, records | RTO, seconds |",
             "|---|---|---|",

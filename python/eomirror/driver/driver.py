@@ -457,6 +457,7 @@ class MirrorDriver:
             retries=sum(lane.retries for lane in snapshot.lanes),
             stopped_topics=snapshot.stopped_topics,
             error=snapshot.error or snapshot.waiting,
+            behind_open=snapshot.behind_open,
         )
 
 

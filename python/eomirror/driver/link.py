@@ -408,9 +408,11 @@ class LinkThread:
                 self._assign(lane, items)
         if self._tools.wants_goals:
             refuse_left_out(self.name, self._known, layout)
+            # First the log ends: what is written between the two requests stands behind no transaction.
+            ends = self._cluster_retry.do(lambda: discovery.goals(read_committed=False))
             goals = self._cluster_retry.do(discovery.goals)
             with self._lock:
-                self._progress.set_goals(goals)
+                self._progress.set_goals(goals, ends)
                 self.aimed = True
         self._set_state("running")
         try:
@@ -446,7 +448,7 @@ class LinkThread:
             lambda: self._background.guard("groups_not_followed", self._group_thread.run), "follower"
         )
         self._background.start(self._pause_loop, "pause")
-        self._background.start(self._ends_loop, "ends")
+        self._background.start(lambda: self._ends_loop(discovery), "ends")
         self._tools.wake()
         self._over.wait()
 
@@ -535,10 +537,10 @@ class LinkThread:
         if self._tools.wants_goals and pause is not None:
             raise paused_error(self.name, pause)
 
-    def _ends_loop(self) -> None:
+    def _ends_loop(self, discovery: Discovery) -> None:
         source = self._sessions.source.admin
         while True:
-            self._background.guard("source_ends_not_read", lambda: self._ends.ask(source))
+            self._background.guard("source_ends_not_read", lambda: self._ends.ask(source, discovery.listing))
             if self._over.wait(REFRESH_SECONDS):
                 return
 

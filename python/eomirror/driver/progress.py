@@ -77,6 +77,8 @@ class Progress:
         self._at_end: dict[SourcePartition, float] = {}
         self._goals: dict[SourcePartition, int] = {}
         self._concluded = False
+        # ends of the logs of partitions whose goal is the begin of an open transaction
+        self._held: dict[SourcePartition, int] = {}
         self._history: deque[tuple[float, int, int]] = deque()
 
     # -- events ----------------------------------------------------------------------------------
@@ -87,9 +89,20 @@ class Progress:
         self._lane_of[source] = lane
         self._target_of[source.topic] = target_topic
 
-    def set_goals(self, goals: Mapping[SourcePartition, int]) -> None:
-        """Sets the positions that ``until="caught-up"`` waits for, without partitions that no lane mirrors."""
+    def set_goals(
+        self, goals: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int] | None = None
+    ) -> None:
+        """
+        Sets the positions that ``until="caught-up"`` waits for, without partitions that no lane mirrors.
+
+        Args:
+            goals: Last stable offsets.
+            ends: Ends of the logs, read before them: an end that is larger stands behind an open transaction.
+        """
         self._goals = {source: goal for source, goal in goals.items() if source in self._lane_of}
+        self._held = {
+            source: end for source, end in (ends or {}).items() if end > self._goals.get(source, end)
+        }
 
     def conclude(self) -> None:
         """Records that the run ends because all goals are reached: its lag stays known while the lanes end."""
@@ -279,6 +292,7 @@ class Progress:
             goals_reached=sum(self._reached(source, goal) for source, goal in self._goals.items()),
             caught_up=self._concluded,
             lag_unknown=unknown,
+            behind_open=self._behind_open(),
         )
 
     # -- inside ----------------------------------------------------------------------------------
@@ -291,6 +305,15 @@ class Progress:
             return True
         known = self._positions.get(source)
         return known is not None and known.item.position >= goal
+
+    def _behind_open(self) -> dict[str, int]:
+        found = {}
+        for source, end in sorted(self._held.items()):
+            known = self._positions.get(source)
+            position = max(self._goals[source], 0 if known is None else known.item.position)
+            if end > position:
+                found[str(source)] = end - position
+        return found
 
     def _remember(self, now: float) -> None:
         counters = Counters.sum(lane.total for lane in self._lanes.values())

@@ -196,6 +196,8 @@ class LinkSnapshot:
         lag_seconds: Maximum over the same topics; None if one is unknown, or all are paused.
         goals: Number of partitions that ``until="caught-up"`` waits for.
         goals_reached: Number of these that have reached their goal.
+        behind_open: Partition -> offsets behind its goal that an open transaction of the source held back when the run
+            began, and that are not mirrored.
         groups: State of the followed consumer groups; None if it follows none.
         generation: Generation of its lane layout; None before it is published.
         run: Id of the run, as in control and positions.
@@ -225,6 +227,7 @@ class LinkSnapshot:
     topics: tuple[TopicSnapshot, ...] = ()
     goals: int = 0
     goals_reached: int = 0
+    behind_open: Mapping[str, int] = field(default_factory=dict)
     groups: GroupsSnapshot | None = None
     generation: int | None = None
     run: str = ""
@@ -298,6 +301,8 @@ class LinkReport:
         lag_unknown: Reason why it is unknown; else empty.
         retries: Attempts of lanes that ended early.
         error: Reason of its failure, or the error that it still waited for before its start.
+        behind_open: Partition -> offsets that an open transaction of the source holds back: a run that has caught up
+            has not mirrored them.
     """
 
     link: str
@@ -309,6 +314,7 @@ class LinkReport:
     retries: int = 0
     stopped_topics: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    behind_open: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,21 @@
 """
 Records how far the source of one link reaches, for the day on which it does not answer (docs/adr/0019).
 
-The driver asks the source for the last stable offsets of all partitions of the link, every few seconds.  The owner
-writes them to control with the next renewal of its claim: one record a topic, whenever an end has moved, and one record
-with the time as of which all ends hold.  From these a failover without the source bounds the records that it leaves
-behind.
+The driver asks the source for the log ends of all partitions of the link, every few seconds.  The owner writes them to
+control with the next renewal of its claim: one record a topic, whenever an end has moved, and one record with the time
+as of which all ends hold.  From these a failover without the source bounds the records that it leaves behind.
 
-That time is the time of the request for the oldest end: a partition without a leader holds it back.  Lanes report ends
-too, which raise what the driver knows, but not the time: a lane reads no ends while it waits for its target or is
-started again, and none of topics that are paused or stopped.
+An end is the high watermark.  What an open transaction holds back is not mirrored, and among it stand records of other
+producers that the source has acknowledged; a transaction may also commit after the last look::
+
+    records   0 1 2 3 [open] 5 6 7 8
+                     ^ mirrored, last stable offset
+                                     ^ end: a failover leaves 5 offsets behind
+
+The partitions are those that discovery lists, and not only those that lanes have: of a topic that is left out, start
+and end are recorded.  The time is that of the list, or of the request for the oldest end if that is older: a partition
+without a leader holds it back.  Lanes report ends too, which raise what the driver knows, but not the time: a lane
+reads no ends while it waits for its target or is started again, and none of topics that are paused or stopped.
 
 Control is read by every starting lane, so it must not fill with ends: `_TOPICS_A_SECOND` limits the records.
 """
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import LaneProgress
+    from eomirror.topics.discovery import Listing
 
 __all__ = ["EndRecords"]
 
@@ -58,7 +66,10 @@ class EndRecords:
         self._clock = clock
         self._assigned = assigned
         self._lock = threading.Lock()
+        self._listing: Listing | None = None
         self._ends: dict[str, dict[int, int]] = {}
+        # of partitions that no lane has
+        self._starts: dict[str, dict[int, int]] = {}
         self._changed: set[str] = set()
         # Time of the last request that was answered, ms since the epoch.
         self._as_of: dict[SourcePartition, int] = {}
@@ -73,19 +84,37 @@ class EndRecords:
                 if item.lso is not None and item.lso > known:
                     self._set(SourcePartition(item.topic, item.partition), item.lso)
 
-    def ask(self, source: ClusterAdmin) -> None:
-        """Asks the source for all ends; a partition without an answer keeps its end and time."""
+    def ask(self, source: ClusterAdmin, listing: Listing | None) -> None:
+        """
+        Asks the source for all ends; a partition without an answer keeps its end and time.
+
+        Args:
+            source: Admin client of the source.
+            listing: Partitions that the source had when discovery looked last; None if it has not looked.
+        """
         now = self._clock.monotonic()
-        if now < self._next_request or not (assigned := sorted(self._assigned())):
+        assigned = set(self._assigned())
+        listed = frozenset() if listing is None else listing.partitions
+        if now < self._next_request or not (wanted := sorted(assigned | listed)):
             return
-        self._next_request = now + len(assigned) / _PARTITIONS_A_SECOND
+        self._next_request = now + len(wanted) / _PARTITIONS_A_SECOND
         as_of = self._clock.wall_ms()
-        ends, missing = source.stable_ends(assigned, seconds=_REQUEST_SECONDS)
+        ends, missing = source.answered_offsets(wanted, at="latest", seconds=_REQUEST_SECONDS)
+        starts: dict[tuple[str, int], int] = {}
+        if beside := [source for source in wanted if source not in assigned and source in ends]:
+            starts, _ = source.answered_offsets(beside, at="earliest", seconds=_REQUEST_SECONDS)
         with self._lock:
+            self._listing = listing
             for (topic, number), end in ends.items():
                 self._set(SourcePartition(topic, number), end)
             # Of a partition that does not exist no record waits.
             self._as_of.update((SourcePartition(*where), as_of) for where in (*ends, *missing))
+            self._forget_but(assigned | (listed - {SourcePartition(*where) for where in missing}))
+            for topic in {where[0] for where in starts} | self._starts.keys():
+                found = {number: start for (name, number), start in starts.items() if name == topic}
+                if found != self._starts.get(topic, {}):
+                    self._starts[topic] = found
+                    self._changed.add(topic)
 
     def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
         """
@@ -96,12 +125,17 @@ class EndRecords:
         now = self._clock.monotonic()
         assigned = self._assigned()
         with self._lock:
-            due: Mapping[str, dict[int, int]] = {}
+            due: Mapping[str, SourceEnds] = {}
             if now >= self._next:
-                due = {topic: dict(self._ends[topic]) for topic in sorted(self._changed)}
-            oldest = min((self._as_of.get(source, 0) for source in assigned), default=0)
+                due = {topic: self._of(topic) for topic in sorted(self._changed)}
+            listing = self._listing
+            times = [self._as_of.get(source, 0) for source in assigned]
+            if listing is not None:
+                # A topic that was made since is not known, and may hold records.
+                times += [listing.as_of, *(self._as_of.get(source, 0) for source in listing.partitions)]
+            oldest = min(times, default=0)
             seen = oldest if oldest and (due or not self._changed) else None
-        records = [self._record(SourceEnds(topic=topic, ends=ends)) for topic, ends in due.items()]
+        records = [self._record(ends) for ends in due.values()]
         if seen is not None and seen != self._seen:
             records.append(self._record(SourceSeen(timestamp=seen)))
         commit(records)
@@ -109,7 +143,7 @@ class EndRecords:
             self._seen = seen if seen is not None else self._seen
             if due:
                 self._next = now + len(self._ends) / _TOPICS_A_SECOND
-            self._changed -= {topic for topic, ends in due.items() if ends == self._ends[topic]}
+            self._changed -= {topic for topic, ends in due.items() if ends == self._of(topic)}
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -118,6 +152,21 @@ class EndRecords:
         if ends.get(source.partition) != end:
             ends[source.partition] = end
             self._changed.add(source.topic)
+
+    def _of(self, topic: str) -> SourceEnds:
+        ends, starts = self._ends.get(topic, {}), self._starts.get(topic, {})
+        return SourceEnds(
+            topic=topic,
+            ends=dict(ends),
+            starts={number: starts[number] for number in starts if number in ends},
+        )
+
+    def _forget_but(self, partitions: Collection[SourcePartition]) -> None:
+        """Removes the ends of other partitions: those of topics that were left out and are gone."""
+        for topic, ends in self._ends.items():
+            for number in [each for each in ends if SourcePartition(topic, each) not in partitions]:
+                del ends[number]
+                self._changed.add(topic)
 
     def _record(self, record: SourceEnds | SourceSeen) -> MetadataRecord:
         return MetadataRecord(self._topic, 0, record.key(), record.value())

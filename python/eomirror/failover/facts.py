@@ -10,6 +10,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
 from eomirror.failover.group_reader import GroupReader
 from eomirror.failover.readiness import Facts
+from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from eomirror.topics.plan import Plan
     from eomirror.types import SourcePartition
 
-__all__ = ["control_of", "cuts_of", "history_of", "mirrored", "read_facts", "source_answers"]
+__all__ = ["beside_cuts", "control_of", "cuts_of", "history_of", "mirrored", "read_facts", "source_answers"]
 
 
 def source_answers(config: Config, link: Link) -> bool:
@@ -125,7 +126,8 @@ def cuts_of(
             for one in wanted
             if (facts := topics[one.topic]) is not None and facts.topic_id == one.topic_id
         ]
-        sources = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), there)
+        # The high watermark: records that the source has acknowledged stand behind open transactions of others.
+        sources = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
     return {
         one.source: Cut(
             topic=one.topic,
@@ -142,6 +144,35 @@ def cuts_of(
         for one in wanted
         if (copy := copies.get(one.source)) is not None
     }
+
+
+def beside_cuts(
+    link: Link,
+    positions: Mapping[SourcePartition, Position],
+    control: ControlView,
+    source: ClusterAdmin | None,
+) -> dict[SourcePartition, tuple[int, int]]:
+    """
+    Returns the source offsets of partitions that the link should mirror and that have no cut: all of them are lost.
+
+    Args:
+        positions: All positions of the link: what stands before one has a copy.
+        control: Control topic of the link; without the source it has the last known ends.
+        source: Admin client of the source; None if it does not answer.
+
+    Raises:
+        ClusterError: The source does not answer.
+    """
+    cut = mirrored(link, positions, control)
+    offsets = {source: position.offset for source, position in positions.items()}
+    if source is None:
+        found = control.ends_beside(cut, offsets)
+        return {where: some for where, some in found.items() if where.topic != link.target_naming.heartbeats}
+    ranges = {
+        where: (max(start, offsets.get(where, 0)), end)
+        for where, (start, end) in uncut_partitions(link, source, cut, every=True).items()
+    }
+    return {where: (start, end) for where, (start, end) in ranges.items() if end > start}
 
 
 def read_facts(
@@ -192,14 +223,17 @@ def read_facts(
         source_admin = stack.enter_context(closing(ClusterAdmin(source, client_id=role, clock=clock)))
         groups = groups or stack.enter_context(closing(GroupReader(config, link, session)))
         view = control_of(link, session)
-        positions = mirrored(link, groups.positions(), view)
+        every = groups.positions()
+        positions = mirrored(link, every, view)
         history = view.history
         leaderless, facts = _replicas(positions.values(), session.admin, facts)
         if leaderless:
             return replace(facts, promotion=history.current, leaderless=leaderless)
         assert view.generation is not None, "it has run"  # noqa: S101  for the type checker
         copies = CopyEnds(link, session).read(positions.values(), highest_lane=view.generation.highest_lane)
-        cuts = cuts_of(positions.values(), copies, source_admin if answers else None, view.ends)
+        asked = source_admin if answers else None
+        cuts = cuts_of(positions.values(), copies, asked, view.ends)
+        beside = beside_cuts(link, every, view, asked)
         newest = max((one.timestamp for one in positions.values()), default=None)
         opened = _open(source_admin, cuts) if answers else ()
         facts = replace(
@@ -207,14 +241,16 @@ def read_facts(
             promotion=history.current,
             open_transactions=opened,
             open_producers=_producers(config, link, opened, clock) if opened else {},
-            silent_seconds=None if newest is None else max(0.0, (facts.now_ms - newest) / 1000),
+            # the mirror wrote both times, by its own clock
+            silent_seconds=None
+            if newest is None
+            else max(0.0, (facts.now_ms - newest) / 1000 + status.clock_offset_seconds),
             drifts=_drifts(config, link, clock) if answers else None,
             last_pause_ms=_last_pause(history),
             torn_copies={str(source): copy for source, copy in copies.items() if copy.problem},
-            known_lost=lost(cuts.values()),
-            seen_seconds=None
-            if answers or view.seen is None
-            else max(0.0, (facts.now_ms - view.seen) / 1000),
+            known_lost=_known_loss(cuts.values(), beside, answers=answers),
+            seen_seconds=status.source_seen_seconds,
+            uncut=tuple(f"{where} ({end - start} offsets)" for where, (start, end) in sorted(beside.items())),
         )
         if answers and link.groups:
             facts = replace(facts, unfollowed=_unfollowed(source, link))
@@ -222,6 +258,15 @@ def read_facts(
             return replace(facts, groups=tuple(groups.moves(cuts, history, answers=answers)))
         except MirrorError as error:
             return replace(facts, groups_problem=error.message)
+
+
+def _known_loss(
+    cuts: Iterable[Cut], beside: Mapping[SourcePartition, tuple[int, int]], *, answers: bool
+) -> int | None:
+    """Returns the source offsets beyond the cuts and in partitions without one; None if an end is not known."""
+    # A source that answers without an end of a partition has no such log, and the status has the reason.
+    beyond = lost(cut for cut in cuts if not answers or cut.source_end is not None)
+    return None if beyond is None else beyond + sum(end - start for start, end in beside.values())
 
 
 def _replicas(
@@ -291,14 +336,13 @@ def _last_pause(history: PromotionHistory) -> int | None:
 
 
 def _open(source: ClusterAdmin, cuts: Mapping[SourcePartition, Cut]) -> tuple[tuple[str, int, int, int], ...]:
-    """Returns the source partitions whose last stable offset is before the end, with both."""
-    there = [cut.source for cut in cuts.values() if cut.source_end is not None]
-    ends = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
-    stable = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), there)
+    """Returns the source partitions whose last stable offset is before the end of the cut, with both."""
+    ends = {cut.source: cut.source_end for cut in cuts.values() if cut.source_end is not None}
+    stable = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), list(ends))
     return tuple(
-        (where.topic, where.partition, stable[where], ends[where])
-        for where in there
-        if stable.get(where, 0) < ends.get(where, 0)
+        (where.topic, where.partition, stable[where], end)
+        for where, end in ends.items()
+        if where in stable and stable[where] < end
     )
 
 

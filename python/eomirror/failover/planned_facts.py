@@ -1,8 +1,8 @@
 """
 Reads what a planned promotion decides on after its check, for a dry run: the real one waits, and a dry run must not.
 
-The real one drains the source, compares the tail, and fences.  A dry run looks at the same facts once: partitions that
-the mirror has not begun, records that keep arriving, the comparison of the copies, and what the fence would do.
+The real one drains the source, compares the tail, and fences.  A dry run looks at the same facts once: records that
+keep arriving, the comparison of the copies, what the fence would do, and transactions that stayed open meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import DifferenceError, MirrorError
 from eomirror.failover.readiness import QUIET_SECONDS, Verified
-from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.records.names import LinkNames
@@ -49,7 +48,6 @@ def planned_facts(
     Raises:
         ClusterError: The source does not answer any more.
     """
-    known = {SourcePartition(item.topic, item.partition) for item in facts.status.partitions}
     mirrored = [
         SourcePartition(item.topic, item.partition)
         for item in facts.status.partitions
@@ -63,13 +61,11 @@ def planned_facts(
                 lambda asked: admin.offsets(asked, at="latest", read_committed=False), mirrored
             )
 
-        uncut = sorted(uncut_partitions(link, admin, known))
         before = ends()
         clock.sleep(QUIET_SECONDS)
         after = ends()
     facts = replace(
         facts,
-        uncut=tuple(map(str, uncut)),
         moving=tuple(str(source) for source in mirrored if before.get(source) != after.get(source)),
     )
     if fence is not None:
@@ -79,7 +75,21 @@ def planned_facts(
             facts = replace(facts, fence_problem=error.message, fence_fix=error.fix)
     if verify is not None:
         facts = replace(facts, verified=_compared(verify, clock))
-    return facts
+    # last, so that a transaction which ends soon has had the time
+    return replace(facts, held=_held(config, link, facts, clock))
+
+
+def _held(config: Config, link: Link, facts: Facts, clock: Clock) -> tuple[str, ...]:
+    """Returns the partitions whose open transactions of the check are still the first ones."""
+    opened = {SourcePartition(topic, number): stable for topic, number, stable, _ in facts.open_transactions}
+    if not opened:
+        return ()
+    client_id = LinkNames(link.state_name).client_id("readiness")
+    with closing(ClusterAdmin(config.clusters[link.source], client_id=client_id, clock=clock)) as admin:
+        found = skip_missing(
+            lambda asked: admin.offsets(asked, at="latest", read_committed=True), list(opened)
+        )
+    return tuple(str(source) for source, stable in sorted(opened.items()) if found.get(source) == stable)
 
 
 def _compared(verify: Callable[[], None], clock: Clock) -> Verified:

@@ -14,7 +14,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, NotReadyError, UnreachableError
 from eomirror.failover.drain import SourceDrain
-from eomirror.failover.facts import cuts_of, mirrored, read_facts, source_answers
+from eomirror.failover.facts import beside_cuts, cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, written
 from eomirror.failover.group_reader import GroupReader, collecting_later
 from eomirror.failover.hanging import end_hanging_copies
@@ -171,6 +171,8 @@ def promotion_dict(promotion: Promotion) -> dict[str, Any]:
         "run": promotion.run,
         "generation": promotion.generation,
         "lost": promotion.lost,
+        "at_least": promotion.at_least,
+        "uncut": promotion.uncut,
         "ends_at": promotion.ends_at,
         "groups": dict(promotion.groups),
         "milliseconds": dict(promotion.milliseconds),
@@ -261,6 +263,10 @@ class _Run:
         self._positions: Mapping[SourcePartition, Position] = {}
         self._cuts: dict[SourcePartition, Cut] = {}
         self._copies: Mapping[SourcePartition, CopyEnd] = {}
+        # Source offsets of partitions without a cut.
+        self._uncut = 0
+        # How far the mirror's clock is ahead of ours, as far as known.
+        self._offset_ms = 0
         self._moves: list[GroupMove] = []
         self._refused: dict[str, str] = {}
         self._promotion: Promotion | None = None
@@ -361,6 +367,7 @@ class _Run:
                 clock=self._clock,
             )
         self._moves = list(facts.groups)
+        self._offset_ms = round(facts.status.clock_offset_seconds * 1000)
         self._readiness = assess(facts, self._verb, force=self._options.force)
         if self._options.check is not None:
             try:
@@ -452,12 +459,17 @@ class _Run:
 
     def _read(self) -> Event:
         source = self._sessions.source.admin if self._answers else None
-        known = self._known_view().ends
+        view = self._known_view()
+        # Without their time the ends are no bound.
+        known = {} if view.seen is None else view.ends
         self._copies = CopyEnds(self._link, self._sessions.target).read(
             self._positions.values(), highest_lane=self._highest_lane()
         )
         self._cuts = cuts_of(self._positions.values(), self._copies, source, known)
         self._refuse_torn_copies()
+        if self._verb is Verb.FAILOVER:
+            beside = beside_cuts(self._link, self._every, view, source)
+            self._uncut = sum(end - start for start, end in beside.values())
         self._refuse_unknown_ends()
         self._refuse_later_records()
         crash_point("failover.read")
@@ -522,7 +534,10 @@ class _Run:
             started=self._started_ms,
             timestamp=self._clock.wall_ms(),
             milliseconds=dict(self._milliseconds),
-            ends_at=None if self._answers else view.seen,
+            # by our own clock, as the other times
+            ends_at=None if self._answers or view.seen is None else view.seen - self._offset_ms,
+            uncut=self._uncut,
+            at_least=self._readiness is not None and self._readiness.at_least,
         )
         self._recording = True
         try:

@@ -100,6 +100,7 @@ class Facts:
         groups: Groups with their resume offsets on the target.
         groups_problem: Reason that groups could not be read; empty if they could.
         open_transactions: Source partitions whose last stable offset is before their end, with both.
+        held: Those of them in which the same transaction was open at a second look, as texts; None without one.
         open_producers: Topic and partition of these -> producer of the open transaction, where brokers tell it.
         leaderless: Partitions of copies without a leader, as texts.
         silent_seconds: Time since the newest commit of the link; None if it never committed.
@@ -108,11 +109,13 @@ class Facts:
             the source was not asked.
         last_pause_ms: Milliseconds that the last planned promotion took behind its verification; None for none.
         verified: Result of a comparison of source and copies; None if none was made.
-        known_lost: Without the source: offsets up to its last known ends that are not mirrored; None if unknown.
-        seen_seconds: Age of these ends; None if unknown.
+        known_lost: Offsets up to the ends of the source that are not mirrored, also in partitions without a position;
+            without the source up to its last known ends.  None if unknown.
+        seen_seconds: Without the source: age of these ends; None if unknown.
         now_ms: Wall clock.
         whole: False if only the status was read: groups and leaders are unknown, and have no check.
-        uncut: Source partitions with records that the mirror has not begun, as texts; None without a look.
+        uncut: Source partitions with records that the mirror has not begun or leaves out, as texts; without the source
+            as far as known; None without a look.
         moving: Source partitions whose end moved between two looks, as texts; None without them.
         fence: What the fence of the command would do, in words; None without one.
         fence_problem: Reason that it cannot be set; empty for none.
@@ -130,6 +133,7 @@ class Facts:
     groups_problem: str = ""
     open_transactions: tuple[tuple[str, int, int, int], ...] = ()
     open_producers: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    held: tuple[str, ...] | None = None
     leaderless: tuple[str, ...] = ()
     silent_seconds: float | None = None
     under_replicated: tuple[str, ...] = ()
@@ -153,17 +157,48 @@ class Facts:
     @classmethod
     def of_status(cls, status: LinkStatus) -> Facts:
         """Returns the facts that the status of a link holds, for metrics and page."""
+        answers = not status.problem and status.state != "unknown"
+        opened = tuple(
+            (item.topic, item.partition, item.source_lso, item.source_lso + item.open_records)
+            for item in status.partitions
+            if item.open_records and item.source_lso is not None and not item.parked
+        )
+        lag = status.lag_records
         return cls(
             status=status,
-            source_answers=not status.problem and status.state != "unknown",
-            open_transactions=tuple(
-                (item.topic, item.partition, item.source_lso, item.source_lso + item.open_records)
-                for item in status.partitions
-                if item.open_records and item.source_lso is not None and not item.parked
-            ),
-            known_lost=status.known_lost,
+            source_answers=answers,
+            open_transactions=opened,
+            known_lost=status.known_lost
+            if not answers or lag is None
+            else lag + sum(end - stable for _, _, stable, end in opened),
             seen_seconds=status.source_seen_seconds,
             whole=False,
+        )
+
+    @property
+    def lost(self) -> int | None:
+        """Offsets that a failover would leave behind; None if unknown."""
+        if not self.source_answers:
+            return None if self.seen_seconds is None else self.known_lost
+        # Only the cuts know what copies lack.
+        return (
+            self.status.lag_records if self.known_lost is None and not self.torn_copies else self.known_lost
+        )
+
+    @property
+    def lost_seconds(self) -> float | None:
+        """Age of the oldest of them; None if unknown."""
+        if not self.source_answers or self.status.lag_seconds is None or self.uncut:
+            return None
+        ages = [item.open_seconds for item in self.status.partitions if item.open_records and not item.parked]
+        return None if None in ages else max([self.status.lag_seconds, *(age or 0.0 for age in ages)])
+
+    @property
+    def at_least(self) -> bool:
+        """True if more may be lost than is known: of topics that are stopped or left out."""
+        return bool(self.status.stopped) or (
+            self.source_answers
+            and any(item.problem and item.lag_records is None for item in self.status.partitions)
         )
 
 
@@ -199,9 +234,11 @@ class Readiness:
     Attributes:
         verb: Command that the verdict is for.
         ready: True if that command would start.
-        verdict: ``READY``, ``READY WITH LOSS n`` or ``NOT READY``.
-        lost: Source offsets that a failover at this moment would leave behind; None if unknown.  Without the source it
-            counts up to the last known ends.
+        verdict: ``READY``, ``READY WITH LOSS n`` or ``NOT READY``; n may be ``at least n``, ``n as of s s ago`` or
+            ``unknown``.
+        lost: Source offsets that a failover at this moment would leave behind: up to the ends of the logs, also in
+            partitions without a position; None if unknown.  Without the source it counts up to the last known ends.
+        at_least: True if more may be lost than ``lost``, of topics that are stopped or left out.
         lost_age_seconds: Without the source: age of these ends; what was written since is not counted.  Else None.
         lost_seconds: The same in seconds; None if unknown.
         checks: All checks.
@@ -217,6 +254,7 @@ class Readiness:
     lost: int | None
     lost_seconds: float | None
     lost_age_seconds: float | None = field(default=None, kw_only=True)
+    at_least: bool = False
     checks: tuple[Check, ...]
     topics: tuple[TopicReadiness, ...] = ()
     groups: tuple[GroupMove, ...] = field(default=(), repr=False)
@@ -262,19 +300,18 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
             checks.append(_write_pause(facts))
     ready = not any(check.level is Level.NO for check in checks)
     age = None if facts.source_answers else facts.seen_seconds
-    lost = facts.status.lag_records if facts.source_answers else None if age is None else facts.known_lost
-    if facts.torn_copies:
-        # Only the cuts know what the copies lack.
-        lost = facts.known_lost
-    seconds = facts.status.lag_seconds if facts.source_answers else None
+    lost = facts.lost
+    at_least = facts.at_least and lost is not None
+    disaster = verb is Verb.FAILOVER
     return Readiness(
         link=facts.status.link,
         verb=verb.value,
         ready=ready,
-        verdict=_verdict(ready, lost if verb is Verb.FAILOVER else 0, age),
+        verdict=_verdict(ready, lost if disaster else 0, age, at_least=at_least and disaster),
         lost=lost,
+        at_least=at_least,
         lost_age_seconds=None if lost is None else age,
-        lost_seconds=seconds,
+        lost_seconds=facts.lost_seconds,
         checks=tuple(checks),
         topics=topics,
         groups=facts.groups,
@@ -296,14 +333,16 @@ def with_refusal(readiness: Readiness, name: str, error: MirrorError) -> Readine
     return replace(readiness, ready=False, verdict="NOT READY", checks=(*readiness.checks, check))
 
 
-def _verdict(ready: bool, lost: int | None, age: float | None) -> str:  # noqa: FBT001  private, named at the call
+def _verdict(ready: bool, lost: int | None, age: float | None, *, at_least: bool) -> str:  # noqa: FBT001  private, named at the call
     if not ready:
         return "NOT READY"
     if lost is None:
         return "READY WITH LOSS unknown"
-    if age is not None:
-        return f"READY WITH LOSS {lost} as of {age:.0f} s ago"
-    return "READY" if lost == 0 else f"READY WITH LOSS {lost}"
+    if lost == 0 and age is None and not at_least:
+        return "READY"
+    return f"READY WITH LOSS {'at least ' if at_least else ''}{lost}" + (
+        "" if age is None else f" as of {age:.0f} s ago"
+    )
 
 
 def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
@@ -393,10 +432,12 @@ def _lag(facts: Facts, verb: Verb) -> Check:
         since = facts.silent_seconds
         age = "never" if since is None else f"{since:.0f} s ago"
         text = f"unknown: the source does not answer, last commit {age}"
-        if facts.known_lost is not None and facts.seen_seconds is not None:
+        if facts.known_lost is not None and not facts.source_answers:
+            seen = facts.seen_seconds
+            ends = "last known ends, whose time is not known" if seen is None else f"ends of {seen:.0f} s ago"
             text = (
-                f"{facts.known_lost} offsets up to the source's ends of {facts.seen_seconds:.0f} s ago; what was "
-                f"written since is not known; last commit {age}"
+                f"{facts.known_lost} offsets up to the source's {ends}; what was written since is not known; last "
+                f"commit {age}"
             )
         if facts.source_answers:
             text = "unknown: a partition cannot be compared with its source"
@@ -451,7 +492,8 @@ def _standing_fence(facts: Facts) -> Check:
 
 def _open(facts: Facts, verb: Verb) -> Check:
     if not facts.source_answers:
-        return Check("open transactions", Level.WARN, "not known without the source")
+        text = "not known without the source; what they hold back is part of the loss"
+        return Check("open transactions", Level.WARN, text)
     if not facts.open_transactions:
         return Check("open transactions", Level.OK, "0")
     names = [
@@ -459,11 +501,13 @@ def _open(facts: Facts, verb: Verb) -> Check:
         + (f" ({who})" if (who := facts.open_producers.get((topic, number))) else "")
         for topic, number, stable, _ in facts.open_transactions
     ]
-    level = Level.NO if verb is Verb.PROMOTE else Level.WARN
+    # A fence ends the transactions of applications that live: a cutover is refused for one that stays.
+    stays = verb is Verb.PROMOTE or (verb is Verb.CUTOVER and bool(facts.held))
+    held = sum(end - stable for _, _, stable, end in facts.open_transactions)
     return Check(
         "open transactions",
-        level,
-        f"{len(names)}: {_some(names)}",
+        Level.NO if stays else Level.WARN,
+        f"{len(names)}: {_some(names)}; they hold back {held} offsets",
         "end the producers, or abort: kafka-transactions.sh find-hanging, abort",
     )
 
@@ -471,13 +515,17 @@ def _open(facts: Facts, verb: Verb) -> Check:
 def _planned(facts: Facts, verb: Verb) -> Iterator[Check]:
     """Yields the checks of what a planned command decides on while it drains, as far as they were read."""
     if facts.uncut is not None:
-        text = f"{len(facts.uncut)}"
+        text = f"{len(facts.uncut)}" + ("" if facts.source_answers else " known of without the source")
         level = Level.OK
         if facts.uncut:
             # A running mirror finds them within seconds, and the command waits.
-            level = Level.WARN if facts.status.state == "running" else Level.NO
+            waits = verb is Verb.FAILOVER or facts.status.state == "running"
+            level = Level.WARN if waits else Level.NO
             text += f" hold records that the mirror has not begun: {_some(facts.uncut)}"
-        yield Check("new partitions", level, text, "run the mirror: `eomirror run CONFIG`")
+        fix = (
+            "run the mirror: `eomirror run CONFIG`; `eomirror status CONFIG` names topics that it leaves out"
+        )
+        yield Check("new partitions", level, text, fix if facts.source_answers else "")
     if facts.moving is not None:
         fenced = verb is Verb.CUTOVER and facts.fence is not None
         text = "the source stands still"

@@ -1,8 +1,8 @@
 """
 Finds source partitions that a link should mirror and has no position for.
 
-The mirror looks for new topics and partitions every few seconds.  What applications write there in between has no cut:
-a planned promotion would leave it behind, and a failover does not know of it.
+The mirror looks for new topics and partitions every few seconds, and leaves topics out that it cannot serve.  What
+applications write there has no cut: a planned promotion refuses it, and a failover counts it as lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["uncut_partitions"]
 
 
 def uncut_partitions(
-    link: Link, source: ClusterAdmin, known: Collection[SourcePartition]
+    link: Link, source: ClusterAdmin, known: Collection[SourcePartition], *, every: bool = False
 ) -> dict[SourcePartition, tuple[int, int]]:
     """
     Returns the log start and the log end of each partition that holds records, and that the link does not know.
@@ -31,11 +31,12 @@ def uncut_partitions(
     Args:
         source: Admin client of its source.
         known: Partitions with a position.
+        every: Also topics whose name the target refuses.
 
     Raises:
         ClusterError: The source does not answer.
     """
-    names = [topic for topic in source.topic_names() if _is_mirrored(link, topic)]
+    names = [topic for topic in source.topic_names() if _is_mirrored(link, topic, every=every)]
     there = [
         where
         for topic, facts in source.describe_topics(names).items()
@@ -52,9 +53,11 @@ def uncut_partitions(
     }
 
 
-def _is_mirrored(link: Link, topic: str) -> bool:
+def _is_mirrored(link: Link, topic: str, *, every: bool) -> bool:
     if topic == link.target_naming.heartbeats or not link.mirrors(topic):
         return False
+    if every:
+        return True
     try:
         link.target_topic(topic)
     except TopicError:

@@ -418,30 +418,33 @@ class ClusterAdmin:
         found = self._listed(partitions, at=at, read_committed=read_committed)
         return {where: int(answer.offset) for where, answer in found.items()}
 
-    def stable_ends(
-        self, partitions: Iterable[tuple[str, int]], *, seconds: float
+    def answered_offsets(
+        self, partitions: Iterable[tuple[str, int]], *, at: str, seconds: float
     ) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
         """
-        Returns the last stable offsets that the leaders answer within ``seconds``; retries nothing.
+        Returns the log starts or ends that the leaders answer within ``seconds``; retries nothing.
 
-        A partition without a leader, one whose leader does not answer, and one that we may not describe have no end.
+        A partition without a leader, one whose leader does not answer, and one that we may not describe have no offset.
+
+        Args:
+            partitions: Topic and number.
+            at: ``earliest``, or ``latest`` for the high watermark: what stands behind an open transaction counts.
+            seconds: Time to wait.
 
         Returns:
-            The ends, and the partitions that do not exist.
+            The offsets, and the partitions that do not exist.
         """
         names = [(topic, number) for topic, number in partitions]
-        ends, missing = {}, set()
-        sent = self._send_list_offsets(
-            names, _ENDS["latest"](), IsolationLevel.READ_COMMITTED, seconds=seconds
-        )
+        found, missing = {}, set()
+        sent = self._send_list_offsets(names, _ENDS[at](), IsolationLevel.READ_UNCOMMITTED, seconds=seconds)
         deadline = Deadline(seconds + 1, self._clock)
         for where, future in sent.items():
             try:
-                ends[where] = int(future.result(max(0.0, deadline.remaining())).offset)
+                found[where] = int(future.result(max(0.0, deadline.remaining())).offset)
             except (KafkaException, FutureTimeoutError) as raised:
                 if error_code(raised) in MISSING:
                     missing.add(where)
-        return ends, missing
+        return found, missing
 
     def log_ends(
         self, partitions: Iterable[tuple[str, int]], *, read_committed: bool = False

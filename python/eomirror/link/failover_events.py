@@ -95,8 +95,8 @@ def _promoted(number: int, body: Mapping[str, Any], topics: Iterable[Mapping[str
         left = "an unknown number of source offsets"
     else:
         # without the source, its ends are those that the mirror saw last
-        least = "" if body.get("ends_at") is None else "at least "
-        left = least + _many(sum(each or 0 for each in beyond), "source offset")
+        least = "" if body.get("ends_at") is None and not body.get("at_least") else "at least "
+        left = least + _many(sum(each or 0 for each in beyond) + body.get("uncut", 0), "source offset")
     verb = "promoted" if body["planned"] else "failed over"
     return (
         f"{body['host']} {verb} (promotion {number}): applications write to the copies of "

@@ -28,6 +28,8 @@ class LagRow:
             ``handed back``.
         problem: Reason; empty without one.
         fix: Recommended action.
+        open_records: Offsets behind the last stable offset, which open transactions of the source hold back; None if
+            unknown, or if the link has ended.
     """
 
     link: str
@@ -40,6 +42,7 @@ class LagRow:
     state: str
     problem: str = ""
     fix: str = ""
+    open_records: int | None = None
 
 
 def lag_rows(found: Iterable[LinkStatus], *, partitions: bool) -> list[LagRow]:
@@ -116,4 +119,7 @@ def _row(link: LinkStatus, topic: str, number: int | None, some: list[PartitionS
         state=state,
         problem="" if troubled is None else troubled.problem,
         fix="" if troubled is None else troubled.fix,
+        open_records=None
+        if link.ended or any([one.open_records is None for one in some])  # noqa: C419  as above
+        else sum([one.open_records or 0 for one in some]),
     )

@@ -236,8 +236,8 @@ class LinkStatus:
             (`eomirror.link.failover_events.standing_fence` makes its text).
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
-        known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored; None if
-            these ends are not known, or the source answers.
+        known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored, also of
+            topics that it leaves out; None if these ends or their age are not known, or the source answers.
         source_seen_seconds: Age of these ends; None without them.
         last_rate: Without the source: records per second in the `RATE_WINDOW_SECONDS` before it was last read; None if
             that time is not known.
@@ -378,6 +378,9 @@ def link_status(
         for source, item in shown.items()
     )
     seen_ms = control.seen if problem else None
+    if seen_ms is not None and seen_ms > owner_ms + _IN_STEP_MS:
+        # The owner's clock was ahead of ours, by a time that its claim does not tell any more.
+        seen_ms = None
     # A left-out partition falls behind by an unknown amount: the link must not look like one without lag.
     mirrored = [item for item in partitions if not item.parked or item.problem]
     return LinkStatus(
@@ -485,16 +488,16 @@ def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str)
 
 
 def _known_lost(positions: Mapping[SourcePartition, Position], control: ControlView) -> int | None:
-    """Returns the offsets between the positions of mirrored partitions and the last known ends of the source."""
-    assigned = set() if control.generation is None else set(control.generation.assignment.partitions)
-    lost = 0
-    for source, position in positions.items():
-        if source not in assigned:
-            continue
+    """Returns the offsets between the positions and the last known ends of the source, and those without a position."""
+    assigned = {} if control.generation is None else control.generation.assignment.partitions
+    offsets = {source: position.offset for source, position in positions.items()}
+    mirrored = offsets.keys() & assigned.keys()
+    lost = sum(end - start for start, end in control.ends_beside(mirrored, offsets).values())
+    for source in mirrored:
         end = control.ends.get(source)
         if end is None:
             return None
-        lost += max(0, end - position.offset)
+        lost += max(0, end - offsets[source])
     return lost
 
 

@@ -133,7 +133,10 @@ class StatusReader:
         # A parked partition may be deleted on either side; that is not a problem.
         mirrored = [position for source, position in positions.items() if source in assigned]
         # Concurrently: an unreachable source and a silent owner take seconds each.
-        sides = _beside(lambda: self._both_sides(away.result(), mirrored, positions.keys() - assigned.keys()))
+        stopped = {stop.topic for stop in first.stopped}
+        sides = _beside(
+            lambda: self._both_sides(away.result(), mirrored, positions.keys() - assigned.keys(), stopped)
+        )
         control, liveness = self._look(first)
         observed, left_out, oldest, opened, problem = sides.result()
         found = link_status(
@@ -247,7 +250,11 @@ class StatusReader:
         return None
 
     def _both_sides(
-        self, away: _SourceError | None, mirrored: list[Position], parked: Collection[SourcePartition]
+        self,
+        away: _SourceError | None,
+        mirrored: list[Position],
+        parked: Collection[SourcePartition],
+        stopped: Collection[str],
     ) -> _Sides:
         """
         Observes mirrored partitions, parked ones that should be mirrored, ages of lagging records and of transactions.
@@ -255,7 +262,14 @@ class StatusReader:
         Returns the source's error, which is ``away`` if it is known already.
         """
         if away is not None:
-            return {}, {}, {}, {}, away
+            # What the owner has left out is not mirrored either; nothing tells if it could be.
+            return (
+                {},
+                {one: None for one in parked if self._link.mirrors(one.topic) and one.topic in stopped},
+                {},
+                {},
+                away,
+            )
         try:
             observed = self._observe(mirrored)
             left_out = self._left_out(parked)

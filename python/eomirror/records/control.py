@@ -15,7 +15,7 @@ others.  Keys:
 * ``{"kind":"pause"}`` -> `Pause`: lanes hold all topics, or some; deleted by a resume.  A command writes it, with a
   producer of its own, and the owner obeys.
 * ``{"kind":"stopped","topic"}`` -> `Stopped`: a topic that the owner has stopped; deleted when the topic resumes.
-* ``{"kind":"ends","topic"}`` -> `SourceEnds`: last stable offsets of a source topic, as the mirror read them last; and
+* ``{"kind":"ends","topic"}`` -> `SourceEnds`: log ends of a source topic, as the mirror read them last; and
   ``{"kind":"seen"}`` -> `SourceSeen`: the time as of which all of them hold.
 * ``{"kind":"promotion","number"}`` and its kin: promotions of the link (`eomirror.records.promotion`).
 * ``{"kind":"recreation"}`` and ``{"kind":"copy-back"}``: topics of an old source that are copied back whole
@@ -39,7 +39,7 @@ from eomirror.records.recreation import COPY_BACK_KEY, RECREATION_KEY, CopyBack,
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = [
     "Adopted",
@@ -336,15 +336,17 @@ class Pause:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEnds:
     """
-    Last stable offsets of one source topic, for a failover without the source.
+    Log ends of one source topic, for a failover without the source.
 
     Attributes:
         topic: Source topic.
-        ends: Partition -> last stable offset, as the mirror read it last.
+        ends: Partition -> end of its log (high watermark), as the mirror read it last.
+        starts: Partition -> start of its log, of partitions that no lane mirrors.
     """
 
     topic: str
     ends: Mapping[int, int]
+    starts: Mapping[int, int] = field(default_factory=dict)
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -352,7 +354,10 @@ class SourceEnds:
 
     def value(self) -> bytes:
         """Value of the record."""
-        return orjson.dumps({"v": VERSION, "ends": {str(number): end for number, end in self.ends.items()}})
+        body = {"v": VERSION, "ends": {str(number): end for number, end in self.ends.items()}}
+        if self.starts:
+            body["starts"] = {str(number): start for number, start in self.starts.items()}
+        return orjson.dumps(body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,8 +387,9 @@ class ControlView:
     State in the control topic; all fields are empty for a link that never ran.
 
     Attributes:
-        ends: Last stable offsets of the source, as lanes have seen them.
-        seen: Time as of which they hold, ms since the epoch; None if it is not known.
+        ends: Log ends of the source, as the mirror has read them.
+        starts: Log starts of those of these partitions that no lane mirrors.
+        seen: Time as of which the ends hold, ms since the epoch; None if it is not known.
         recreation: The last recreation of source topics; None for none.
         copy_back: The last order that this link copies topics back whole; None for none.
     """
@@ -397,6 +403,7 @@ class ControlView:
     history: PromotionHistory = field(default_factory=PromotionHistory)
     pause: Pause | None = None
     ends: Mapping[SourcePartition, int] = field(default_factory=dict)
+    starts: Mapping[SourcePartition, int] = field(default_factory=dict)
     seen: int | None = None
     recreation: Recreation | None = None
     copy_back: CopyBack | None = None
@@ -408,6 +415,28 @@ class ControlView:
         if current is None or self.recreation is None or self.recreation.number != current.number:
             return {}
         return self.recreation.topics
+
+    def ends_beside(
+        self, cut: Collection[SourcePartition], positions: Mapping[SourcePartition, int]
+    ) -> dict[SourcePartition, tuple[int, int]]:
+        """
+        Returns the known source offsets of partitions that the link should mirror and that have no cut.
+
+        The record of a topic that left the link's filter stays: only partitions of lanes, and those of topics that the
+        owner has stopped or left out, are the link's.
+
+        Args:
+            cut: Partitions with a cut.
+            positions: Next offset to mirror of partitions with a position: what stands before it has a copy.
+        """
+        lanes = {} if self.generation is None else self.generation.assignment.partitions
+        without_lane = {stop.topic for stop in self.stopped}
+        found = {
+            source: (positions.get(source, self.starts.get(source, 0)), end)
+            for source, end in self.ends.items()
+            if source not in cut and (source in lanes or source.topic in without_lane)
+        }
+        return {source: (start, end) for source, (start, end) in found.items() if end > start}
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -476,6 +505,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
         _history(promotions),
         single.get(_PAUSE_KEY),
         source.ends,
+        source.starts,
         source.seen,
         single.get(RECREATION_KEY),
         single.get(COPY_BACK_KEY),
@@ -498,17 +528,36 @@ class _Source:
     """Collects what control says of the source's ends."""
 
     def __init__(self) -> None:
-        self.ends: dict[SourcePartition, int] = {}
         self.seen: int | None = None
+        self._topics: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
 
     def take(self, kind: str, name: dict[str, Any], body: dict[str, Any]) -> None:
-        """Takes a record; ignores one of another kind."""
+        """Takes a record, in place of the one before it; ignores one of another kind."""
         if kind == "ends":
-            topic = text(name["topic"])
-            for number, end in body["ends"].items():
-                self.ends[SourcePartition(topic, whole(int(number)))] = whole(end)
+            self._topics[text(name["topic"])] = _numbers(body["ends"]), _numbers(body.get("starts", {}))
         elif kind == "seen":
             self.seen = whole(body["timestamp"])
+
+    @property
+    def ends(self) -> dict[SourcePartition, int]:
+        """Log ends of all partitions."""
+        return self._flat(0)
+
+    @property
+    def starts(self) -> dict[SourcePartition, int]:
+        """Log starts of the partitions that have one."""
+        return self._flat(1)
+
+    def _flat(self, which: int) -> dict[SourcePartition, int]:
+        return {
+            SourcePartition(topic, number): offset
+            for topic, found in self._topics.items()
+            for number, offset in found[which].items()
+        }
+
+
+def _numbers(found: dict[str, Any]) -> dict[int, int]:
+    return {whole(int(number)): whole(offset) for number, offset in found.items()}
 
 
 def _history(records: HistoryRecords) -> PromotionHistory:

@@ -83,8 +83,8 @@ class Cut:
         target_topic_id: Id of the copy.
         target_end: Offset behind which the copy holds nothing of the link: applications write at or behind it.
         timestamp: Time of the commit of ``position``, ms since the epoch.
-        source_end: Last stable offset of the source partition: at the cut, or without the source as of the promotion's
-            ``ends_at``; None if it is not known.
+        source_end: End of the source partition's log (high watermark): at the cut, or without the source as of the
+            promotion's ``ends_at``; None if it is not known.
         proven: False if the copy is not whole, and nothing proved how far it goes: the position is an upper bound.
     """
 
@@ -142,6 +142,8 @@ class Promotion:
         timestamp: Time of this record, ms since the epoch.
         milliseconds: Duration of each step.
         ends_at: Without the source: time as of which the cuts' ends are known, ms since the epoch; else None.
+        uncut: Source offsets of partitions that the link should mirror and that have no cut, as far as known.
+        at_least: True if more may be lost than is known, of topics that were stopped or left out.
     """
 
     number: int
@@ -157,6 +159,8 @@ class Promotion:
     timestamp: int
     milliseconds: Mapping[str, int] = field(default_factory=dict)
     ends_at: int | None = None
+    uncut: int = 0
+    at_least: bool = False
 
     @property
     def kind(self) -> str:
@@ -168,9 +172,10 @@ class Promotion:
         """
         Bound on the source offsets that were not mirrored; None if an end is not known.
 
-        With ``ends_at`` it covers what was written until then.
+        With ``ends_at`` it covers what was written until then, and with ``at_least`` it is no bound for some topics.
         """
-        return lost(self.cuts)
+        beyond = lost(self.cuts)
+        return None if beyond is None else beyond + self.uncut
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -199,6 +204,7 @@ class Promotion:
         body |= {} if self.ends_at is None else {"ends_at": self.ends_at}
         if unproven := [[cut.topic, cut.partition] for cut in self.cuts if not cut.proven]:
             body["unproven"] = unproven
+        body |= {name: value for name in ("uncut", "at_least") if (value := getattr(self, name))}
         return orjson.dumps({"v": VERSION, **body, "topics": topics})
 
 
@@ -585,6 +591,7 @@ def _promotion(number: int, body: dict[str, Any]) -> Promotion:
     rest = {item: body[item] for item in _PROMOTION_FIELDS}
     if (ends_at := body.get("ends_at")) is not None:
         rest["ends_at"] = whole(ends_at)
+    rest["uncut"], rest["at_least"] = whole(body.get("uncut", 0)), body.get("at_least") is True
     promotion = Promotion(number=number, cuts=tuple(sorted(cuts, key=lambda cut: cut.source)), **rest)
     for name in ("run", "host", "source_cluster_id", "target_cluster_id"):
         text(getattr(promotion, name))

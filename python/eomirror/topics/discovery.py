@@ -10,7 +10,7 @@ topic must not stop a thousand good ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -52,11 +52,24 @@ if TYPE_CHECKING:
     from eomirror.topics.diff import Change
     from eomirror.topics.state_topics import Drift
 
-__all__ = ["Discovery"]
+__all__ = ["Discovery", "Listing"]
 
 log = structlog.get_logger(__name__)
 
 _CONFIGS_SECONDS = 60.0
+
+
+class Listing(NamedTuple):
+    """
+    Source partitions of all topics that a link matches.
+
+    Attributes:
+        as_of: Time before the request, ms since the epoch.
+        partitions: Partitions that existed then.
+    """
+
+    as_of: int
+    partitions: frozenset[SourcePartition]
 
 
 class Discovery:
@@ -68,6 +81,8 @@ class Discovery:
 
     Attributes:
         contact: Time of the source's last answer; other threads may read it.
+        listing: Partitions that the last look found, also those of topics that are left out; None before the first
+            look.  Other threads may read it.
 
     Raises:
         ClusterError: librdkafka refuses a cluster's properties.
@@ -83,6 +98,7 @@ class Discovery:
         clusters: Mapping[str, Cluster] | None = None,
     ) -> None:
         self.contact = SourceContact()
+        self.listing: Listing | None = None
         self._link = link
         self._target_cluster = target.cluster
         self._clock = clock
@@ -215,10 +231,12 @@ class Discovery:
             ClusterError: A cluster cannot be reached; the result is unknown.
         """
         self._own.check()
+        as_of = self._clock.wall_ms()
         names = self._source_names()
         log_heartbeat_copies(self._link, names, self._skipped)
         targets = self._tolerant_names(self._matched(names))
         described = self._source.describe_topics(list(targets))
+        self._list(as_of, described)
         sources = {topic: facts for topic, facts in described.items() if facts is not None}
         self._ready = {topic: ready for topic, ready in self._ready.items() if topic in sources}
         targets = {topic: name for topic, name in targets.items() if topic in sources}
@@ -242,9 +260,12 @@ class Discovery:
             topic: error for topic, error in standing if topic in self._found and topic not in self._ready
         }
 
-    def goals(self) -> dict[SourcePartition, int]:
+    def goals(self, *, read_committed: bool = True) -> dict[SourcePartition, int]:
         """
-        Returns the last stable offset of every mirrored partition.
+        Returns the end of every mirrored partition.
+
+        Args:
+            read_committed: Whether an end is the last stable offset, or else the high watermark.
 
         Raises:
             ClusterError: The source cannot be reached.
@@ -257,9 +278,9 @@ class Discovery:
                 for number in range(source.partitions)
             ]
             try:
-                found = self._source.offsets(partitions, at="latest", read_committed=True)
+                found = self._source.offsets(partitions, at="latest", read_committed=read_committed)
             except TopicError as error:
-                # Deleted since the last look: it has no goal.
+                # Deleted since the last look: it has no end.
                 if wanted.pop(error.topic, None) is None:
                     raise
             else:
@@ -283,6 +304,7 @@ class Discovery:
             )
 
     def _look(self) -> tuple[Plan, dict[str, TopicPair]]:
+        as_of = self._clock.wall_ms()
         source, target = self._source.describe_cluster(), self._target.describe_cluster()
         self._ids = (source.cluster_id, target.cluster_id)
         self._brokers = target.brokers
@@ -303,6 +325,7 @@ class Discovery:
             self._source, mm2_source_topics(self._link, brokers=source.brokers)
         )
         sources = self._source.describe_topics(matched)
+        self._list(as_of, sources)
         pairs = self._pairs({topic: facts for topic, facts in sources.items() if facts is not None}, targets)
         changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
         flat = [*state, *readers, *(change for each in changes.values() for change in each)]
@@ -330,6 +353,20 @@ class Discovery:
         matched = [topic for topic in names if self._link.mirrors(topic)]
         self._found = frozenset(matched)
         return matched
+
+    def _list(self, as_of: int, described: Mapping[str, TopicFacts | None]) -> None:
+        """Records the partitions of all topics that match, also of those whose names are refused."""
+        nameless = sorted(self._found - described.keys())
+        others = self._source.visible_topics(nameless)[0] if nameless else {}
+        self.listing = Listing(
+            as_of,
+            frozenset(
+                SourcePartition(topic, number)
+                for topic, facts in (*described.items(), *others.items())
+                if facts is not None
+                for number in range(facts.partitions)
+            ),
+        )
 
     def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
         """Raises if a topic that is listed by name, rather than by a pattern, does not exist."""

@@ -34,6 +34,7 @@ PROMOTION = Promotion(
         (READY, "READY WITH LOSS 3: a failover would leave behind 3 source offsets, the oldest 2.0 s old"),
         (replace(READY, verdict="READY", lost=0), "READY: a failover would leave behind 0 source offsets"),
         (replace(READY, lost=None), "leave behind an unknown number of source offsets"),
+        (replace(READY, at_least=True, lost_seconds=None), "leave behind at least 3 source offsets"),
         (
             replace(READY, verb="cutover", verdict="READY"),
             "READY: 3 source offsets are left to mirror before the promotion",
@@ -81,3 +82,5 @@ def test_an_end_that_was_only_seen_is_named_so_and_is_not_before_the_position(
     out = capsys.readouterr().out
     assert "SOURCE END" in out
     assert "applications could not write for 1.2 s" in out
+    failover._draw_promotion(report(READY, "promoted", replace(PROMOTION, uncut=70, at_least=True)))
+    assert "beyond the cut: at least 70, and what was written in the" in capsys.readouterr().out

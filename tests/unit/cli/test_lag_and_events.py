@@ -118,6 +118,24 @@ def test_no_command_shows_a_lag_of_a_promoted_link(
         assert "43" not in out
 
 
+@pytest.mark.parametrize("command", ["status", "lag", "top"])
+def test_what_stands_behind_an_open_transaction_is_told_beside_a_lag_of_0(
+    command: str, path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lag counts to the last stable offset; Kafka has acknowledged the records behind it as well."""
+    calm = partition("calm", 0, 0)
+
+    def shown(held: int) -> str:
+        found = replace(STATUS, lag_records=0, partitions=(replace(calm, open_records=held),))
+        monkeypatch.setattr(Reader, "read", lambda _: found)
+        assert run(command, path, "--link", "west->east", "-o", "table") == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "5,011" in shown(5_011)
+    assert "behind open" not in shown(0).lower()
+    assert lag_rows([replace(STATUS, partitions=(calm,))], partitions=False)[0].open_records is None
+
+
 def test_partitions_have_rows_on_request() -> None:
     """The worst partition of a topic stands above the others."""
     rows = lag_rows([STATUS], partitions=True)

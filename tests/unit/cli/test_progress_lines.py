@@ -155,6 +155,20 @@ def test_goals_are_reached_by_positions_or_given_up_with_their_topic() -> None:
     assert found.lag_records is None
 
 
+def test_what_stood_behind_an_open_transaction_is_told_until_it_is_mirrored() -> None:
+    """A run that has caught up to the last stable offset has not mirrored it."""
+    made = progress()
+    orders, pay = SourcePartition("orders", 0), SourcePartition("pay", 0)
+    made.set_goals({orders: 10, pay: 5}, {orders: 511, pay: 5})
+    made.update(said(0, ("orders", 0, 10, 10), ("pay", 0, 9, 9)), attempt=1, now=1)
+    assert made.snapshot(1).behind_open == {"orders-0": 501}
+    # the transaction has ended meanwhile
+    made.update(said(0, ("orders", 0, 411, 411)), attempt=1, now=2)
+    assert made.snapshot(2).behind_open == {"orders-0": 100}
+    made.update(said(0, ("orders", 0, 512, 512)), attempt=1, now=3)
+    assert made.snapshot(3).behind_open == {}
+
+
 def test_an_older_attempt_cannot_move_a_position_back() -> None:
     """Late words of a worker that was given up are history."""
     made = progress()

@@ -82,3 +82,6 @@ def test_the_evidence_has_rpo_and_rto_of_each_switch() -> None:
     assert "| failover | 7 | 2.5 |" in report.markdown()
     assert "| failback | 0 | 4.0 |" in report.markdown()
     assert report.as_dict()["switches"][1]["rto_seconds"] == 4.0
+    # a drill moves no group, and groups take most of the time of a failover that has many
+    for text in (report.markdown(), report.as_dict()["rto_scope"]):
+        assert "no consumer group was moved" in text

@@ -40,7 +40,7 @@ class Side:
     def left_out(self) -> dict[str, Any]:
         return {}
 
-    def goals(self) -> dict[Any, int]:
+    def goals(self, **_: object) -> dict[Any, int]:
         return {}
 
     def acquire(self, lanes: int, _: Any, **__: Any) -> Any:

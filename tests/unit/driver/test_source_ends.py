@@ -9,7 +9,8 @@ import pytest
 from eomirror.driver.source_ends import EndRecords
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import LaneProgress, PartitionProgress
-from eomirror.records.control import ControlView, decode_control
+from eomirror.records.control import ControlView, Stopped, decode_control
+from eomirror.topics.discovery import Listing
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
@@ -47,14 +48,15 @@ class Source:
         self.seconds = 0.0
         self._clock = clock
 
-    def stable_ends(
-        self, partitions: Collection[tuple[str, int]], **_: object
+    def answered_offsets(
+        self, partitions: Collection[tuple[str, int]], *, at: str, **_: object
     ) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
         self.requests += 1
         self._clock.now += self.seconds
         asked = [where for where in partitions if where[0] not in self.silent]
+        found = self.ends if at == "latest" else dict.fromkeys(self.ends, 2)
         return (
-            {where: self.ends[where[0]] for where in asked if where[0] in self.ends},
+            {where: found[where[0]] for where in asked if where[0] in self.ends},
             {where for where in asked if where[0] not in self.ends},
         )
 
@@ -82,7 +84,7 @@ def test_ends_are_written_when_they_move_with_the_time_as_of_which_they_hold() -
     source: Any = Source(clock, t1=5, t2=7)
     source.seconds = 2
     ends = records_of(clock, "t1", "t2")
-    ends.ask(source)
+    ends.ask(source, None)
 
     ends.write(control.commit)
 
@@ -93,12 +95,12 @@ def test_ends_are_written_when_they_move_with_the_time_as_of_which_they_hold() -
     written = len(control.records)
     clock.now += 5
     source.ends["t1"] = 9
-    ends.ask(source)
+    ends.ask(source, None)
     ends.write(control.commit)
     assert control.view().ends[SourcePartition("t1", 0)] == 9
     assert len(control.records) == written + 2
     clock.now += 5
-    ends.ask(source)
+    ends.ask(source, None)
     ends.write(control.commit)
     assert len(control.records) == written + 3
     assert control.view().seen == 1_014_000
@@ -111,7 +113,7 @@ def test_a_write_that_failed_is_due_again() -> None:
     clock, control = PlayedClock(1000), Control()
     source: Any = Source(clock, t1=5)
     ends = records_of(clock, "t1")
-    ends.ask(source)
+    ends.ask(source, None)
     control.away = True
     with pytest.raises(UnreachableError):
         ends.write(control.commit)
@@ -129,11 +131,11 @@ def test_many_topics_are_written_less_often_and_the_time_waits_for_them() -> Non
     topics = [f"t{number}" for number in range(200)]
     source: Any = Source(clock, **dict.fromkeys(topics, 1))
     ends = records_of(clock, *topics)
-    ends.ask(source)
+    ends.ask(source, None)
     ends.write(control.commit)
     source.ends["t0"] = 2
     clock.now += 5
-    ends.ask(source)
+    ends.ask(source, None)
 
     ends.write(control.commit)
 
@@ -154,7 +156,7 @@ def test_a_lane_raises_an_end_and_not_the_time() -> None:
     ends.write(control.commit)
     assert dict(control.view().ends) == {SourcePartition("t1", 0): 3}
     assert control.view().seen is None
-    ends.ask(source)
+    ends.ask(source, None)
     ends.update(report(("t1", 0, 4)))
     clock.now += 1
     ends.write(control.commit)
@@ -174,23 +176,85 @@ def test_a_partition_without_a_leader_holds_the_time_back_and_a_deleted_one_does
     source: Any = Source(clock, t1=5, t2=7)
     ends = records_of(clock, "t1", "t2", "gone")
     source.silent.add("t2")
-    ends.ask(source)
+    ends.ask(source, None)
     ends.write(control.commit)
     assert control.view().seen is None, "the end of t2 was never known"
 
     source.silent.clear()
     clock.now += 5
-    ends.ask(source)
+    ends.ask(source, None)
     ends.write(control.commit)
     assert control.view().seen == 1_005_000
 
     source.silent.add("t2")
     source.ends["t1"] = 6
     clock.now += 5
-    ends.ask(source)
+    ends.ask(source, None)
     ends.write(control.commit)
     assert control.view().ends[SourcePartition("t1", 0)] == 6
     assert control.view().seen == 1_005_000
+
+
+def stop(topic: str) -> tuple[bytes, bytes, str]:
+    """What the owner records of a topic that it leaves out."""
+    made = Stopped(topic=topic, reason="r", fix="", exit_code=1, lane=None, run="r", timestamp=1)
+    return made.key(), made.value(), ""
+
+
+def listed(clock: PlayedClock, *topics: str) -> Listing:
+    """One partition of each topic, found now."""
+    return Listing(clock.wall_ms(), frozenset(SourcePartition(topic, 0) for topic in topics))
+
+
+def test_a_topic_that_no_lane_has_is_recorded_from_its_start_and_forgotten_once_it_is_gone() -> None:
+    """A failover without the source loses it as well; one that was deleted holds nothing."""
+    clock, control = PlayedClock(1000), Control()
+    source: Any = Source(clock, t1=5, out=7)
+    ends = records_of(clock, "t1")
+    control.records.append(stop("out"))
+    ends.ask(source, listed(clock, "t1", "out"))
+    ends.write(control.commit)
+
+    out = SourcePartition("out", 0)
+    assert control.view().ends_beside({SourcePartition("t1", 0)}, {}) == {out: (2, 7)}
+    # what was mirrored before it was left out has a copy
+    assert control.view().ends_beside({SourcePartition("t1", 0)}, {out: 4}) == {out: (4, 7)}
+    assert control.view().ends_beside({SourcePartition("t1", 0)}, {out: 7}) == {}
+    del source.ends["out"]
+    clock.now += 5
+    ends.ask(source, listed(clock, "t1", "out"))
+    ends.write(control.commit)
+    assert dict(control.view().ends) == {SourcePartition("t1", 0): 5}
+    assert control.view().seen == 1_005_000
+
+
+def test_the_record_of_a_topic_that_left_the_filter_is_no_loss() -> None:
+    """It stays in control, and nothing stops it."""
+    clock, control = PlayedClock(1000), Control()
+    source: Any = Source(clock, left=7)
+    ends = records_of(clock)
+    ends.ask(source, listed(clock, "left"))
+    ends.write(control.commit)
+    assert control.view().ends_beside((), {}) == {}
+
+
+def test_topics_that_were_made_since_the_last_list_hold_the_time_back() -> None:
+    """Their records are not counted."""
+    clock, control = PlayedClock(1000), Control()
+    source: Any = Source(clock, t1=5)
+    ends = records_of(clock, "t1")
+    listing = listed(clock, "t1")
+    clock.now += 20
+    ends.ask(source, listing)
+    ends.write(control.commit)
+    assert control.view().seen == 1_000_000
+
+
+def test_records_without_starts_are_readable() -> None:
+    """An older mirror has written them; a newer record stands for its topic alone."""
+    key, seen = b'{"kind":"ends","topic":"t1"}', SourcePartition("t1", 0)
+    view = decode_control([(key, b'{"v":1,"ends":{"0":5,"1":6}}', ""), (key, b'{"v":1,"ends":{"0":7}}', "")])
+    assert (dict(view.ends), dict(view.starts)) == ({seen: 7}, {})
 
 
 def test_very_many_ends_are_asked_for_less_often() -> None:
@@ -199,12 +263,12 @@ def test_very_many_ends_are_asked_for_less_often() -> None:
     clock = PlayedClock(1000)
     source: Any = Source(clock, **dict.fromkeys(topics, 1))
     ends = records_of(clock, *topics)
-    ends.ask(source)
+    ends.ask(source, None)
     clock.now += 19
-    ends.ask(source)
+    ends.ask(source, None)
     assert source.requests == 1
     clock.now += 2
-    ends.ask(source)
+    ends.ask(source, None)
     assert source.requests == 2
 
 
@@ -213,6 +277,6 @@ def test_a_link_without_partitions_says_nothing() -> None:
     clock, control = PlayedClock(1000), Control()
     source: Any = Source(clock)
     ends = records_of(clock)
-    ends.ask(source)
+    ends.ask(source, None)
     ends.write(control.commit)
     assert (control.records, source.requests) == ([], 0)

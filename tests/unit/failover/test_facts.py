@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eomirror import load_config
-from eomirror.failover.facts import mirrored
-from eomirror.records.control import ControlView, Generation
+from eomirror.failover import facts as module
+from eomirror.failover.facts import beside_cuts, mirrored, read_facts
+from eomirror.link.status import LinkStatus
+from eomirror.records.control import ControlView, Generation, Stopped
 from eomirror.types import Assignment, SourcePartition
+from support.clocks import PlayedClock
 from support.lane_fakes import position
 
 ORDERS, PARKED, BEATS = (SourcePartition(topic, 0) for topic in ("orders", "parked", "heartbeats"))
@@ -33,3 +37,91 @@ def test_a_topic_that_left_the_filter_and_our_own_heartbeats_have_no_cut(
 
     assert set(mirrored(chosen, positions, ControlView(generation))) == expected
     assert mirrored(chosen, positions, ControlView()) == {}
+
+
+def generation(*assigned: SourcePartition) -> Generation:
+    """One lane with these partitions."""
+    layout = Assignment(1, dict.fromkeys(assigned, 0))
+    return Generation(generation=3, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=1)
+
+
+def loaded(**settings: Any) -> Any:
+    """A configuration with one link."""
+    link = {
+        "name": "l",
+        "source": "east",
+        "target": "west",
+        "topics": [".*"],
+        "exclude": ["parked"],
+        **settings,
+    }
+    return load_config(
+        {
+            "clusters": {"east": {"bootstrap.servers": "e:1"}, "west": {"bootstrap.servers": "w:2"}},
+            "links": [link],
+        }
+    )
+
+
+class Source:
+    """A source whose topics have one partition, from offset 0 to an end."""
+
+    def __init__(self, **ends: int) -> None:
+        self.ends = ends
+
+    def topic_names(self) -> list[str]:
+        return list(self.ends)
+
+    def describe_topics(self, names: list[str]) -> dict[str, Any]:
+        return {name: SimpleNamespace(partitions=1) for name in names}
+
+    def offsets(self, asked: Any, *, at: str, read_committed: bool) -> dict[Any, int]:
+        assert not read_committed
+        return {where: self.ends[where[0]] if at == "latest" else 0 for where in asked}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_topic_without_a_lane_is_beside_the_cuts_from_its_position_on(answers: bool) -> None:
+    """One that left the filter is not, with the source or without it; heartbeats of the mirror are no loss."""
+    new, out = SourcePartition("new", 0), SourcePartition("out", 0)
+    ends = {"orders": 9, "parked": 50, "heartbeats": 99, "out": 30, "new": 7}
+    link = loaded(heartbeats="source").links[0]
+    stops = tuple(
+        Stopped(topic=topic, reason="r", fix="", exit_code=1, lane=None, run="r", timestamp=1)
+        for topic in ("new", "out")
+    )
+    view = ControlView(
+        generation(ORDERS, BEATS),
+        stopped=stops,
+        ends={SourcePartition(topic, 0): end for topic, end in ends.items()},
+    )
+    positions = {source: position(source, 9) for source in (ORDERS, PARKED, BEATS, out)}
+    source: Any = Source(**ends) if answers else None
+
+    assert beside_cuts(link, positions, view, source) == {new: (0, 7), out: (9, 30)}
+
+
+def test_ages_are_those_of_the_mirrors_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator's clock that is an hour behind would make a bound of last night look fresh."""
+    clock: Any = PlayedClock(10_000)
+    status = LinkStatus(
+        link="l", state="silent", problem="away", clock_offset_seconds=3_600.0, source_seen_seconds=29.0
+    )
+    nothing: Any = SimpleNamespace(close=lambda: None, admin=None)
+    at = (10_000 + 3_600 - 41) * 1000
+    written = {ORDERS: position(ORDERS, 9, timestamp=at)}
+    groups: Any = SimpleNamespace(positions=lambda: written, moves=lambda *_, **__: ())
+    view = ControlView(generation(ORDERS), ends={ORDERS: 30}, seen=at)
+    for name, made in {
+        "StatusReader": lambda *_, **__: SimpleNamespace(read=lambda: status, close=lambda: None),
+        "ClusterSession": lambda *_, **__: nothing, "ClusterAdmin": lambda *_, **__: nothing,
+        "control_of": lambda *_: view, "_replicas": lambda _, __, facts: ((), facts),
+        "CopyEnds": lambda *_: SimpleNamespace(read=lambda *_, **__: {}),
+        "cuts_of": lambda *_: {ORDERS: SimpleNamespace(lost=21, source_end=30)},
+    }.items():  # fmt: skip
+        monkeypatch.setattr(module, name, made)
+    config = loaded()
+
+    found = read_facts(config, config.links[0], answers=False, groups=groups, clock=clock)
+
+    assert (found.known_lost, found.seen_seconds, found.silent_seconds) == (21, 29.0, 41.0)

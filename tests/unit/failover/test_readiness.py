@@ -58,6 +58,13 @@ STOPPED = {"stopped": ({"topic": "orders", "reason": "a gap"},)}
         (Verb.FAILOVER, facts(STOPPED, **GONE), []),
         (Verb.PROMOTE, facts(open_transactions=(("orders", 0, 5, 9),)), ["open transactions"]),
         (Verb.CUTOVER, facts(open_transactions=(("orders", 0, 5, 9),)), []),
+        # it stayed open while a dry run looked
+        (
+            Verb.CUTOVER,
+            facts(open_transactions=(("orders", 0, 5, 9),), held=("orders-0",)),
+            ["open transactions"],
+        ),
+        (Verb.CUTOVER, facts(open_transactions=(("orders", 0, 5, 9),), held=()), []),
         (Verb.FAILOVER, facts(promotion=PROMOTION, **GONE), ["link"]),
         (Verb.FAILOVER, facts({"state": "never ran", "owner": None}, **GONE), ["link"]),
         (Verb.PROMOTE, facts({"state": "handed back"}), ["link"]),
@@ -83,6 +90,16 @@ def test_a_command_is_refused_for_its_own_reasons(verb: Verb, given: Facts, refu
         (facts(**GONE, known_lost=7, seen_seconds=4.2), "READY WITH LOSS 7 as of 4 s ago", 7, None),
         (facts(**GONE, known_lost=0, seen_seconds=4.2), "READY WITH LOSS 0 as of 4 s ago", 0, None),
         (facts({"lag_records": None}), "READY WITH LOSS unknown", None, 0.0),
+        # counted to the ends of the logs, and in partitions without a position
+        (facts(known_lost=509), "READY WITH LOSS 509", 509, 0.0),
+        (facts({**LAGS, **STOPPED}, known_lost=300), "READY WITH LOSS at least 300", 300, 0.004),
+        (facts(STOPPED), "READY WITH LOSS at least 0", 0, 0.0),
+        (
+            facts(STOPPED, **GONE, known_lost=300, seen_seconds=4.2),
+            "READY WITH LOSS at least 300 as of 4 s ago",
+            300,
+            None,
+        ),
         (facts(promotion=PROMOTION), "NOT READY", 0, 0.0),
     ],
 )
@@ -103,7 +120,43 @@ def test_the_producer_of_an_open_transaction_is_named() -> None:
 
     (refusal,) = assess(opened, Verb.PROMOTE).refusals
 
-    assert refusal.text == "1: orders-0 from 5 (producer 7 epoch 3)"
+    assert refusal.text == "1: orders-0 from 5 (producer 7 epoch 3); they hold back 4 offsets"
+
+
+HELD = replace(PARTITION, open_records=8, open_seconds=113.0)
+
+
+def test_what_an_open_transaction_holds_back_is_lost_in_metrics_and_on_the_page() -> None:
+    """The status has the lag up to the last stable offset, and what stands behind it."""
+    status = replace(STATUS, lag_records=3, partitions=(replace(HELD, lag_records=3),))
+
+    found = assess(Facts.of_status(status), Verb.FAILOVER, force=True)
+
+    assert (found.verdict, found.lost, found.lost_seconds) == ("READY WITH LOSS 11", 11, 113.0)
+    unknown = replace(status, partitions=(replace(HELD, open_seconds=None),))
+    assert assess(Facts.of_status(unknown), Verb.FAILOVER, force=True).lost_seconds is None
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_partitions_that_have_not_begun_are_named_in_a_readiness_and_stop_no_failover(state: str) -> None:
+    """Waiting would help no one when the source is lost."""
+    found = assess(
+        facts({"state": state}, uncut=("new-0 (500 offsets)",), known_lost=500), Verb.FAILOVER, force=True
+    )
+
+    assert (found.verdict, found.lost_seconds) == ("READY WITH LOSS 500", None)
+    (check,) = (check for check in found.checks if check.name == "new partitions")
+    assert (check.level, "new-0 (500 offsets)" in check.text) == (Level.WARN, True)
+
+
+def test_a_topic_that_is_left_out_with_a_position_may_lose_more_than_is_known() -> None:
+    """Its lag is unknown."""
+    out = replace(PARTITION, topic="pay", parked=True, lag_records=None, problem="no right")
+    given = facts({"partitions": (PARTITION, out)}, known_lost=4)
+    assert assess(given, Verb.FAILOVER, force=True).verdict == "READY WITH LOSS at least 4"
+    # a hanging transaction in the copy is a problem, and hides no record of the source
+    hanging = replace(PARTITION, problem="hanging on the target")
+    assert assess(facts({"partitions": (hanging,)}), Verb.FAILOVER, force=True).verdict == "READY"
 
 
 def test_a_stopped_topic_is_named_and_a_group_that_is_not_moved_is_a_warning() -> None:

@@ -76,6 +76,10 @@ def events(*records: Any, most: int = 256 * 1024) -> list[Event]:
             f"{COPIES} 1 partition; left behind: at least 1 source offset",
         ),
         (
+            promotion(cut(0, 101), uncut=30, at_least=True),
+            f"{COPIES} 1 partition; left behind: at least 31 source offsets",
+        ),
+        (
             FENCE,
             "h fenced (method acl), before promotion 2: no application may write to a, b, c and 2 more",
         ),

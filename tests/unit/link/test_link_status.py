@@ -96,6 +96,8 @@ def picture(
         ({ORDERS: 25}, 2_000, "away", (None, 3.0)),
         ({ORDERS: 25, PAY: 10}, None, "away", (None, None)),
         ({ORDERS: 25, PAY: 10}, 2_000, "", (None, None)),
+        # the clock of the mirror that wrote it was ahead of ours: its age is not known
+        ({ORDERS: 25, PAY: 10}, 90_000, "away", (None, None)),
     ],
 )
 def test_without_the_source_the_lanes_last_ends_bound_the_loss(
@@ -104,6 +106,15 @@ def test_without_the_source_the_lanes_last_ends_bound_the_loss(
     """They are known as of a time; an end that no lane has seen leaves the loss unknown."""
     found = picture(ends=ends, seen_ms=seen_ms, problem=problem)
     assert (found.known_lost, found.source_seen_seconds) == expected
+
+
+def test_without_the_source_a_topic_that_is_left_out_is_part_of_the_loss() -> None:
+    """Whether it has a position or not; one that left the filter is not."""
+    new = SourcePartition("new", 0)
+    ends = {ORDERS: 25, PAY: 14, new: 300}
+    away: dict[str, Any] = {"ends": ends, "seen_ms": 2_000, "problem": "away", "assigned": [ORDERS]}
+    assert picture(**away).known_lost == 15
+    assert picture(**away, stopped=[stop("pay"), stop("new")]).known_lost == 15 + 4 + 300
 
 
 def test_the_last_rate_is_that_before_the_source_was_last_read() -> None:

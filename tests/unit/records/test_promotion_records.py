@@ -125,6 +125,20 @@ def test_the_loss_is_the_sum_over_partitions_or_unknown() -> None:
     assert promotion(1, cut(0, source_end=104), cut(1)).lost is None
 
 
+def test_partitions_without_a_cut_are_part_of_the_loss_and_older_records_have_none() -> None:
+    """Their names are those of the readiness; the record has the sum, and that more may be lost."""
+    made = replace(promotion(1, cut(0, source_end=104)), uncut=500, at_least=True)
+
+    found = folded(made).history.promotions[1]
+
+    assert (found, found.lost, found.at_least) == (made, 504, True)
+    body = orjson.loads(made.value())
+    del body["uncut"], body["at_least"]
+    (old,) = decode_control([(made.key(), orjson.dumps(body), "c")]).history.promotions.values()
+    assert (old.lost, old.at_least) == (4, False)
+    assert {"uncut", "at_least"} & orjson.loads(promotion().value()).keys() == set()
+
+
 @pytest.mark.parametrize(
     "change",
     [

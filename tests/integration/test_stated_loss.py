@@ -1,0 +1,155 @@
+"""What a failover would lose, as readiness, failover and history state it, judged by the orphans found afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eomirror import Mirror
+from eomirror.failover.facts import control_of
+from eomirror.kafka.session import ClusterSession
+from support.disaster import Disaster
+from support.mirrors import running
+from support.records import create_topic, wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eomirror.records.control import ControlView
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+BEHIND, NEVER, FILLED = 500, 70, 30
+
+
+class Wide(Disaster):
+    """A link of all topics whose names begin with that of the test."""
+
+    def settings(self, *, lost: bool = False) -> dict[str, Any]:
+        found = super().settings(lost=lost)
+        found["links"][0]["topics"] = [f"{self.name}\\..*"]
+        return found
+
+    def control(self) -> ControlView:
+        """The control topic of the link."""
+        session = ClusterSession(self.config().clusters["west"], client_id="test")
+        try:
+            return control_of(self.config().link(self.name), session)
+        finally:
+            session.close()
+
+
+def plain(properties: dict[str, Any], topic: str, count: int) -> None:
+    """Acknowledged records of an idempotent producer without transactions, in partition 0."""
+    producer = Producer({**properties, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, b"plain-%d" % number, partition=0)
+    assert producer.flush(60) == 0
+
+
+def check_of(checks: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """One check of a verdict."""
+    (found,) = (each for each in checks if each["name"] == name)
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_records_behind_an_open_transaction_are_part_of_every_stated_loss(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """The transaction of one producer hides what others wrote and Kafka acknowledged."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1,
+        equal_names=True,
+    )  # fmt: skip
+    scene.write("east", 20)
+    opened = Producer(
+        {**scene.east, "transactional.id": f"{topic_name}-open", "transaction.timeout.ms": 900_000}
+    )
+    opened.init_transactions(30)
+    opened.begin_transaction()
+    opened.produce(scene.topic, b"open", partition=0)
+    assert opened.flush(30) == 0
+    plain(scene.east, scene.topic, BEHIND)
+
+    with Mirror(scene.config(), spark=spark_context, links=[scene.name]) as mirror:
+        report = mirror.run(until="caught-up")
+    assert report.exit_code == 0
+    (link,) = report.as_dict()["links"]
+    assert link["behind_open"] == {f"{scene.topic}-0": BEHIND + 1}
+
+    code, found, said = scene.command("readiness")
+    assert (code, found["lost"], found["verdict"]) == (0, BEHIND + 1, f"READY WITH LOSS {BEHIND + 1}"), said
+    assert f"{BEHIND + 1} offsets" in check_of(found["checks"], "open transactions")["text"]
+    for verb in (("promote",), ("cutover", "--method", "wait")):
+        code, found, said = scene.command(*verb, "--dry-run", "--verify", "skip")
+        assert code == 6, said
+        assert check_of(found["readiness"]["checks"], "open transactions")["level"] == "no"
+    # the mirror is dead, and so is the source from here on
+    code, found, said = scene.command("readiness", "--source-gone", lost=True)
+    assert (code, found["lost"]) == (0, BEHIND + 1), said
+    assert found["verdict"].startswith(f"READY WITH LOSS {BEHIND + 1} as of "), said
+    (link,) = scene.command("status", lost=True)[1]["links"]
+    assert link["known_lost"] == BEHIND + 1
+    code, found, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    (promotion,) = scene.command("history", lost=True)[1]["promotions"]
+    assert promotion["lost"] == BEHIND + 1
+    # it commits after the last look, so its records are lost as well
+    opened.commit_transaction(30)
+
+    code, found, said = scene.command("restore", "--orphans", "keep", "--dry-run")
+    assert code == 0, said
+    assert found["records"] == BEHIND + 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_topics_without_a_position_are_part_of_every_stated_loss(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Those that the mirror never found, and those that it leaves out; more may be lost of the latter than is known."""
+    scene = Wide(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1, back=False
+    )  # fmt: skip
+    scene.write("east", 20)
+    scene.catch_up()
+    never, filled = f"{topic_name}.never", f"{topic_name}.filled"
+    create_topic(scene.east, never, 1)
+    plain(scene.east, never, NEVER)
+    code, found, said = scene.command("readiness")
+    assert (code, found["lost"], found["verdict"]) == (0, NEVER, f"READY WITH LOSS {NEVER}"), said
+    assert f"{never}-0" in check_of(found["checks"], "new partitions")["text"]
+    scene.catch_up()
+    code, found, said = scene.command("readiness")
+    assert (code, found["lost"], found["verdict"]) == (0, 0, "READY"), said
+
+    for properties, topic in ((scene.east, filled), (scene.west, f"east.{filled}")):
+        create_topic(properties, topic, 1)
+    plain(scene.west, f"east.{filled}", 1)
+    plain(scene.east, filled, FILLED)
+    with running(Mirror(scene.config(), spark=spark_context, links=[scene.name])):
+        wait_for(lambda: any(source.topic == filled for source in scene.control().ends), 90)
+        wait_for(lambda: any(stop.topic == filled for stop in scene.control().stopped), 90)
+    late = f"{topic_name}.late"
+    create_topic(scene.east, late, 1)
+    plain(scene.east, late, NEVER)
+    code, found, said = scene.command("readiness")
+    assert (code, found["verdict"]) == (0, f"READY WITH LOSS at least {FILLED + NEVER}"), said
+    assert (found["lost"], found["at_least"]) == (FILLED + NEVER, True)
+    # without the source, a topic that the mirror never found is not known
+    code, found, said = scene.command("readiness", "--source-gone", lost=True)
+    assert found["verdict"].startswith(f"READY WITH LOSS at least {FILLED} as of "), said
+    assert f"{filled}-0" in check_of(found["checks"], "new partitions")["text"]
+    (link,) = scene.command("status", lost=True)[1]["links"]
+    assert link["known_lost"] == FILLED
+    code, found, said = scene.command("failover", "--force", "--yes")
+    assert code == 0, said
+    (promotion,) = scene.command("history")[1]["promotions"]
+    assert (promotion["lost"], promotion["at_least"]) == (FILLED + NEVER, True)
+
+    code, found, said = scene.command("restore", "--orphans", "keep", "--dry-run")
+    assert code == 0, said
+    assert found["records"] == FILLED + NEVER
