@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from support.disaster import Disaster
+from support.records import read_committed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +86,8 @@ def scene(
     )  # fmt: skip
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_recreate_deletes_nothing_that_arrived_after_the_export(scene: Disaster, tmp_path: Path) -> None:
     """An application wrote on between the export and the reversal: neither the other side nor the file has that."""
     _, orphans = fails_over(scene, 20)
@@ -117,7 +119,8 @@ def test_recreate_deletes_nothing_that_arrived_after_the_export(scene: Disaster,
     assert sorted(exported(path) + values(scene.read("west"))) == before
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_restoration_before_the_reversal_does_not_count_for_later_orphans(scene: Disaster) -> None:
     """They refuse the return, `verify` lists them, and the next merge brings them alone."""
     first, orphans = fails_over(scene, 20)
@@ -174,9 +177,72 @@ def test_a_record_that_an_application_emitted_again_is_an_orphan(scene: Disaster
     scene.catch_up(scene.back)
     returned = emit_again(scene, b"west")
 
-    assert succeeds(scene, *_RESTORE, "keep", "--dry-run")["records"] == 1
     assert succeeds(scene, *_RESTORE, "merge")["records"] == 1
     everything = sorted([*values(first, there), returned])
     scene.catch_up(scene.back)
     assert values(scene.read("east")) == everything
+    assert values(scene.read("west")) == everything
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_record_that_was_emitted_again_before_the_loss_refuses_the_return(
+    scene: Disaster, tmp_path: Path
+) -> None:
+    """The source has records of the link back from an earlier round, and an application copies one with its header."""
+    first, _ = fails_over(scene, 0)
+    there = scene.write("west", 20)
+    succeeds(scene, "reverse", "--yes")
+    scene.catch_up(scene.back)
+    succeeds(scene, "failback", "--yes")
+    scene.catch_up()
+    again = emit_again(scene, b"west")
+    succeeds(scene, "failover", "--source-gone", "--yes", lost=True)
+    # dealt with before the reversal, and killed on the way
+    path = tmp_path / "orphans.jsonl"
+    export = (*_RESTORE, "export", "--to", str(path))
+    assert scene.command(*export, crash="failover.orphans_written")[0] == -9
+    assert exported(path) == [again]
+    succeeds(scene, "reverse", "--yes")
+    scene.catch_up(scene.back)
+    assert undecided(scene) == 1
+    code, _, said = scene.command("failback", "--yes")
+    assert (code, "1 records of east" in said, f"{scene.topic}-0 [" in said) == (6, True, True), said
+    assert succeeds(scene, *export)["records"] == 1
+    assert undecided(scene) == 0
+    assert scene.command(*_RESTORE, "merge", crash="failover.orphans_written", timeout=300)[0] == -9
+    assert succeeds(scene, *_RESTORE, "merge")["records"] == 1
+    scene.catch_up(scene.back)
+    succeeds(scene, "failback", "--yes")
+    scene.catch_up()
+    everything = sorted([*values(first, there), again])
+    assert values(scene.read("east")) == everything
+    assert values(scene.read("west")) == everything
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_an_application_writes_beside_the_link_back_is_dealt_with(scene: Disaster) -> None:
+    """It writes to the old source after the reversal: kept, exported, and merged; nothing comes twice."""
+    first, orphans = fails_over(scene, 20)
+    succeeds(scene, "reverse", "--yes")
+    succeeds(scene, *_RESTORE, "keep")
+    there = scene.write("west", 20)
+    scene.catch_up(scene.back)
+    late = scene.write("east", 30)
+    found = succeeds(scene, *_RESTORE, "export", "--to-topic")
+    assert found["records"] == len(values(orphans, late))
+    later = scene.write("east", 10)
+    found = succeeds(scene, *_RESTORE, "export", "--to-topic")
+    assert found["records"] == len(values(orphans, late, later))
+    (topic,) = read_committed(scene.west, found["place"]).values()
+    assert sorted(record[1] for record in topic) == values(orphans, late, later)
+    found = succeeds(scene, *_RESTORE, "merge")
+    assert found["records"] == len(values(orphans, late, later))
+    scene.catch_up(scene.back)
+    everything = values(first, orphans, there, late, later)
+    assert values(scene.read("west")) == everything
+    assert values(scene.read("east")) == everything
+    succeeds(scene, "failback", "--yes")
+    scene.catch_up()
     assert values(scene.read("west")) == everything

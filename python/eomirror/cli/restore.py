@@ -65,10 +65,13 @@ def restore(
     """
     Deal with the orphans of a promoted link of CONFIG: records of the old source that never reached the copies.
 
-    merge runs the link itself over just that range, so that each orphan reaches the copy exactly once, behind what
-    applications have written there since: the order per key across the cut cannot be restored.  Orphans of compacted
-    topics are exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges
-    only if the two clusters cannot carry both.
+    merge runs the link itself over them, so that each orphan reaches the copy exactly once, behind what applications
+    have written there since: the order per key across the cut cannot be restored.  Orphans of compacted topics are
+    exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges only if the
+    two clusters cannot carry both.  Once the link back is promoted nothing is merged any more.
+
+    What was dealt with is recorded by offsets.  Records that applications write to the old source later need another
+    call, which deals with them; until then `eomirror failback` refuses them by name.
 
     recreate deletes the topics of the old source that have orphans, and has the link back copy these topics whole, in
     the order of the copies; stop the link back first.  It refuses to delete a record that no copy and no restoration

@@ -2,8 +2,8 @@
 Tells which records of an old source a link back has written: they are no orphans.
 
 Their header says so, and the mark proves it: the header names the producer of its batch (docs/adr/0017).  An
-application that emits a record again, with the header of another, writes a record of its own.  The loop guard of a lane
-decides by the same function, so what is counted here is what a merge mirrors.
+application that emits a record again, with the header of another, writes a record of its own.  The loop guard of the
+native plane decides by the same function, so what is counted here is what a merge mirrors.
 """
 
 from __future__ import annotations
@@ -41,12 +41,16 @@ class CopiedRecords:
     Args:
         cluster: Cluster whose records are judged.
         client_id: Client id that its brokers see.
+
+    Attributes:
+        emitted_again: Records that claim to be copies, and are none.
     """
 
     def __init__(self, cluster: Cluster, *, client_id: str) -> None:
         self._cluster, self._client_id = cluster, client_id
         self._client: HangingTransactionClient | None = None
         self._unserved = False
+        self.emitted_again = 0
 
     def judge(self, source: SourcePartition, end: int, origin: str) -> Callable[[Any], bool]:
         """
@@ -73,7 +77,9 @@ class CopiedRecords:
                     return claimed == origin
                 copied, until = asked
             at = bisect_right(copied, (offset, end)) - 1
-            return at >= 0 and offset < copied[at][1]
+            found = at >= 0 and offset < copied[at][1]
+            self.emitted_again += claimed == origin and not found
+            return found
 
         return is_copied
 

@@ -110,6 +110,7 @@ class Reading:
         lost: Ranges that are not in the log any more.
         unreadable_headers: Records that were written without their headers.
         seen: Offset of the first record that was counted in each partition, and the one behind the last.
+        emitted_again: Records that applications wrote with the header of a copy.
     """
 
     accept_lost: bool = False
@@ -117,6 +118,7 @@ class Reading:
     lost: list[OrphanRange] = field(default_factory=list)
     unreadable_headers: int = 0
     seen: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
+    emitted_again: int = 0
     _left: dict[SourcePartition, int] = field(default_factory=dict)
     _ends: dict[SourcePartition, int] = field(default_factory=dict)
     _said_at: float = 0.0
@@ -485,6 +487,7 @@ def _read(
                         f"{each.source} on {cluster.alias} ends before offset {each.end}: its log was truncated",
                         fix="restore the topic, or leave its orphans out: `exclude` it from the link",
                     )
+        reading.emitted_again += copied.emitted_again
 
 
 def _without(

@@ -262,8 +262,13 @@ class _Restore(PromotedLink):
         if "merge" in actions.values():
             if merge is None:
                 raise UsageError("nothing was given that merges", fix="pass `merge`")
+            merging = _merging(self.config, chosen, exports, accept_lost=accept_lost)
+            if reading.emitted_again:
+                # librdkafka does not report producer ids: the client plane takes such a record for the copy.
+                tell(f"{reading.emitted_again} orphans have the header of a copy: the native plane serves")
+                merging = replace(merging, links=(replace(merging.links[0], plane="native"),))
             tell("mirroring the orphans")
-            merge(_merging(self.config, chosen, exports, accept_lost=accept_lost))
+            merge(merging)
             reached = merged(promotion, self._positions())
         crash_point("failover.orphans_written")
         self.note(self._restoration(report, history, uncut, reached, to_file=to is not None))

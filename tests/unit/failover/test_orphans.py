@@ -77,8 +77,9 @@ class Judge:
 
 
 def judged(
-    monkeypatch: pytest.MonkeyPatch, judge: Judge, claims: dict[int, str | None], *, target: str = "b"
-) -> set[int]:
+    monkeypatch: pytest.MonkeyPatch, judge: Judge, claims: dict[int, str | None], *, target: str = "b",
+    reading: Reading | None = None,
+) -> set[int]:  # fmt: skip
     """Offsets that count as orphans, of a log whose records claim to be copies from these clusters."""
 
     class Reader:
@@ -113,7 +114,7 @@ def judged(
     )  # fmt: skip
     ranges = [OrphanRange(source=OLD, start=0, end=len(claims), target=target)]
     cluster: Any = SimpleNamespace(alias="east")
-    write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK)
+    write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
     return found
 
 
@@ -131,8 +132,12 @@ def test_a_record_that_was_emitted_again_with_a_header_is_an_orphan(monkeypatch:
     """The mark decides, as in a lane; one question serves many records."""
     judge = Judge((0, 2), (3, 4))
 
-    assert judged(monkeypatch, judge, dict.fromkeys(range(6), "b")) == {2, 4, 5}
+    reading = Reading()
+
+    assert judged(monkeypatch, judge, dict.fromkeys(range(6), "b"), reading=reading) == {2, 4, 5}
     assert judge.asked == [(0, 6)]
+    # a merge leaves these to the native plane: librdkafka reports no producer ids
+    assert reading.emitted_again == 3
 
 
 def test_the_header_alone_decides_where_the_mark_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
