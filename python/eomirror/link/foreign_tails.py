@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.clock import Deadline
 from eomirror.errors import MirrorError
-from eomirror.kafka.partition_reader import GONE
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.other_links import OtherLinks
 from eomirror.link.reverse_link import meetings
@@ -34,6 +32,8 @@ __all__ = ["ForeignTails"]
 log = structlog.get_logger(__name__)
 
 _SECONDS = 2.0
+# that one request covers
+_OFFSETS = 10_000
 # a transaction's marker behind its last record
 _MARKER = 1
 
@@ -107,30 +107,30 @@ class ForeignTails:
         facts = {where: (one.target_offset or 0, ends[where]) for where, one in longer.items()}
         self._seen = {where: seen for where, seen in self._seen.items() if facts.get(where) == seen[0]}
         asked = {where: last + 1 for where, (last, _) in facts.items() if where not in self._seen}
-        if asked:
-            with self._sessions.target.reader() as reader:
-                reader.connect({topic for topic, _ in asked})
-                messages = reader.first(
-                    asked,
-                    deadline=Deadline(_SECONDS, self._sessions.target.clock),
-                    passing=GONE,
-                    partial=True,
-                )
-            ours = producers() if messages else ()
-            for where in asked:
-                offset = messages[where].offset() if where in messages else None
-                if offset is not None and self._is_of(where, offset, ours):
-                    # of a transaction that was committed since the position was read
-                    continue
+        found = {
+            where: batch for where, at in asked.items() if (batch := self._batch(where, at, ends[where]))
+        }
+        ours = producers() if found else ()
+        for where in asked:
+            offset, producer_id = found.get(where, (None, None))
+            # one of ours is of a transaction that was committed since the position was read
+            if offset is None or producer_id not in ours:
                 self._seen[where] = facts[where], offset
         return {where: offset for where, (_, offset) in self._seen.items() if offset is not None}
 
-    def _is_of(self, where: _Where, offset: int, producers: Collection[int]) -> bool:
+    def _batch(self, where: _Where, at: int, end: int) -> tuple[int, int] | None:
+        """Returns offset and producer of the first committed record from an offset on; None for none."""
         target = self._sessions.target
         if self._client is None:
             self._client = extension_client(target.cluster, target.client_id)
-        batch = self._client.batch_at((*where, offset), _SECONDS)
-        return batch is None or batch[4] in producers
+        while at < end:
+            batches, until = self._client.committed(where, (at, min(end, at + _OFFSETS)), _SECONDS)
+            if batches:
+                return max(at, batches[0][0]), batches[0][4]
+            if until <= at:
+                break
+            at = until
+        return None
 
     def _mirrored(self, positions: Iterable[Position]) -> set[SourcePartition]:
         """Returns the partitions whose copies a link in the other direction mirrors, or will when it runs again."""
