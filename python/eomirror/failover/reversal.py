@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from eomirror.failover.common_end import CommonEnd
     from eomirror.failover.orphans import ForeignRecords
     from eomirror.kafka.session import LinkSessions
+    from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
@@ -265,7 +266,8 @@ class _Reverse(PromotedLink):
             )
         ends, is_new = noted.ends, promotion.number not in history.reversals
         unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
-        foreign = self._foreign(promotion, history, unbegun)
+        # A link that was promoted before finds them as orphans of its promotion.
+        foreign = [] if before.current is not None else self._foreign(promotion, history, unbegun)
         # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
         whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
         marked = {
@@ -434,7 +436,9 @@ class _Reverse(PromotedLink):
         topic = LinkNames(back.state_name).positions_topic
         state = LinkState(back, sessions.target)
         if history.current is not None:
-            return returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
+            found = returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
+            ends = sessions.source.admin.offsets(sorted(found), at="latest", read_committed=False)
+            return _behind_dealt(found, history.dealt(history.current.number), ends)
         if sessions.target.admin.describe_topics([topic])[topic] is None:
             return starts
         if state.control(wait_for_open=False).generation is None:
@@ -655,6 +659,27 @@ class _Reverse(PromotedLink):
         mirror(replace(self.config, links=(whole,)))
         crash_point("failover.copied_back")
         self.finish_copy_back(whole, sessions, order)
+
+
+def _behind_dealt(
+    starts: Mapping[SourcePartition, int], dealt: DealtRanges, ends: Mapping[tuple[str, int], int]
+) -> dict[SourcePartition, int]:
+    """
+    Returns where a link begins again: what a restoration has dealt with from there on is not mirrored a second time.
+
+    Args:
+        starts: Offset of the first record that the link back has not written, or the end of the log.
+        dealt: What restorations have dealt with.
+        ends: Ends of the logs.
+    """
+    found = {}
+    for source, start in starts.items():
+        at = start
+        for one in sorted(dealt.get(source, ()), key=lambda one: one.start):
+            if one.start <= at < one.end:
+                at = one.end
+        found[source] = max(start, min(at, ends[source]))
+    return found
 
 
 def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
