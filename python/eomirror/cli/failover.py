@@ -57,6 +57,7 @@ __all__ = [
     "dry_run_code",
     "failover",
     "history",
+    "mirror_once",
     "patience_option",
     "promote",
     "promoted",
@@ -340,8 +341,15 @@ def promote(
 
 @click.command(epilog="Example: eomirror reverse mirror.yaml --link 'east->west'")
 @acting
+@click.option(
+    "--from-common-end",
+    is_flag=True,
+    help="Where the old source has lost records since, or was restored and written on: begin where both sides still "
+    "hold the same records, and copy what follows back.",
+)
 def reverse(
     action: Action,
+    from_common_end: bool,
 ) -> int:
     """
     Start the link back of a promoted link of CONFIG at the cut, so that nothing is copied twice.
@@ -350,12 +358,22 @@ def reverse(
     source first: what lies between the cut and these ends never reached the copies (`eomirror restore`).  Then run the
     link back: `eomirror run CONFIG --link BACK`.
 
+    An old source that is not what was mirrored is refused by name, with the offset up to which it is.  With
+    --from-common-end the link back brings what it lacks back, and what it holds beyond that offset counts as orphans.
+
     Exit codes: 0 done, 1 failed, 2 no link back is configured, 5 a mirror of one of the links runs, 6 not ready.
     """
     from eomirror.failover import reverse as run
 
     action.confirm("reverse")
-    found = run(action.config, link=action.link, dry_run=action.dry_run, on_event=print_message)
+    found = run(
+        action.config,
+        link=action.link,
+        from_common_end=from_common_end,
+        mirror=lambda config: mirror_once(action, config, "not everything was copied back"),
+        dry_run=action.dry_run,
+        on_event=print_message,
+    )
     action.show(found.as_dict(), lambda: _draw_reversal(found))
     return 0
 
@@ -381,6 +399,20 @@ def history(
     _write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_history(found))
     return 0
+
+
+def mirror_once(action: Action, config: Config, failure: str) -> None:
+    """Runs the link of ``config`` until it has caught up."""
+    from eomirror.mirror import Mirror
+
+    with Mirror(config, although_promoted=True) as mirror:
+        ended = mirror.run(until="caught-up")
+    if ended.exit_code:
+        (link,) = config.links
+        raise NotReadyError(
+            f"link {action.link}: {failure}: a topic is stopped",
+            fix=f"`eomirror status CONFIG --link {quote(link.name)}` has the reason; then repeat this",
+        )
 
 
 def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
@@ -603,6 +635,13 @@ def _draw_reversal(found: ReversalReport) -> None:
         f"CONFIG --link {escape(quote(found.back))}",
         style="green",
     )
+    for each in found.moved:
+        console.print(escape(each), style="yellow")
+    for each in found.foreign:
+        console.print(
+            f"other producers have written between the copies, and their records stay there: {escape(each)} records",
+            style="yellow",
+        )
     if found.orphans:
         console.print(
             f"up to {human_count(found.orphans)} source offsets never reached the copies: eomirror restore CONFIG "

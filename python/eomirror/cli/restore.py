@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli.completion import complete_topics
-from eomirror.cli.failover import acting
+from eomirror.cli.failover import acting, mirror_once
 from eomirror.cli.render import escape, human_count, print_message, print_table, stdout_console
-from eomirror.errors import DataLossError, NotReadyError, UsageError
+from eomirror.errors import DataLossError, UsageError
 
 if TYPE_CHECKING:
     from eomirror.cli.failover import Action
-    from eomirror.config import Config
     from eomirror.failover import Recreated, RestorationReport
 
 __all__ = ["restore"]
@@ -66,10 +65,13 @@ def restore(
     """
     Deal with the orphans of a promoted link of CONFIG: records of the old source that never reached the copies.
 
-    merge runs the link itself over just that range, so that each orphan reaches the copy exactly once, behind what
-    applications have written there since: the order per key across the cut cannot be restored.  Orphans of compacted
-    topics are exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges
-    only if the two clusters cannot carry both.
+    merge runs the link itself over them, so that each orphan reaches the copy exactly once, behind what applications
+    have written there since: the order per key across the cut cannot be restored.  Orphans of compacted topics are
+    exported instead, because an old value could overwrite a newer one.  Stop the link back while it merges only if the
+    two clusters cannot carry both.  Once the link back is promoted nothing is merged any more.
+
+    What was dealt with is recorded by offsets.  Records that applications write to the old source later need another
+    call, which deals with them; until then `eomirror failback` refuses them by name.
 
     recreate deletes the topics of the old source that have orphans, and has the link back copy these topics whole, in
     the order of the copies; stop the link back first.  It refuses to delete a record that no copy and no restoration
@@ -98,7 +100,7 @@ def restore(
         link=link,
         to=to,
         to_topic=to_topic,
-        merge=lambda merging: _mirror(action, merging, "not all orphans were mirrored"),
+        merge=lambda merging: mirror_once(action, merging, "not all orphans were mirrored"),
         accept_lost=accept_lost,
         dry_run=dry_run,
         on_event=print_message,
@@ -109,37 +111,30 @@ def restore(
 
 def _recreated(action: Action, topics: str, *, to: bool) -> int:
     """Carries out ``--orphans recreate``; returns the exit code."""
-    from eomirror.failover import recreate
+    from eomirror.failover import recreate, unchecked_exports
 
     if to:
         raise UsageError(
             "recreate exports nothing", fix="`--orphans export` first, with --to or --to-topic; then recreate"
         )
-    action.confirm("restore: deletes topics of the old source, and copies them back")
+    verb = "restore: deletes topics of the old source, and copies them back"
+    if not action.dry_run and (files := unchecked_exports(action.config, link=action.link)):
+        unchecked = (
+            f"not checked, because written on another host: the exported records in {', '.join(files)}"
+        )
+        print_message(unchecked)
+        verb = f"{verb} ({unchecked})"
+    action.confirm(verb)
     found = recreate(
         action.config,
         link=action.link,
         topics=topics,
-        mirror=lambda config: _mirror(action, config, "not everything was copied back"),
+        mirror=lambda config: mirror_once(action, config, "not everything was copied back"),
         dry_run=action.dry_run,
         on_event=print_message,
     )
     action.show(asdict(found), lambda: _draw_recreation(found, dry_run=action.dry_run))
     return 0
-
-
-def _mirror(action: Action, config: Config, failure: str) -> None:
-    """Runs the link of ``config`` until it has caught up."""
-    from eomirror.mirror import Mirror
-
-    with Mirror(config, although_promoted=True) as mirror:
-        ended = mirror.run(until="caught-up")
-    if ended.exit_code:
-        (link,) = config.links
-        raise NotReadyError(
-            f"link {action.link}: {failure}: a topic is stopped",
-            fix=f"`eomirror status CONFIG --link {quote(link.name)}` has the reason; then repeat this",
-        )
 
 
 def _draw_restoration(found: RestorationReport) -> None:
@@ -193,6 +188,11 @@ def _draw_recreation(found: Recreated, *, dry_run: bool) -> None:
     )
     kept = "merged" if found.before == "merge" else f"exported to {escape(found.place)}"
     orphans = f"; their {human_count(found.records)} orphans were {kept}" if found.records else ""
+    if found.unchecked:
+        files = escape(", ".join(found.unchecked))
+        console.print(
+            f"not checked, because written on another host: the exported records in {files}", style="yellow"
+        )
     if not found.topics:
         console.print("no topic has orphans: nothing to recreate")
     elif dry_run:

@@ -159,6 +159,11 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             f"not mirrored of what the mirror had seen of the source {human_seconds(item.source_seen_seconds)} ago: "
             + human_things(item.known_lost, "offset")
         )
+    for one in item.foreign:
+        console.print(
+            f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one['target_topic'])}-"
+            f"{one['partition']} [{one['from']}, {one['to']})"
+        )
     for drifted in item.drifted:
         console.print(f"[red]problem[/red]: {escape(drifted)}")
     _draw_retention(console, item)

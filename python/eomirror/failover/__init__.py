@@ -21,7 +21,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.pausing import PauseReport, pause, resume
 from eomirror.failover.promotion import PromotionOptions, PromotionReport, promote
 from eomirror.failover.readiness import Readiness
-from eomirror.failover.recreation import Recreated, RecreatedTopic, recreate
+from eomirror.failover.recreation import Recreated, RecreatedTopic, recreate, unchecked_exports
 from eomirror.failover.report import readiness, where_to_start
 from eomirror.failover.restoration import RestorationReport, restore
 from eomirror.failover.reversal import ReversalReport, reverse
@@ -55,6 +55,7 @@ __all__ = [
     "resume",
     "reverse",
     "run_command",
+    "unchecked_exports",
     "verify_copies",
     "where_to_start",
 ]

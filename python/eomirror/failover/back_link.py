@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import TopicError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from eomirror.config import Config, Link
+    from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion
     from eomirror.types import SourcePartition
 
-__all__ = ["back_link", "back_link_name", "begins"]
+__all__ = ["back_link", "back_link_name", "begins", "merged", "returns", "whole_link"]
 
 
 def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
@@ -56,6 +61,62 @@ def begins(promotion: Promotion, back: Link | None = None) -> dict[SourcePartiti
         cut.copy: cut.target_end
         for cut in promotion.cuts
         if not cut.gone or back is None or _returns(back, cut.target_topic, cut.topic)
+    }
+
+
+def whole_link(back: Link, copies: Collection[str] | None = None) -> Link:
+    """
+    Returns the link back without its loop guard, to bring back what the old source once wrote and has lost.
+
+    Args:
+        copies: Only these topics, and nothing but their records; None for the link as it is.
+    """
+    whole = replace(back, loops=replace(back.loops, whole=True))
+    if copies is None:
+        return whole
+    return replace(
+        whole,
+        topics=tuple(re.escape(copy) for copy in sorted(copies)),
+        exclude=(),
+        groups=(),
+        sync_group_offsets=False,
+        heartbeats="off",
+    )
+
+
+def merged(promotion: Promotion, positions: Mapping[SourcePartition, Position]) -> dict[SourcePartition, int]:
+    """
+    Returns the offset up to which a promoted link has mirrored its orphans, of partitions in which it has.
+
+    Only a merge writes positions while the link is promoted, and does so with a lane layout of its own.
+    """
+    return {source: one.offset for source, one in positions.items() if one.generation > promotion.generation}
+
+
+def returns(
+    promotion: Promotion, ended: Promotion | None, positions: Mapping[SourcePartition, Position]
+) -> dict[SourcePartition, int]:
+    """
+    Returns the offset at which a link mirrors again after its link back was promoted.
+
+    That is the end of the copy at the cut, unless a merge has mirrored on behind it: then its position, because each
+    record is mirrored once.
+
+    Args:
+        promotion: Promotion of the link back.
+        ended: Promotion of the link that mirrors again; None if it is not promoted.
+        positions: Its positions.
+    """
+    reached = {} if ended is None else merged(ended, positions)
+    ids = {cut.copy: cut.target_topic_id for cut in promotion.cuts}
+    return {
+        # An older position behind the cut is one in a log that has lost its end since.
+        source: reached[source]
+        if reached.get(source, 0) > begin
+        and positions[source].topic_id == ids[source]
+        and positions[source].timestamp >= promotion.started
+        else begin
+        for source, begin in begins(promotion).items()
     }
 
 

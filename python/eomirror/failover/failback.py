@@ -4,6 +4,11 @@ Returns to the old source: promotes the link back, then lets the first link mirr
 The promotion may fence the applications, verify, and switch them, like every planned one.  A fence is lifted between
 the two halves: it would also stop the link that mirrors again.  Each half may be repeated: a link back that is
 promoted already is only reversed.
+
+What the second half needs is checked before the first begins.  The clients are switched between the two: the promotion
+of the link back has recorded where the first link begins, so that what they write to the old source from then on is
+mirrored, whenever the second half is taken.  The fence is lifted behind the switch, because clients that still write to
+the copies would write what no link mirrors.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.orphans import refuse_forgotten
 from eomirror.failover.promotion import PromotionOptions, promote
 from eomirror.failover.recreation import refuse_recreated
-from eomirror.failover.reversal import reverse
+from eomirror.failover.reversal import refuse_no_return, reverse
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
 from eomirror.kafka.session import ClusterSession
 from eomirror.records.names import LinkNames
@@ -86,7 +91,7 @@ def failback(
         link: Name of the link that is to mirror again; required if there are several.
         method: Stops the applications that write to the copies; None, or ``wait``, if the user has.
         verify: Compares what the link back has mirrored, given that link; raises if it differs.  None to skip it.
-        options: Other options of the promotion: its ``fence`` and ``verify`` are set here.
+        options: Other options of the promotion: its ``fence``, ``verify`` and ``check`` are set here.
         on_event: Receives a short text for each step.
 
     Raises:
@@ -113,8 +118,10 @@ def failback(
         )
     refuse_recreated(chosen, control, promotion, unfinished=True)
     client_id = LinkNames(chosen.state_name).client_id("failback")
-    refuse_forgotten(chosen, config.clusters[chosen.source], history, client_id=client_id, clock=clock)
     back = back_link(config, chosen, promotion)
+    refuse_forgotten(
+        chosen, config.clusters[chosen.source], history, client_id=client_id, clock=clock, back=back
+    )
     tell = on_event or (lambda _: None)
     fence = LinkWriterFence(config, back, method or FenceMethod(), clock=clock)
     fences = method is not None and method.name != "wait"
@@ -122,6 +129,7 @@ def failback(
         options or PromotionOptions(),
         fence=fence if fences else None,
         verify=None if verify is None else lambda: verify(back),
+        check=lambda: refuse_no_return(config, back.name, to=chosen.name, clock=clock),
     )
     promoted = None
     if _control(config, back, clock).history.current is None:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.failover.facts import control_of
-from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges
+from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, undecided
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import link_sessions
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from eomirror.config import Config
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.control import ControlView
+    from eomirror.records.dealt_ranges import DealtRange
     from eomirror.records.promotion import Promotion
 
 __all__ = ["LeftOrphans", "left_orphans"]
@@ -33,7 +35,7 @@ class LeftOrphans:
     Attributes:
         number: Number of the promotion.
         topic: Source topic.
-        start: First offset: the position at the cut.
+        start: First offset.
         end: Offset behind the last; markers count.
         records: Committed records in between that are still there.
         decided: ``export`` or ``keep``, as `eomirror restore` was asked; empty as long as nothing was decided.
@@ -73,7 +75,7 @@ def left_orphans(
     with closing(link_sessions(chosen, *clusters, "verify", clock=clock)) as sessions:
         control = control_of(chosen, sessions.target)
         found = [
-            (promotion, each)
+            (promotion, *each)
             for _, promotion in sorted(control.history.promotions.items())
             for each in _ranges(control, promotion, sessions)
         ]
@@ -84,9 +86,8 @@ def left_orphans(
                 clusters[0], [each], client_id=client_id, clock=clock, reading=Reading(accept_lost=True)
             ).values()
         )
-        for _, each in found
+        for _, each, _ in found
     ]
-    restorations = control.history.restorations
     return tuple(
         LeftOrphans(
             number=promotion.number,
@@ -95,23 +96,24 @@ def left_orphans(
             start=each.start,
             end=each.end,
             records=count,
-            decided="" if (done := restorations.get(promotion.number)) is None else done.orphans,
+            decided="" if done is None else done.action,
             place="" if done is None else done.place,
         )
-        for (promotion, each), count in zip(found, counts, strict=True)
+        for (promotion, each, done), count in zip(found, counts, strict=True)
         if count
     )
 
 
-def _ranges(control: ControlView, promotion: Promotion, sessions: LinkSessions) -> Iterator[OrphanRange]:
-    """Yields the ranges of one promotion that may hold orphans; until its reversal they end where the logs end."""
+def _ranges(
+    control: ControlView, promotion: Promotion, sessions: LinkSessions
+) -> Iterator[tuple[OrphanRange, DealtRange | None]]:
+    """
+    Yields the ranges of one promotion that may hold orphans, and what was done about each; merged ones are left out.
+
+    Until its reversal they end where the logs end.
+    """
     history = control.history
-    reversal, restoration = (
-        history.reversals.get(promotion.number),
-        history.restorations.get(promotion.number),
-    )
-    if restoration is not None and restoration.orphans == "merge":
-        return
+    reversal, dealt = history.reversals.get(promotion.number), history.dealt(promotion.number)
     topics = {cut.topic: cut.topic_id for cut in promotion.cuts}
     there = sessions.source.admin.describe_topics(sorted(topics))
     # A topic with another id is another topic: a recreation, or the user, has deleted the orphans.
@@ -126,4 +128,23 @@ def _ranges(control: ControlView, promotion: Promotion, sessions: LinkSessions) 
         ends = {source: found[source] for source in wanted if source in found}
     else:
         return
-    yield from orphan_ranges(promotion, ends)
+    for each in undecided(orphan_ranges(promotion, ends), dealt, by={"merge"}):
+        yield from decided(each, dealt.get(each.source, ()))
+
+
+def decided(
+    each: OrphanRange, dealt: Sequence[DealtRange]
+) -> Iterator[tuple[OrphanRange, DealtRange | None]]:
+    """Yields the parts of a range by what was done last about them, ascending; None for nothing."""
+    edges = {each.start, each.end, *(edge for one in dealt for edge in (one.start, one.end))}
+    inside = sorted(edge for edge in edges if each.start <= edge <= each.end)
+    # What was exported stays exported.
+    order = sorted(dealt, key=lambda one: one.action == "export")
+    parts: list[tuple[OrphanRange, DealtRange | None]] = []
+    for start, end in pairwise(inside):
+        done = next((one for one in reversed(order) if one.start <= start and end <= one.end), None)
+        if parts and parts[-1][1] is done:
+            parts[-1] = replace(parts[-1][0], end=end), done
+        else:
+            parts.append((replace(each, start=start, end=end), done))
+    yield from parts

@@ -7,11 +7,11 @@ A file holds one JSON document a line.  Bytes are base64, because they may be an
      "headers":[["h","MQ=="]]}
 
 Headers are null where a name is not UTF-8: the client library shows no header of such a record.  While it is written,
-the file is called ``FILE.ID.part``, where the id stands for the ranges; a call that finds it goes on behind its last
-whole line.
+the file is called ``FILE.ID.part``, where the id stands for the beginnings of the ranges; a call that finds it goes on
+behind its last whole line.
 
 The topic holds the records as they were, with one more header, ``eomirror.orphan``: promotion, topic, partition and
-offset as JSON.  They are written in transactions, and a call goes on behind the last that is committed.
+offset as JSON.  They are written in transactions, and a call leaves out what is committed there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import orjson
 
 from eomirror.clock import Deadline
 from eomirror.errors import LaneError, UnreachableError
-from eomirror.failover.orphans import headers_of
+from eomirror.failover.copied_records import headers_of
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.records.dead_letter import LARGEST_MESSAGE
@@ -35,7 +35,7 @@ from eomirror.topics.diff import default_replication_factor
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from eomirror.config import Link
@@ -62,7 +62,7 @@ class OrphanFile:
         cluster: Alias of the old source; with the ranges it names the export.
     """
 
-    def __init__(self, path: Path, cluster: str) -> None:
+    def __init__(self, path: Path, cluster: str = "") -> None:
         self._path, self._cluster = path, cluster
         self._part = path
         self._file: IO[bytes] | None = None
@@ -71,12 +71,13 @@ class OrphanFile:
         self, ranges: Sequence[OrphanRange], found: dict[SourcePartition, int]
     ) -> Mapping[SourcePartition, int]:
         """Cuts a file that a killed call left behind its last whole line, and counts its records."""
-        names = repr([self._cluster, *sorted(ranges, key=lambda each: each.source)]).encode()
-        export = hashlib.blake2b(names, digest_size=4).hexdigest()
+        # Not their ends: a log may have grown when a killed call is repeated.
+        begins = repr([self._cluster, *sorted((each.source, each.start) for each in ranges)]).encode()
+        export = hashlib.blake2b(begins, digest_size=4).hexdigest()
         self._part = self._path.with_name(f"{self._path.name}.{export}.part")
         last = self._counted(found)
         self._file = self._part.open("ab")
-        return _begun(ranges, last)
+        return {source: offset + 1 for source, offset in last.items()}
 
     def write(self, where: SourcePartition, message: Any, headers: Headers | None) -> None:
         """Writes one line."""
@@ -104,19 +105,23 @@ class OrphanFile:
             self._file.close()
             self._file = None
 
-    def _counted(self, found: dict[SourcePartition, int]) -> tuple[SourcePartition, int] | None:
+    def read(self, take: Callable[[SourcePartition, int], None]) -> bool:
+        """Passes partition and offset of each record of a complete file; False if there is no file."""
+        if not self._path.exists():
+            return False
+        for origin, _ in _lines(self._path):
+            take(*origin)
+        return True
+
+    def _counted(self, found: dict[SourcePartition, int]) -> Mapping[SourcePartition, int]:
         if not self._part.exists():
-            return None
-        last: tuple[SourcePartition, int] | None = None
+            return {}
+        last: dict[SourcePartition, int] = {}
         whole = 0
-        with self._part.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                document = orjson.loads(line)
-                last = SourcePartition(document["topic"], document["partition"]), document["offset"]
-                found[last[0]] += 1
-                whole += len(line)
+        for (source, offset), size in _lines(self._part):
+            last[source] = offset
+            found[source] += 1
+            whole += size
         os.truncate(self._part, whole)
         return last
 
@@ -142,11 +147,14 @@ class OrphanTopic:
         self._producer: TransactionalProducer | None = None
         self._batch: list[tuple[Any, ...]] = []
         self._bytes = 0
+        self._there: dict[SourcePartition, list[tuple[int, int]]] = {}
 
     def resume(
-        self, ranges: Sequence[OrphanRange], found: dict[SourcePartition, int]
+        self,
+        ranges: Sequence[OrphanRange],  # noqa: ARG002  as of `OrphanSink`
+        found: dict[SourcePartition, int],  # noqa: ARG002  as of `OrphanSink`
     ) -> Mapping[SourcePartition, int]:
-        """Creates the topic, and counts what earlier calls have committed for this promotion."""
+        """Creates the topic, and reads what earlier calls have committed for this promotion."""
         admin = self._target.admin
         if admin.describe_topics([self.name])[self.name] is None:
             factor = default_replication_factor(
@@ -166,26 +174,43 @@ class OrphanTopic:
         # Fences another call, and aborts what a killed one left.
         with _reported(self.name, self._target.cluster.alias):
             self._producer.init()
-        where = self.name, 0
+        there: dict[SourcePartition, list[tuple[int, int]]] = {}
+
+        def take(source: SourcePartition, offset: int) -> None:
+            runs = there.setdefault(source, [])
+            if runs and offset > runs[-1][1]:
+                # A call writes, or finds there, everything between two of its records.
+                runs[-1] = runs[-1][0], offset
+            else:
+                runs.append((offset, offset))
+
+        self.read(take)
+        self._there = there
+        return {}
+
+    def read(self, take: Callable[[SourcePartition, int], None]) -> bool:
+        """Passes partition and offset of each record that was exported for this promotion; False without the topic."""
+        admin, where = self._target.admin, (self.name, 0)
+        if admin.describe_topics([self.name])[self.name] is None:
+            return False
         low = admin.offsets([where], at="earliest", read_committed=False)[where]
         high = admin.offsets([where], at="latest", read_committed=False)[where]
-        last: tuple[SourcePartition, int] | None = None
 
-        def take(_: object, message: Any) -> None:
-            nonlocal last
+        def taken(_: object, message: Any) -> None:
             origin = self._origin(message)
-            if origin is not None and origin[0] in found:
-                found[origin[0]] += 1
-                last = origin
+            if origin is not None:
+                take(*origin)
 
         if high > low:
             with self._target.reader() as reader:
                 reader.connect([self.name])
-                reader.read({where: (low, high)}, take, deadline=Deadline(_READ_SECONDS, self._target.clock))
-        return _begun(ranges, last)
+                reader.read({where: (low, high)}, taken, deadline=Deadline(_READ_SECONDS, self._target.clock))
+        return True
 
     def write(self, where: SourcePartition, message: Any, headers: Headers | None) -> None:
-        """Adds a record to the open transaction, and commits it when it is full."""
+        """Adds a record that is not there yet to the open transaction, and commits it when it is full."""
+        if any(first <= message.offset() <= last for first, last in self._there.get(where, ())):
+            return
         origin = {
             "promotion": self._number,
             "topic": where.topic,
@@ -257,13 +282,14 @@ def _reported(topic: str, cluster: str) -> Iterator[None]:
         ) from error
 
 
-def _begun(
-    ranges: Sequence[OrphanRange], last: tuple[SourcePartition, int] | None
-) -> dict[SourcePartition, int]:
-    """Returns the next offset of the range that has the last record, and the ends of those before it."""
-    if last is None:
-        return {}
-    return {**{each.source: each.end for each in ranges if each.source < last[0]}, last[0]: last[1] + 1}
+def _lines(path: Path) -> Iterator[tuple[tuple[SourcePartition, int], int]]:
+    """Yields partition and offset of each whole line of a file, and its size."""
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            document = orjson.loads(line)
+            yield (SourcePartition(document["topic"], document["partition"]), document["offset"]), len(line)
 
 
 def _text(value: bytes | None) -> str | None:

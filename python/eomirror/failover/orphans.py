@@ -12,33 +12,43 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
-from eomirror._native import last_hop
 from eomirror.errors import DataLossError, NotReadyError, TopicError, UnreachableError
+from eomirror.failover.back_link import begins
+from eomirror.failover.copied_records import CopiedRecords, headers_of
+from eomirror.failover.facts import control_of
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.partition_reader import GONE, PartitionReader
-from eomirror.records.names import HOPS_HEADER
+from eomirror.kafka.session import ClusterSession
+from eomirror.link.state import LinkState
+from eomirror.records.dealt_ranges import rest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
-    from eomirror.records.promotion import Promotion, PromotionHistory
+    from eomirror.records.dealt_ranges import DealtRanges
+    from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
     from eomirror.types import SourcePartition
 
     Headers = list[tuple[str, bytes | None]]
 
 __all__ = [
+    "ForeignRecords",
     "OrphanRange",
     "OrphanSink",
     "Reading",
     "count_orphans",
-    "headers_of",
+    "foreign_records",
+    "later_ends",
     "log_starts",
     "lost_error",
+    "named",
     "orphan_ranges",
     "refuse_forgotten",
+    "undecided",
+    "way_back",
     "write_orphans",
 ]
 
@@ -66,6 +76,27 @@ class OrphanRange:
     target: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRecords:
+    """
+    Committed records of one partition that the link which writes there did not write.
+
+    Attributes:
+        source: The partition.
+        start: Offset of the first.
+        end: Offset behind the last.
+        records: Their number.
+    """
+
+    source: SourcePartition
+    start: int
+    end: int
+    records: int
+
+    def __str__(self) -> str:
+        return f"{self.source} [{self.start}, {self.end}): {self.records}"
+
+
 @dataclass(slots=True)
 class Reading:
     """
@@ -78,12 +109,16 @@ class Reading:
     Attributes:
         lost: Ranges that are not in the log any more.
         unreadable_headers: Records that were written without their headers.
+        seen: Offset of the first record that was counted in each partition, and the one behind the last.
+        emitted_again: Records that applications wrote with the header of a copy.
     """
 
     accept_lost: bool = False
     tell: Callable[[str], None] | None = None
     lost: list[OrphanRange] = field(default_factory=list)
     unreadable_headers: int = 0
+    seen: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
+    emitted_again: int = 0
     _left: dict[SourcePartition, int] = field(default_factory=dict)
     _ends: dict[SourcePartition, int] = field(default_factory=dict)
     _said_at: float = 0.0
@@ -130,12 +165,17 @@ class Reading:
 
 def lost_error(lost: Sequence[OrphanRange]) -> DataLossError:
     """Returns the error that names orphans which retention has deleted."""
-    names = [f"{each.source} [{each.start}, {each.end})" for each in lost]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return DataLossError(
-        f"orphans were deleted on the old source, by retention or with their topic: {', '.join(names[:_SHOWN])}{more}",
+        f"orphans were deleted on the old source, by retention or with their topic: {named(lost)}",
         fix="to go on with the others: --accept-lost; raise retention.ms of the topics first, so that no more are lost",
     )
+
+
+def named(ranges: Sequence[OrphanRange]) -> str:
+    """Returns the first of some ranges, by partition and offsets."""
+    names = [f"{each.source} [{each.start}, {each.end})" for each in ranges]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def orphan_ranges(
@@ -160,11 +200,92 @@ def orphan_ranges(
     ]
 
 
+def undecided(
+    ranges: Sequence[OrphanRange], dealt: DealtRanges, *, by: Collection[str] | None = None
+) -> list[OrphanRange]:
+    """
+    Returns what is left of ranges that may hold orphans without what restorations have dealt with.
+
+    Args:
+        ranges: As of `orphan_ranges`.
+        dealt: What was dealt with (`PromotionHistory.dealt`).
+        by: Actions that count; None for all.
+    """
+    return [
+        replace(each, start=start, end=end)
+        for each in ranges
+        for start, end in rest(each.start, each.end, dealt.get(each.source, ()), by)
+    ]
+
+
+def way_back(back: Link, target: ClusterSession) -> tuple[bool, Mapping[SourcePartition, int] | None]:
+    """
+    Returns whether a link back marks what it writes, and the ends of its copies at its promotion, if it is promoted.
+
+    Args:
+        target: Connections to the old source, which it writes to.
+
+    Raises:
+        StateError: Its state topics are not readable.
+        ClusterError: The old source does not answer.
+    """
+    control = control_of(back, target)
+    if control.generation is None:
+        return True, None
+    positions = LinkState(back, target).positions(wait_for_open=False, overruled=())
+    current = control.history.current
+    return (
+        all(one.header for one in positions.values()),
+        None if current is None else begins(current),
+    )
+
+
+def later_ends(
+    reversal: Reversal, now: Mapping[SourcePartition, int], returned: Mapping[SourcePartition, int] | None
+) -> dict[SourcePartition, int]:
+    """
+    Returns the offsets behind which nothing is an orphan, of a link back that marks what it writes.
+
+    A record without a mark was written by an application that was not stopped.  What the link back had not written when
+    it was promoted was written rightly.
+
+    Args:
+        now: Ends of the logs.
+        returned: Ends of its copies at its promotion; None as long as it is not promoted.
+    """
+    bounds = returned or {}
+    return {
+        source: max(end, min(now.get(source, 0), bounds.get(source, now.get(source, 0))))
+        for source, end in reversal.ends.items()
+    }
+
+
+def _ends_now(
+    back: Link, cluster: Cluster, reversal: Reversal, *, client_id: str, clock: Clock
+) -> Mapping[SourcePartition, int]:
+    with closing(ClusterSession(cluster, client_id=client_id, clock=clock)) as session:
+        marks, returned = way_back(back, session)
+        if not marks:
+            return reversal.ends
+        now = skip_missing(
+            lambda asked: session.admin.offsets(asked, at="latest", read_committed=False),
+            sorted(reversal.ends),
+            passing=(TopicError,),
+        )
+    return later_ends(reversal, {source: now[source] for source in reversal.ends if source in now}, returned)
+
+
 def refuse_forgotten(
-    link: Link, cluster: Cluster, history: PromotionHistory, *, client_id: str, clock: Clock
+    link: Link,
+    cluster: Cluster,
+    history: PromotionHistory,
+    *,
+    client_id: str,
+    clock: Clock,
+    back: Link | None = None,
 ) -> None:
     """
-    Refuses to let a promoted link mirror again while nothing was decided about its orphans.
+    Refuses to let a promoted link mirror again while nothing was decided about some of its orphans.
 
     From then on the link begins behind them: they would stay on the old source alone, and no command would find them.
 
@@ -172,26 +293,36 @@ def refuse_forgotten(
         link: The promoted link.
         cluster: Its source.
         history: Its promotions.
+        back: The link back: with it, records that it has not written behind the reversal are orphans too.
 
     Raises:
-        NotReadyError: There are orphans, and no `eomirror restore`.
+        NotReadyError: There are orphans with which no `eomirror restore` has dealt.
         ClusterError: The source cannot be read.
     """
     promotion = history.current
-    if promotion is None or promotion.number in history.restorations:
+    if promotion is None or (reversal := history.reversals.get(promotion.number)) is None:
         return
-    reversal = history.reversals.get(promotion.number)
-    ranges = [] if reversal is None else orphan_ranges(promotion, reversal.ends)
+    ends = (
+        reversal.ends
+        if back is None
+        else _ends_now(back, cluster, reversal, client_id=client_id, clock=clock)
+    )
+    ranges = undecided(orphan_ranges(promotion, ends), history.dealt(promotion.number))
     if not ranges:
         return
     reading = Reading(accept_lost=True)
-    count = sum(count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading).values())
+    counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
+    count = sum(counts.values())
     if count or reading.lost:
+        where = [
+            OrphanRange(source=source, start=start, end=end)
+            for source, (start, end) in sorted(reading.seen.items())
+        ]
         deleted = sum(each.end - each.start for each in reading.lost)
         gone = f"; up to {deleted} more were deleted there meanwhile" if deleted else ""
         raise NotReadyError(
             f"link {link.name}: {count} records of {link.source} never reached the copies, and would be left behind"
-            f"{gone}",
+            f"{gone}: {named(where or reading.lost)}",
             fix=f"decide about them first: `eomirror restore CONFIG --link {quote(link.name)} --orphans "
             "merge|export|keep`",
         )
@@ -219,11 +350,40 @@ def count_orphans(
     """
     found = {each.source: 0 for each in ranges}
 
-    def take(where: SourcePartition, _: Any) -> None:
-        found[where] += 1
+    reading = reading or Reading()
+    seen = reading.seen
 
-    _read(cluster, ranges, take, {}, reading or Reading(), client_id=client_id, clock=clock)
+    def take(where: SourcePartition, message: Any) -> None:
+        found[where] += 1
+        at = message.offset()
+        seen[where] = seen.get(where, (at, at))[0], at + 1
+
+    _read(cluster, ranges, take, {}, reading, client_id=client_id, clock=clock)
     return found
+
+
+def foreign_records(
+    cluster: Cluster,
+    ranges: Sequence[OrphanRange],
+    *,
+    client_id: str,
+    clock: Clock,
+    tell: Callable[[str], None] | None = None,
+) -> list[ForeignRecords]:
+    """
+    Returns the committed records in ranges that no link has brought from the cluster that each range names.
+
+    What retention has deleted is passed over.
+
+    Raises:
+        ClusterError: The cluster cannot be read.
+    """
+    reading = Reading(accept_lost=True, tell=tell)
+    counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
+    return [
+        ForeignRecords(source=source, start=start, end=end, records=counts[source])
+        for source, (start, end) in sorted(reading.seen.items())
+    ]
 
 
 class OrphanSink(Protocol):
@@ -301,6 +461,7 @@ def _read(
     clock: Clock,
 ) -> None:
     """Reads one partition after the other: the end of a range may be a marker, which no client shows."""
+    copied = CopiedRecords(cluster, client_id=client_id)
     with (
         closing(PartitionReader(cluster, client_id=client_id, clock=clock)) as reader,
         closing(ClusterAdmin(cluster, client_id=client_id, clock=clock)) as admin,
@@ -315,7 +476,8 @@ def _read(
         reading.begin(left, clock.monotonic())
         while left:
             each = left.pop(0)
-            at = _read_one(reader, each, take, reading, clock)
+            is_copied = copied.judge(each.source, each.end, each.target)
+            at = _read_one(reader, each, _without(is_copied, take), reading, clock)
             if at < each.end:
                 # Retention has passed us meanwhile.
                 rest = replace(each, start=at)
@@ -325,6 +487,19 @@ def _read(
                         f"{each.source} on {cluster.alias} ends before offset {each.end}: its log was truncated",
                         fix="restore the topic, or leave its orphans out: `exclude` it from the link",
                     )
+        reading.emitted_again += copied.emitted_again
+
+
+def _without(
+    is_copied: Callable[[Any], bool], take: Callable[[SourcePartition, Any], None]
+) -> Callable[[SourcePartition, Any], None]:
+    """Returns ``take`` for the records that no link has copied."""
+
+    def taken(where: SourcePartition, message: Any) -> None:
+        if not is_copied(message):
+            take(where, message)
+
+    return taken
 
 
 def _read_one(
@@ -340,8 +515,7 @@ def _read_one(
     def taken(_: object, message: Any) -> None:
         nonlocal at
         at = message.offset() + 1
-        if not each.target or _copied_from(message) != each.target:
-            take(each.source, message)
+        take(each.source, message)
         reading.advance(each.source, at, clock.monotonic())
 
     if reader.read({each.source: (each.start, each.end)}, taken, stall=_STALL_SECONDS, passing=GONE):
@@ -357,17 +531,3 @@ def log_starts(admin: ClusterAdmin, ranges: Sequence[OrphanRange]) -> dict[Sourc
         lambda asked: admin.offsets(asked, at="earliest", read_committed=False), wanted, passing=(TopicError,)
     )
     return {source: found.get(source) for source in wanted}
-
-
-def headers_of(message: Any) -> Headers | None:
-    """Returns the headers; None if the client cannot show them, because a name is not UTF-8."""
-    try:
-        return message.headers() or []
-    except (SystemError, UnicodeDecodeError):
-        return None
-
-
-def _copied_from(message: Any) -> str | None:
-    """Returns the id of the cluster that a link has copied a record from; None if no link has."""
-    found = next((value for name, value in reversed(headers_of(message) or []) if name == HOPS_HEADER), None)
-    return None if found is None else last_hop(found, message.topic(), message.key(), message.value())

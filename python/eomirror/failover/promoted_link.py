@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.control import ControlView
     from eomirror.records.promotion import Promotion, Restoration, Reversal
-    from eomirror.records.recreation import Recreation
+    from eomirror.records.recreation import CopyBack, Recreation
 
 __all__ = ["PromotedLink"]
 
@@ -109,6 +110,29 @@ class PromotedLink:
             command=self._command,
             **given,
         )
+
+    def finish_copy_back(self, back: Link, sessions: LinkSessions, order: CopyBack) -> None:
+        """
+        Ends an order that topics are copied back whole: the link back may run.
+
+        Args:
+            back: The link back for these topics alone.
+            order: The order, which stands.
+
+        Raises:
+            SupersededError: Another command holds the link back.
+            MirrorError: Its target refuses the request.
+        """
+        with closing(self.owner(back, sessions)) as owner:
+            _, positions = owner.retake()
+            until: dict[str, dict[str, int]] = {}
+            for source, one in positions.items():
+                if back.mirrors(source.topic):
+                    until.setdefault(source.topic, {})[str(source.partition)] = one.offset
+            owner.note(
+                replace(order, done=True, until=until, run=self.run_id, timestamp=self.clock.wall_ms())
+            )
+            owner.release()
 
     def note(self, record: Reversal | Restoration | Recreation) -> None:
         """

@@ -21,7 +21,7 @@ from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
 from eomirror.failover.move_notes import note_moves
 from eomirror.failover.planned_facts import planned_facts
-from eomirror.failover.readiness import QUIET_SECONDS, Verified, assess, with_verified
+from eomirror.failover.readiness import QUIET_SECONDS, Verified, assess, with_refusal, with_verified
 from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
@@ -86,6 +86,7 @@ class PromotionOptions:
         fence: Stops the applications on the source; for a cutover.
         verify: Compares what was mirrored last with the source; raises if it differs.  None to skip it.
         on_switch: Called after the promotion; returns False if it failed.
+        check: Called before anything is done; raises if the steps that follow the promotion could not be taken.
     """
 
     dry_run: bool = False
@@ -96,6 +97,7 @@ class PromotionOptions:
     fence: WriterFence | None = None
     verify: Callable[[], None] | None = None
     on_switch: Callable[[], bool] | None = None
+    check: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +373,11 @@ class _Run:
         self._moves = list(facts.groups)
         self._offset_ms = round(facts.status.clock_offset_seconds * 1000)
         self._readiness = assess(facts, self._verb, force=self._options.force)
+        if self._options.check is not None:
+            try:
+                self._options.check()
+            except MirrorError as error:
+                self._readiness = with_refusal(self._readiness, "return", error)
         if not self._readiness.ready:
             refusals = "; ".join(f"{check.name}: {check.text}" for check in self._readiness.refusals)
             fixes = [check.fix for check in self._readiness.refusals if check.fix]

@@ -19,6 +19,7 @@ from eomirror.link.failover_events import standing_fence
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from eomirror.errors import MirrorError
     from eomirror.failover.group_moves import GroupMove
     from eomirror.link.status import LinkStatus
     from eomirror.records.promotion import Promotion
@@ -33,6 +34,7 @@ __all__ = [
     "TopicReadiness",
     "Verified",
     "assess",
+    "with_refusal",
     "with_verified",
 ]
 
@@ -287,6 +289,7 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
             _lag(facts, verb),
             _stopped(facts, verb),
             _gaps(facts),
+            _foreign(facts),
             _standing_fence(facts),
             _open(facts, verb),
             _hanging(facts),
@@ -322,6 +325,12 @@ def with_verified(readiness: Readiness, found: Verified) -> Readiness:
     return replace(
         readiness, checks=tuple(check if each.name == check.name else each for each in readiness.checks)
     )
+
+
+def with_refusal(readiness: Readiness, name: str, error: MirrorError) -> Readiness:
+    """Returns a verdict with one more check, which refuses."""
+    check = Check(name, Level.NO, error.message, error.fix)
+    return replace(readiness, ready=False, verdict="NOT READY", checks=(*readiness.checks, check))
 
 
 def _verdict(ready: bool, lost: int | None, age: float | None, *, at_least: bool) -> str:  # noqa: FBT001  private, named at the call
@@ -468,6 +477,20 @@ def _gaps(facts: Facts) -> Check:
         return Check("gaps", Level.OK, "0")
     names = [f"{gap['topic']}-{gap['partition']} [{gap['from']}, {gap['to']})" for gap in gaps]
     return Check("gaps", Level.WARN, f"{len(gaps)} accepted: {_some(names)}")
+
+
+def _foreign(facts: Facts) -> Check:
+    found = facts.status.foreign
+    if not found:
+        return Check("foreign records", Level.OK, "0")
+    names = [f"{one['target_topic']}-{one['partition']} [{one['from']}, {one['to']})" for one in found]
+    return Check(
+        "foreign records",
+        Level.WARN,
+        f"other producers have written behind the link in {len(names)} copies: {_some(names)}",
+        "stop them: what they wrote stays on this side until the link in the other direction brings it over, which "
+        "begins with it after a promotion and `eomirror reverse`",
+    )
 
 
 def _standing_fence(facts: Facts) -> Check:

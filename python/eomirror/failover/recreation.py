@@ -18,17 +18,22 @@ topic that has another id than the recreation names was deleted already.  A posi
 from __future__ import annotations
 
 import re
+import socket
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UnreachableError
-from eomirror.failover.back_link import back_link
-from eomirror.failover.orphans import OrphanRange, Reading, count_orphans, orphan_ranges
+from eomirror.failover.back_link import back_link, whole_link
+from eomirror.failover.facts import control_of
+from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
+from eomirror.failover.orphans import OrphanRange, Reading, count_orphans, named, orphan_ranges, undecided
 from eomirror.failover.promoted_link import PromotedLink
+from eomirror.link.ownership import refuse_copying_back
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.recreation import CopyBack, Recreation
@@ -43,13 +48,16 @@ if TYPE_CHECKING:
     from eomirror.config import Config, Link
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.control import ControlView
+    from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.promotion import Promotion, Restoration, Reversal
 
-__all__ = ["Recreated", "RecreatedTopic", "recreate", "refuse_recreated"]
+__all__ = ["Recreated", "RecreatedTopic", "recreate", "refuse_recreated", "unchecked_exports"]
 
 _GONE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _SHOWN = 3
+# What leaves orphans elsewhere than on the old source.
+_KEPT = frozenset({"export", "merge"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +89,7 @@ class Recreated:
         records: Number of these orphans.
         place: File or topic that holds exported orphans; empty for none.
         topics: One per topic.
+        unchecked: Files on other hosts that hold exported orphans, which was not checked.
     """
 
     back: str
@@ -88,6 +97,7 @@ class Recreated:
     records: int
     place: str
     topics: tuple[RecreatedTopic, ...]
+    unchecked: tuple[str, ...] = ()
 
 
 def refuse_recreated(
@@ -113,6 +123,25 @@ def refuse_recreated(
         if found.done
         else f"repeat `eomirror restore CONFIG --link {quote(link.name)} --orphans recreate`",
     )
+
+
+def unchecked_exports(
+    config: Config, *, link: str | None = None, clock: Clock = SYSTEM_CLOCK
+) -> tuple[str, ...]:
+    """
+    Returns the files with exported orphans of a promoted link that cannot be checked, because another host wrote them.
+
+    Args:
+        link: Name of the promoted link; required if there are several.
+
+    Raises:
+        NotReadyError: The link is not promoted.
+        ClusterError: The target does not answer.
+    """
+    with closing(PromotedLink(config, link, "restore", on_event=None, clock=clock)) as promoted:
+        control, promotion = promoted.in_force()
+        restoration = control.history.restorations.get(promotion.number)
+        return _elsewhere(_recorded(restoration))
 
 
 def recreate(
@@ -165,6 +194,8 @@ class _Recreate(PromotedLink):
         sessions = self.connect(back)
         orphans: Mapping[str, int] = {}
         if found is None:
+            # one of a reversal, which its command ends
+            refuse_copying_back(back.name, control_of(back, sessions.target))
             found, orphans = self._decided(
                 back, sessions, control, (promotion, reversal), topics, dry_run=dry_run
             )
@@ -174,7 +205,7 @@ class _Recreate(PromotedLink):
             self._carry_out(back, sessions, found, chosen, mirror)
         elif not dry_run and chosen:
             # A call that was killed behind its last but one step.
-            self._finish(self._whole(back, chosen), sessions, found)
+            self._finish(whole_link(back, chosen.values()), sessions)
         states = {True: "copied back", False: "to delete" if dry_run else "copied back"}
         return Recreated(
             back=back.name,
@@ -186,6 +217,13 @@ class _Recreate(PromotedLink):
                     topic=topic, copy=copies[topic], orphans=orphans.get(topic), state=states[found.done]
                 )
                 for topic in sorted(found.topics)
+            ),
+            unchecked=_elsewhere(
+                {
+                    source: ranges
+                    for source, ranges in _recorded(restoration).items()
+                    if source.topic in found.topics
+                }
             ),
         )
 
@@ -204,9 +242,7 @@ class _Recreate(PromotedLink):
         """Checks, with the link back held, that nothing is lost; returns the decision, and orphans by topic."""
         promotion, reversal = given
         restoration = control.history.restorations.get(promotion.number)
-        owner = (
-            None if dry_run else self.owner(replace(back, loops=replace(back.loops, whole=True)), sessions)
-        )
+        owner = None if dry_run else self.owner(whole_link(back), sessions)
         try:
             if owner is not None:
                 self.tell(f"taking {back.name}")
@@ -218,13 +254,25 @@ class _Recreate(PromotedLink):
             ]
             orphans = self._counted(ranges)
             chosen = sorted(topic for topic, count in orphans.items() if count)
-            self._refuse_undecided(chosen, orphans, restoration)
+            recorded = _recorded(restoration)
+            # Also what was exported behind the reversal: applications have written there.
+            exported = {
+                cut.source: max(
+                    reversal.ends.get(cut.source, 0),
+                    *(one.end for one in recorded.get(cut.source, ()) if one.action == "export"),
+                    0,
+                )
+                for cut in promotion.cuts
+                if cut.topic in chosen
+            }
+            self._refuse_undecided([each for each in ranges if each.source.topic in chosen], restoration)
+            self._refuse_not_exported(orphan_ranges(promotion, exported), restoration)
             self._refuse_shared(back, chosen)
             ids = self._refuse_other_topics(promotion, chosen)
             ends: Mapping[SourcePartition, int] = {}
             if chosen:
                 self.tell("comparing what is deleted with what is copied back")
-                ends = self._compared(promotion, reversal, chosen)
+                ends = self._compared(promotion, reversal, chosen, recorded)
             found = Recreation(
                 number=promotion.number,
                 link=back.name,
@@ -245,18 +293,60 @@ class _Recreate(PromotedLink):
                 owner.close()
         return found, orphans
 
-    def _refuse_undecided(
-        self, chosen: Sequence[str], orphans: Mapping[str, int], restoration: Restoration | None
-    ) -> None:
-        """Refuses to delete orphans that exist nowhere else."""
-        if not chosen or (restoration is not None and restoration.orphans in {"export", "merge"}):
+    def _refuse_undecided(self, ranges: Sequence[OrphanRange], restoration: Restoration | None) -> None:
+        """Refuses to delete orphans that were neither exported nor merged: they exist nowhere else."""
+        left = undecided(ranges, _recorded(restoration), by=_KEPT)
+        counts = self._count(left) if left else {}
+        if not any(counts.values()):
             return
-        count = sum(orphans[topic] for topic in chosen)
+        older = restoration is not None and restoration.ranges is None
         raise NotReadyError(
-            f"link {self.link.name}: {count} records of {self.link.source} never reached the copies, and would be "
-            "deleted with their topics",
-            fix=f"keep them first: `eomirror restore CONFIG --link {quote(self.link.name)} --orphans export|merge`",
+            f"link {self.link.name}: {sum(counts.values())} records of {self.link.source} never reached the copies, "
+            "were neither exported nor merged"
+            + (" as far as is known, because an older release has restored them," if older else "")
+            + f" and would be deleted with their topics: {named([each for each in left if counts[each.source]])}",
+            fix=("repeat it: " if older else "keep them first: ")
+            + f"`eomirror restore CONFIG --link {quote(self.link.name)} --orphans export|merge`",
         )
+
+    def _refuse_not_exported(self, ranges: Sequence[OrphanRange], restoration: Restoration | None) -> None:
+        """Refuses to delete orphans that were exported, and that the file or topic does not hold any more."""
+        recorded = _recorded(restoration)
+        exported = undecided(ranges, recorded, by={"merge"})
+        counts = self._count(exported) if exported else {}
+        held = self._held([each for each in exported if counts[each.source]], recorded)
+        for source, count in counts.items():
+            if count <= held.get(source, count):
+                continue
+            places = sorted({one.place for one in recorded.get(source, ()) if one.place})
+            raise NotReadyError(
+                f"{' and '.join(places)} held {count} exported records of "
+                f"{named([each for each in exported if each.source == source])} on {self.link.source}, and "
+                f"{held[source]} are there: the others would be deleted",
+                fix=f"export them again: `eomirror restore CONFIG --link {quote(self.link.name)} --orphans export`, "
+                "with --to FILE or --to-topic",
+            )
+
+    def _held(self, exported: Sequence[OrphanRange], recorded: DealtRanges) -> Mapping[SourcePartition, int]:
+        """Returns the number of records that files and topics hold; none of a partition with a file elsewhere."""
+        there = {each: bytearray(each.end - each.start) for each in exported}
+
+        def take(source: SourcePartition, offset: int) -> None:
+            for each, bits in there.items():
+                if each.source == source and each.start <= offset < each.end:
+                    bits[offset - each.start] = 1
+
+        sources = {each.source for each in exported}
+        for place in sorted({one.place for each in sources for one in recorded.get(each, ()) if one.place}):
+            if place == LinkNames(self.link.state_name).orphans_topic:
+                OrphanTopic(self.link, self.sessions.target, self.in_force()[1].number).read(take)
+            else:
+                OrphanFile(Path(place)).read(take)
+        found: dict[SourcePartition, int] = {}
+        for each, bits in there.items():
+            if not _elsewhere({each.source: recorded.get(each.source, ())}):
+                found[each.source] = found.get(each.source, 0) + sum(bits)
+        return found
 
     def _refuse_shared(self, back: Link, chosen: Sequence[str]) -> None:
         """Refuses topics that other links read or write there: those would stop at a topic that is another one."""
@@ -291,10 +381,10 @@ class _Recreate(PromotedLink):
         return ids
 
     def _compared(
-        self, promotion: Promotion, reversal: Reversal, chosen: Sequence[str]
+        self, promotion: Promotion, reversal: Reversal, chosen: Sequence[str], recorded: DealtRanges
     ) -> Mapping[SourcePartition, int]:
         """
-        Refuses to delete records that the copies do not hold, beside the orphans, which were kept.
+        Refuses to delete records that the copies do not hold, beside the orphans that were exported or merged.
 
         Returns:
             The log end of each partition: what is behind it was not compared.
@@ -330,9 +420,9 @@ class _Recreate(PromotedLink):
             )
             if start < end
         ]
-        for each in ranges:
+        for each in undecided(ranges, recorded, by=_KEPT):
             if count := sum(self._counted([each]).values()):
-                before = each.end != ends[each.source]
+                before = each.start < reversal.ends.get(each.source, 0)
                 raise NotReadyError(
                     f"{each.source} on {self.link.source} holds {count} records in offsets [{each.start}, {each.end}) "
                     + (
@@ -345,7 +435,8 @@ class _Recreate(PromotedLink):
                     + (
                         ""
                         if before
-                        else "; or stop the applications that write there, and keep their records"
+                        else "; or stop the applications that write there, and keep their records: `eomirror restore "
+                        f"CONFIG --link {quote(self.link.name)} --orphans export|merge`"
                     ),
                 )
         self.clock.sleep(_LOOK_SECONDS)
@@ -357,16 +448,18 @@ class _Recreate(PromotedLink):
             )
         return {source: ends[source] for source in wanted}
 
-    def _counted(self, ranges: Sequence[OrphanRange]) -> dict[str, int]:
-        found = count_orphans(
+    def _count(self, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int]:
+        return count_orphans(
             self.config.clusters[self.link.source],
             ranges,
             client_id=LinkNames(self.link.state_name).client_id("restore"),
             clock=self.clock,
             reading=Reading(accept_lost=True, tell=self.tell),
         )
+
+    def _counted(self, ranges: Sequence[OrphanRange]) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for source, count in found.items():
+        for source, count in self._count(ranges).items():
             counts[source.topic] = counts.get(source.topic, 0) + count
         return counts
 
@@ -380,7 +473,7 @@ class _Recreate(PromotedLink):
         copies: Mapping[str, str],
         mirror: Callable[[Config], None] | None,
     ) -> None:
-        whole = self._whole(back, copies)
+        whole = whole_link(back, copies.values())
         self._order(whole, sessions, found)
         crash_point("failover.copy_back_noted")
         self._refuse_later(whole, sessions, found)
@@ -394,20 +487,7 @@ class _Recreate(PromotedLink):
         crash_point("failover.copied_back")
         self.note(replace(found, done=True))
         crash_point("failover.recreation_done")
-        self._finish(whole, sessions, found)
-
-    @staticmethod
-    def _whole(back: Link, copies: Mapping[str, str]) -> Link:
-        """Returns the link back for these topics alone, which drops no record by its origin."""
-        return replace(
-            back,
-            topics=tuple(re.escape(copy) for copy in sorted(copies.values())),
-            exclude=(),
-            groups=(),
-            sync_group_offsets=False,
-            heartbeats="off",
-            loops=replace(back.loops, whole=True),
-        )
+        self._finish(whole, sessions)
 
     def _order(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
         order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
@@ -418,17 +498,10 @@ class _Recreate(PromotedLink):
             owner.note(self._copy_back(found))
             owner.release()
 
-    def _finish(self, back: Link, sessions: LinkSessions, found: Recreation) -> None:
+    def _finish(self, back: Link, sessions: LinkSessions) -> None:
         order = LinkState(back, sessions.target).control(wait_for_open=False).copy_back
-        if order is None or order.done:
-            return
-        with closing(self.owner(back, sessions)) as owner:
-            _, positions = owner.retake()
-            until = _by_topic(
-                {source: one.offset for source, one in positions.items() if back.mirrors(source.topic)}
-            )
-            owner.note(replace(self._copy_back(found), done=True, until=until))
-            owner.release()
+        if order is not None and not order.done:
+            self.finish_copy_back(back, sessions, order)
 
     def _copy_back(self, found: Recreation) -> CopyBack:
         return CopyBack(
@@ -461,7 +534,7 @@ class _Recreate(PromotedLink):
         if not late:
             return
         if there == set(found.topics):
-            self._finish(back, sessions, found)
+            self._finish(back, sessions)
             self.note(replace(found, topics={}, done=True))
         raise NotReadyError(
             f"applications have written {sum(late.values())} records to {', '.join(sorted(late)[:_SHOWN])} on "
@@ -514,6 +587,20 @@ class _Recreate(PromotedLink):
         ) as owner:
             owner.acquire(back.lanes, partitions)
             owner.release()
+
+
+def _recorded(restoration: Restoration | None) -> DealtRanges:
+    """Returns what a restoration has recorded; nothing for an older release, which recorded no ranges."""
+    return {} if restoration is None or restoration.ranges is None else restoration.ranges
+
+
+def _elsewhere(recorded: DealtRanges) -> tuple[str, ...]:
+    """Returns the files with exported orphans that are on other hosts."""
+    files = {(one.host, one.place) for some in recorded.values() for one in some if one.host}
+    here = socket.gethostname()
+    return tuple(
+        f"{host}:{place}" for host, place in sorted(files) if host != here and not Path(place).exists()
+    )
 
 
 def _by_topic(ends: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:

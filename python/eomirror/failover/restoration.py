@@ -1,14 +1,24 @@
 """
 Deals with the orphans of a failover: records of the old source that never reached the copies.
 
-They stand in the source's log from the cut to the end at the reversal, so every one of them is known by its offset:
+They stand in the source's log behind the cut, so every one of them is known by its offset:
 
 * ``export`` writes them to a file, or to a topic on the target, for the user to decide;
-* ``merge`` mirrors just that range with the link itself, so that each reaches the copy exactly once, behind what
-  applications have written there since;
+* ``merge`` mirrors them with the link itself, so that each reaches the copy exactly once, behind what applications
+  have written there since;
 * ``keep`` leaves them where they are; the link back writes behind them.
 
 A compacted topic is not merged: an old value could overwrite a newer one.  Its orphans go to the file.
+
+Applications may write on, before the reversal and after it, so a restoration records the ranges of offsets that it has
+dealt with, and a later one deals with the rest::
+
+    cut                     log end then            log end now
+     |---- merge ------------|---- undecided --------|
+
+A merge has gone as far as the link's position, which says so also after the command was killed.  The log ends at each
+call bound what it counts; what the link mirrors beyond them it mirrors once, because it returns behind its position.
+Once the link back is promoted applications write to the source rightly, and nothing is merged any more.
 
 A range may be of any size, and a killed call is repeated: a file goes on where it ended, and so does the link that
 merges.  Orphans that retention has deleted on the old source are named, and the others wait until that is accepted.
@@ -16,31 +26,48 @@ merges.  Orphans that retention has deleted on the old source are named, and the
 
 from __future__ import annotations
 
+import socket
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
-from eomirror.errors import UsageError
+from eomirror.errors import NotReadyError, TopicError, UsageError
+from eomirror.failover.back_link import back_link, merged
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
-from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, write_orphans
+from eomirror.failover.orphans import (
+    Reading,
+    count_orphans,
+    later_ends,
+    log_starts,
+    orphan_ranges,
+    undecided,
+    way_back,
+    write_orphans,
+)
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
+from eomirror.link.state import LinkState
+from eomirror.records.dealt_ranges import DealtRange, united
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Restoration
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from eomirror.config import Config, Link
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
+    from eomirror.records.dealt_ranges import DealtRanges
+    from eomirror.records.position import Position
+    from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
 
 __all__ = ["OrphanPartition", "RestorationReport", "restore"]
 
@@ -136,57 +163,79 @@ def restore(
 
     Raises:
         UsageError: A file or ``merge`` is missing, or the configuration has no link back.
-        NotReadyError: The link is not promoted.
+        NotReadyError: The link is not promoted; or a merge, and its link back is promoted or does not mark its copies.
         DataLossError: Orphans were deleted on the old source, and that is not accepted.
         SupersededError: A mirror of the link runs.
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    with closing(PromotedLink(config, link, "restore", on_event=on_event, clock=clock)) as promoted:
-        chosen, sessions, tell = promoted.link, promoted.sessions, promoted.tell
-        source = config.clusters[chosen.source]
+    with closing(_Restore(config, link, "restore", on_event=on_event, clock=clock)) as made:
+        return made.run(
+            orphans, to=to, to_topic=to_topic, merge=merge, accept_lost=accept_lost, dry_run=dry_run
+        )
+
+
+class _Restore(PromotedLink):
+    def run(
+        self,
+        orphans: str,
+        *,
+        to: Path | None,
+        to_topic: bool,
+        merge: Callable[[Config], None] | None,
+        accept_lost: bool,
+        dry_run: bool,
+    ) -> RestorationReport:
+        chosen, sessions, tell = self.link, self.sessions, self.tell
+        source = self.config.clusters[chosen.source]
         client_id = LinkNames(chosen.state_name).client_id("restore")
-        control, promotion = promoted.in_force()
+        control, promotion = self.in_force()
         refuse_recreated(chosen, control, promotion)
-        promoted.ask_source()
-        reversal = control.history.reversals.get(promotion.number)
-        wanted = [cut.source for cut in promotion.cuts if not cut.gone]
-        if reversal is None:
-            found = sessions.source.admin.offsets(wanted, at="latest", read_committed=False)
-            unseen = uncut_partitions(chosen, sessions.source.admin, wanted)
-            ends: Mapping[SourcePartition, int] = {
-                **{source: found[source] for source in wanted},
-                **{source: end for source, (_, end) in unseen.items()},
-            }
-        else:
-            ends = reversal.ends
-        ranges = orphan_ranges(promotion, ends, _starts(sessions, ends.keys() - set(wanted)))
-        compacted = _compacted(sessions.source.admin.topic_configs({each.source.topic for each in ranges}))
-        actions = {each.source: _action(orphans, each, compacted) for each in ranges}
-        exported = [each for each in ranges if actions[each.source] == "export"]
+        self.ask_source()
         if orphans == "merge" and not chosen.guard:
             raise UsageError(
                 f"link {chosen.name}: merged records would be brought back as new ones: the configuration has no "
                 "link back, so they would carry no origin",
                 fix="add the link back to the configuration first: `eomirror reverse CONFIG --dry-run` shows its entry",
             )
+        history = control.history
+        ends = self._ends(promotion, history.reversals.get(promotion.number), orphans)
+        uncut = ends.keys() - {cut.source for cut in promotion.cuts}
+        dealt = history.dealt(promotion.number)
+        # An orphan that was merged has a copy; what was exported or kept may be dealt with in another way.
+        ranges = _one_each(
+            undecided(
+                orphan_ranges(promotion, ends, _starts(sessions, uncut)),
+                dealt,
+                by=None if orphans == "keep" else {"merge"},
+            )
+        )
+        exports = _compacted(sessions.source.admin.topic_configs({each.source.topic for each in ranges}))
+        if orphans == "merge":
+            exports |= self._passed(promotion, ranges)
+        actions = {each.source: _action(orphans, each, exports) for each in ranges}
+        exported = [each for each in ranges if actions[each.source] == "export"]
         reading = Reading(accept_lost=accept_lost or dry_run, tell=tell)
         placed = to is not None or to_topic
         written = exported if placed and not dry_run else []
         counted = [each for each in ranges if each not in written]
         tell("counting orphans")
-        counts = count_orphans(source, counted, client_id=client_id, clock=clock, reading=reading)
+        counts = count_orphans(source, counted, client_id=client_id, clock=self.clock, reading=reading)
         if not placed and (unwritten := sum(counts[each.source] for each in exported)):
             raise UsageError(
                 f"link {chosen.name}: {unwritten} records are to be exported",
                 fix="name a file: --to FILE; or --to-topic",
             )
         topic = OrphanTopic(chosen, sessions.target, promotion.number)
-        place = topic.name if to is None else str(to)
+        place = topic.name if to is None else str(to.absolute())
         if written:
+            if to is not None:
+                self._refuse_lossy(to, written, dealt)
             tell(f"writing orphans to {place}")
             sink = topic if to is None else OrphanFile(to, source.alias)
-            counts |= write_orphans(source, written, sink, client_id=client_id, clock=clock, reading=reading)
+            counts |= write_orphans(
+                source, written, sink, client_id=client_id, clock=self.clock, reading=reading
+            )
         report = RestorationReport(
             link=chosen.name,
             number=promotion.number,
@@ -209,25 +258,176 @@ def restore(
         )
         if dry_run:
             return report
-        if orphans == "merge":
+        reached: Mapping[SourcePartition, int] = {}
+        if "merge" in actions.values():
             if merge is None:
                 raise UsageError("nothing was given that merges", fix="pass `merge`")
+            merging = _merging(self.config, chosen, exports, accept_lost=accept_lost)
+            if reading.emitted_again:
+                # librdkafka does not report producer ids: the client plane takes such a record for the copy.
+                tell(f"{reading.emitted_again} orphans have the header of a copy: the native plane serves")
+                merging = replace(merging, links=(replace(merging.links[0], plane="native"),))
             tell("mirroring the orphans")
-            merge(_merging(config, chosen, compacted, accept_lost=accept_lost))
+            merge(merging)
+            reached = merged(promotion, self._positions())
         crash_point("failover.orphans_written")
-        promoted.note(
-            Restoration(
-                number=report.number,
-                orphans=report.orphans,
-                records=report.records,
-                place=report.place,
-                run=promoted.run_id,
-                timestamp=clock.wall_ms(),
-                lost=_lost(report),
-            )
-        )
+        self.note(self._restoration(report, history, uncut, reached, to_file=to is not None))
         crash_point("failover.restored")
-    return report
+        return report
+
+    # -- how far the orphans reach ---------------------------------------------------------------
+
+    def _ends(
+        self, promotion: Promotion, reversal: Reversal | None, orphans: str
+    ) -> Mapping[SourcePartition, int]:
+        """
+        Returns the end of each source partition, behind which nothing is an orphan.
+
+        Raises:
+            NotReadyError: A merge that would mirror what is no orphan.
+        """
+        admin = self.sessions.source.admin
+        wanted = [cut.source for cut in promotion.cuts if not cut.gone]
+        if reversal is None:
+            found = admin.offsets(wanted, at="latest", read_committed=False)
+            unseen = uncut_partitions(self.link, admin, wanted)
+            return {
+                **{source: found[source] for source in wanted},
+                **{source: end for source, (_, end) in unseen.items()},
+            }
+        now = skip_missing(
+            lambda asked: admin.offsets(asked, at="latest", read_committed=False),
+            sorted(reversal.ends),
+            passing=(TopicError,),
+        )
+        later = {source: max(end, now.get(source, 0)) for source, end in reversal.ends.items()}
+        grown = later != reversal.ends
+        if not grown and orphans != "merge":
+            return reversal.ends
+        marks, returned = self._way_back(promotion)
+        if orphans == "merge" and (returned is not None or (grown and not marks)):
+            name = quote(self.link.name)
+            raise NotReadyError(
+                f"link {self.link.name}: "
+                + (
+                    f"{reversal.link} is promoted, and applications write to {self.link.source} again: a merge would "
+                    "mirror that as well"
+                    if returned is not None
+                    else f"{reversal.link} has written to {self.link.source} without marks: a merge would mirror that "
+                    "as well"
+                ),
+                fix=f"`eomirror restore CONFIG --link {name} --orphans export|keep` deals with orphans"
+                + (f"; `eomirror failback CONFIG --link {name}` returns" if returned is not None else ""),
+            )
+        if not marks:
+            return reversal.ends
+        return later_ends(reversal, {source: now.get(source, 0) for source in reversal.ends}, returned)
+
+    def _way_back(self, promotion: Promotion) -> tuple[bool, Mapping[SourcePartition, int] | None]:
+        """
+        Returns whether the link back marks what it writes, and the ends of its copies at its promotion, if any.
+
+        A configuration without the link back tells nothing: what stands behind the reversal may be its copies.
+        """
+        try:
+            back = back_link(self.config, self.link, promotion)
+        except UsageError:
+            return False, None
+        return way_back(back, self.connect(back).target)
+
+    def _positions(self) -> Mapping[SourcePartition, Position]:
+        return LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+
+    def _passed(self, promotion: Promotion, ranges: Sequence[OrphanRange]) -> frozenset[str]:
+        """Returns topics with orphans before the position of the link, which begins behind them."""
+        cuts = {cut.source: cut.position for cut in promotion.cuts}
+        positions = self._positions()
+        reached = merged(promotion, positions)
+        return frozenset(
+            each.source.topic
+            for each in ranges
+            if (one := positions.get(each.source)) is not None
+            and each.start < (cuts.get(each.source, 0) if each.source in reached else one.offset)
+        )
+
+    def _refuse_lossy(self, to: Path, written: Sequence[OrphanRange], dealt: DealtRanges) -> None:
+        """Refuses to replace a file that holds orphans which the source has deleted since."""
+        starts = log_starts(self.sessions.source.admin, written)
+        for each in written:
+            start = starts[each.source]
+            gone = [
+                one
+                for one in dealt.get(each.source, ())
+                if one.place == str(to.absolute()) and (start is None or one.start < start) and one.records
+            ]
+            if gone and to.exists():
+                raise UsageError(
+                    f"{to} holds orphans of {each.source} that {self.link.source} has deleted since: it would be "
+                    "replaced without them",
+                    fix="name another file: --to FILE",
+                )
+
+    # -- what was done ---------------------------------------------------------------------------
+
+    def _restoration(
+        self,
+        report: RestorationReport,
+        history: PromotionHistory,
+        uncut: Collection[SourcePartition],
+        reached: Mapping[SourcePartition, int],
+        *,
+        to_file: bool,
+    ) -> Restoration:
+        """Returns the record of this call, with what earlier ones have done."""
+        before = history.restorations.get(report.number)
+        ranges: dict[SourcePartition, tuple[DealtRange, ...]] = {}
+        for each in report.partitions:
+            source = SourcePartition(each.topic, each.partition)
+            # The log of a partition without a cut may have begun later than at 0.
+            start = 0 if source in uncut else each.start
+            end = reached.get(source, start) if each.action == "merge" else each.end
+            if start < end:
+                kept = each.action == "export" and each.records > 0
+                ranges[source] = (
+                    *ranges.get(source, ()),
+                    DealtRange(
+                        start, end, each.action, report.place if kept else "", each.records,
+                        socket.gethostname() if kept and to_file else "",
+                    ),
+                )  # fmt: skip
+        every = united(history.dealt(report.number), ranges)
+        lost = {} if before is None else dict(before.lost)
+        for each in report.partitions:
+            if each.lost:
+                source = SourcePartition(each.topic, each.partition)
+                lost[source] = tuple(sorted({*lost.get(source, ()), *each.lost}))
+        return Restoration(
+            number=report.number,
+            orphans=report.orphans,
+            records=sum(one.records for some in every.values() for one in _outermost(some)),
+            place=report.place or ("" if before is None else before.place),
+            run=self.run_id,
+            timestamp=self.clock.wall_ms(),
+            lost=lost,
+            ranges=every,
+        )
+
+
+def _one_each(ranges: Sequence[OrphanRange]) -> list[OrphanRange]:
+    """Returns one range for each partition, from its first offset to its last."""
+    found: dict[SourcePartition, OrphanRange] = {}
+    for each in ranges:
+        found[each.source] = replace(found.get(each.source, each), end=each.end)
+    return list(found.values())
+
+
+def _outermost(ranges: Sequence[DealtRange]) -> list[DealtRange]:
+    """Returns ranges without those that another one covers: their orphans were dealt with in several ways."""
+    found: list[DealtRange] = []
+    for each in sorted(ranges, key=lambda one: (one.start, -one.end)):
+        if not found or each.end > found[-1].end:
+            found.append(each)
+    return found
 
 
 def _starts(sessions: LinkSessions, partitions: set[SourcePartition]) -> Mapping[SourcePartition, int]:
@@ -238,8 +438,8 @@ def _starts(sessions: LinkSessions, partitions: set[SourcePartition]) -> Mapping
     return {source: found[source] for source in partitions if source in found}
 
 
-def _action(orphans: str, each: OrphanRange, compacted: frozenset[str]) -> str:
-    return "export" if orphans == "merge" and each.source.topic in compacted else orphans
+def _action(orphans: str, each: OrphanRange, exports: frozenset[str]) -> str:
+    return "export" if orphans == "merge" and each.source.topic in exports else orphans
 
 
 def _compacted(configs: Mapping[str, Mapping[str, ConfigValue]]) -> frozenset[str]:
@@ -250,13 +450,13 @@ def _compacted(configs: Mapping[str, Mapping[str, ConfigValue]]) -> frozenset[st
     )
 
 
-def _merging(config: Config, link: Link, compacted: frozenset[str], *, accept_lost: bool) -> Config:
+def _merging(config: Config, link: Link, exports: frozenset[str], *, accept_lost: bool) -> Config:
     """
     Returns a configuration of the link alone, for its orphans: groups stay where the promotion has put them.
 
     Its rules come from all links of the file, so it still marks what it copies.
     """
-    excluded = tuple(topic.replace(".", "\\.") for topic in sorted(compacted))
+    excluded = tuple(topic.replace(".", "\\.") for topic in sorted(exports))
     merging = replace(
         link,
         groups=(),
@@ -266,7 +466,3 @@ def _merging(config: Config, link: Link, compacted: frozenset[str], *, accept_lo
         on_gap="accept" if accept_lost else link.on_gap,
     )
     return replace(config, links=(merging,))
-
-
-def _lost(report: RestorationReport) -> dict[SourcePartition, tuple[tuple[int, int], ...]]:
-    return {SourcePartition(each.topic, each.partition): each.lost for each in report.partitions if each.lost}

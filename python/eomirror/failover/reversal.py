@@ -10,40 +10,62 @@ Two steps, each in one transaction, with a crash point behind each::
 
 A second call reads the ends of step 1 from the record.  The link back cannot write before step 2, because it has no
 position, or is promoted.
+
+The source's logs are first compared with the positions.  If one has lost records that the copy holds, or was restored
+and written on, the reversal is refused, and names the offset up to which both sides hold the same records.  With
+``from_common_end`` the cut of such a partition moves back to that offset: with step 1, in the same transaction, the
+position of the promoted link does too, so that what the source holds beyond it are orphans.  With step 2 the link back
+is ordered to copy the topics of these partitions whole: its loop guard would drop what the promoted link once wrote.
+
+    3. this command mirrors them with the link back, from the cut to their ends
+    4. the order is done, in the control topic of the link back: it may run
 """
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
-from eomirror.errors import NotReadyError
-from eomirror.failover.back_link import back_link, begins
-from eomirror.failover.facts import history_of
-from eomirror.failover.orphans import refuse_forgotten
+from eomirror.errors import NotReadyError, UsageError
+from eomirror.failover.back_link import back_link, begins, returns, whole_link
+from eomirror.failover.common_end import common_ends
+from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
+from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
+from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.link.source_comparison import SourceState, changed_sources
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
-from eomirror.records.promotion import Resumption, Reversal
+from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
+from eomirror.records.recreation import CopyBack
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
+    from eomirror.failover.common_end import CommonEnd
+    from eomirror.failover.orphans import ForeignRecords
     from eomirror.kafka.session import LinkSessions
-    from eomirror.records.promotion import Promotion, PromotionHistory
+    from eomirror.records.dealt_ranges import DealtRanges
+    from eomirror.records.position import Position
+    from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
     from eomirror.types import SourcePartition
 
-__all__ = ["ReversalReport", "ReversedPartition", "reverse"]
+__all__ = ["ReversalReport", "ReversedPartition", "refuse_no_return", "reverse"]
 
 _LOOK_SECONDS = 0.5
+_SHOWN = 3
+# offsets that are read first for the first record of applications
+_FIRST_RECORDS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +107,9 @@ class ReversalReport:
         committed: False for a dry run.
         partitions: One per partition.
         unseen: Offsets in source partitions that the promoted link never saw, so that they have no cut.
+        moved: Partitions whose cut was moved back, because the source had changed, with the reason.
+        foreign: Records that other producers have written between those of the promoted link, with their number by
+            partition and offsets: the copies have no marks, so the link back cannot tell them from these.
     """
 
     link: str
@@ -94,6 +119,8 @@ class ReversalReport:
     committed: bool
     partitions: tuple[ReversedPartition, ...]
     unseen: int = 0
+    moved: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
     @property
     def orphans(self) -> int:
@@ -109,6 +136,8 @@ def reverse(
     config: Config,
     *,
     link: str | None = None,
+    from_common_end: bool = False,
+    mirror: Callable[[Config], None] | None = None,
     dry_run: bool = False,
     on_event: Callable[[str], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -119,22 +148,82 @@ def reverse(
     Args:
         config: Configuration that has both links.
         link: Name of the promoted link; required if there are several.
+        from_common_end: Where the source has lost records since, or holds others, begin at the offset up to which both
+            sides hold the same records.
+        mirror: Mirrors the one link of the configuration that it is given until it has caught up; for
+            ``from_common_end``.
         dry_run: Only inspect.
         on_event: Receives a short text for each step.
 
     Raises:
         UsageError: The configuration has no link back; the fix is its entry.
-        NotReadyError: The link is not promoted, the source is still written to, or the link back has run on its own.
+        NotReadyError: The link is not promoted, the source is still written to, or is not what was mirrored, or the
+            link back has run on its own.
         SupersededError: A mirror of one of the links runs.
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
     with closing(_Reverse(config, link, "reverse", on_event=on_event, clock=clock)) as made:
-        return made.run(dry_run=dry_run)
+        return made.run(mirror, from_common_end=from_common_end, dry_run=dry_run)
+
+
+def refuse_no_return(config: Config, link: str, *, to: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    """
+    Refuses to promote a link whose reversal would then be refused.
+
+    Args:
+        link: Name of a link that mirrors.
+        to: Name of the link that its reversal is to start.
+
+    Raises:
+        UsageError: No link of the configuration, or another one, mirrors its copies in the other direction.
+        NotReadyError: The reversal would be refused.
+        MirrorError: As of `reverse`.
+    """
+    with closing(_Reverse(config, link, "reverse", on_event=None, clock=clock)) as made:
+        made.refuse_no_return(to)
 
 
 class _Reverse(PromotedLink):
-    def run(self, *, dry_run: bool) -> ReversalReport:
+    def refuse_no_return(self, to: str) -> None:
+        """See the function of this name."""
+        control = control_of(self.link, self.sessions.target)
+        state = LinkState(self.link, self.sessions.target)
+        positions = mirrored(self.link, state.positions(wait_for_open=False, overruled=()), control)
+        if control.generation is None:
+            # `promote` says so
+            return
+        copies = CopyEnds(self.link, self.sessions.target).read(
+            positions.values(), highest_lane=control.generation.highest_lane
+        )
+        cuts = cuts_of(positions.values(), copies, None)
+        promotion = Promotion(
+            number=0,
+            planned=True,
+            run=self.run_id,
+            host="",
+            generation=0,
+            source_cluster_id="",
+            target_cluster_id="",
+            cuts=tuple(cuts.values()),
+            started=0,
+            timestamp=0,
+        )
+        back = back_link(self.config, self.link, promotion)
+        if back.name != to:
+            raise UsageError(
+                f"link {back.name} mirrors what link {self.link.name} copies in the other direction as well as {to}: "
+                "it would be started in its place",
+                fix=f"take {back.name} out of the configuration, or put it behind {to}",
+            )
+        self.ask_source()
+        self._refuse_recreated(promotion, control.recreation, None)
+        self._refuse_stale(back, promotion, history_of(back, self.connect(back).target))
+        self._parted(promotion, control.history, accepted=False)
+
+    def run(
+        self, mirror: Callable[[Config], None] | None, *, from_common_end: bool, dry_run: bool
+    ) -> ReversalReport:
         control, promotion = self.in_force()
         history = control.history
         back = back_link(self.config, self.link, promotion)
@@ -149,23 +238,59 @@ class _Reverse(PromotedLink):
         self._refuse_recreated(promotion, control.recreation, noted)
         sessions = self.connect(back)
         before = history_of(back, sessions.target)
-        self._refuse_stale(back, promotion, before)
+        noted = history.reversals.get(promotion.number)
+        self._refuse_stale(back, promotion, before, noted)
         refuse_forgotten(
             back,
             self.config.clusters[back.source],
             before,
             client_id=LinkNames(back.state_name).client_id("reverse"),
             clock=self.clock,
+            back=self.link,
         )
-        started = self._started(back, sessions, before, promotion)
-        ends = noted.ends if noted is not None else self._ends(promotion)
+        parted: list[CommonEnd] = []
+        if noted is None:
+            parted = self._parted(promotion, history, accepted=from_common_end)
+            moved = {
+                each.cut.source: (each.cut.position, each.cut.target_end)
+                for each in parted
+                if each.cut is not None
+            }
+            promotion = with_cuts(promotion, moved)
+            noted = Reversal(
+                number=promotion.number,
+                link=back.name,
+                ends=self._ends(promotion),
+                run=self.run_id,
+                timestamp=self.clock.wall_ms(),
+                cuts=moved,
+            )
+        ends, is_new = noted.ends, promotion.number not in history.reversals
+        unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
+        # A link that was promoted before finds them as orphans of its promotion.
+        foreign = [] if before.current is not None else self._foreign(promotion, history, unbegun)
+        # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
+        whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
+        marked = {
+            each.source: each
+            for each, is_marked in foreign
+            if is_marked and back.guard and each.source.topic not in whole
+        }
+        unbegun = {
+            source: min(start, marked[source].start) if source in marked else start
+            for source, start in unbegun.items()
+        }
+        if noted.cuts and mirror is None and not dry_run:
+            raise UsageError("nothing was given that mirrors", fix="pass `mirror`")
         if not dry_run:
-            if noted is None:
-                self._record(back, promotion, ends)
+            if is_new:
+                self._record(noted)
             crash_point("failover.reversal_noted")
-            if not started:
-                self._start(back, sessions, before, promotion)
+            if unbegun:
+                self._start(back, sessions, before.current, unbegun, noted)
             crash_point("failover.reversed")
+            if noted.cuts and mirror is not None:
+                self._copy_back(back, sessions, promotion, noted, mirror)
         return ReversalReport(
             link=self.link.name,
             back=back.name,
@@ -176,7 +301,7 @@ class _Reverse(PromotedLink):
                 ReversedPartition(
                     topic=cut.target_topic,
                     partition=cut.partition,
-                    begins=cut.target_end,
+                    begins=unbegun.get(cut.copy, cut.target_end),
                     to_topic=cut.topic,
                     orphans_from=cut.position,
                     orphans_to=ends.get(cut.source, cut.position),
@@ -184,6 +309,8 @@ class _Reverse(PromotedLink):
                 for cut in promotion.cuts
             ),
             unseen=sum(ends[source] for source in ends.keys() - {cut.source for cut in promotion.cuts}),
+            moved=tuple(str(each) for each in parted),
+            foreign=tuple(str(each) for each, _ in foreign if each.source not in marked),
         )
 
     # -- checks ----------------------------------------------------------------------------------
@@ -223,46 +350,233 @@ class _Reverse(PromotedLink):
                     fix="delete it, or `exclude` the topic from both links and start a new link for it",
                 )
 
-    def _refuse_stale(self, back: Link, promotion: Promotion, before: PromotionHistory) -> None:
+    def _parted(self, promotion: Promotion, history: PromotionHistory, *, accepted: bool) -> list[CommonEnd]:
+        """
+        Returns the partitions whose source is not what was mirrored.
+
+        Raises:
+            NotReadyError: There are some, and that is not accepted, or cannot be.
+        """
+        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+        named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+        changed = {
+            source: each
+            for source, each in changed_sources(self.link, self.sessions.source, named).items()
+            # a log that begins behind the cut lacks orphans, which are named where they are dealt with
+            if each.state in {SourceState.SHORTER, SourceState.REPLACED}
+        }
+        if not changed:
+            return []
+        self.tell(f"looking for what {self.link.source} and the copies have in common")
+        parted = common_ends(self.link, self.sessions, changed, promotion.cuts, history)
+        command = f"eomirror reverse CONFIG --link {quote(self.link.name)}"
+        if opened := [each for each in parted if each.is_open]:
+            raise NotReadyError(
+                f"link {self.link.name}: a transaction is open on {self.link.source} from offset {opened[0].stable} of "
+                f"{opened[0].changed.source}, which has lost records, and may be committed later",
+                fix=f"end it: kafka-transactions.sh find-hanging, abort; then repeat `{command}`",
+            )
+        if not promotion.number and parted:
+            raise NotReadyError(
+                f"link {self.link.name}: {self.link.source} is not what was mirrored: {parted[0]}",
+                fix=f"run it: `eomirror run CONFIG --link {quote(self.link.name)}` names the ways on",
+            )
+        some = "; ".join(map(str, parted[:_SHOWN])) + (
+            f"; and {len(parted) - _SHOWN} more" if len(parted) > _SHOWN else ""
+        )
+        if unknown := [each for each in parted if each.cut is None]:
+            names = ", ".join(sorted({each.changed.source.topic for each in unknown})[:_SHOWN])
+            raise NotReadyError(
+                f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}",
+                fix=f"keep what {names} holds there and not on {self.link.target}, delete the topics on "
+                f"{self.link.source}, and mirror them there with a new link; or restore their logs, then `{command}`",
+            )
+        topics = {each.changed.source.topic for each in parted}
+        dealt = history.dealt(promotion.number)
+        if again := sorted(
+            {
+                source.topic
+                for source, ranges in dealt.items()
+                if source.topic in topics and any(one.action == "merge" for one in ranges)
+            }
+        ):
+            raise NotReadyError(
+                f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}; and orphans of "
+                f"{', '.join(again[:_SHOWN])} were merged before, which the link back cannot tell from what is lost",
+                fix=f"restore the logs of {self.link.source}, then `{command}`",
+            )
+        if parted and not accepted:
+            raise NotReadyError(
+                f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}",
+                fix=f"`{command} --from-common-end` brings what it lacks back from {self.link.target}, and takes what "
+                f"it holds beyond for orphans, which `eomirror restore CONFIG --link {quote(self.link.name)} "
+                "--orphans merge|export|keep` deals with then; or restore its logs, and repeat this",
+            )
+        return parted
+
+    def _refuse_stale(
+        self, back: Link, promotion: Promotion, before: PromotionHistory, noted: Reversal | None = None
+    ) -> None:
         """Raises if the link to resume was promoted later than this one: its positions would go back to an old cut."""
         ended = before.current
         if ended is None:
             return
-        positions = {cut.source: cut.position for cut in promotion.cuts}
-        if any(positions.get(cut.copy, cut.target_end) < cut.target_end for cut in ended.cuts):
+        # A cut that was moved back since does not tell.
+        moved = {} if noted is None else noted.cuts
+        positions = {cut.source: cut.position for cut in promotion.cuts if cut.source not in moved}
+        later = any(positions.get(cut.copy, cut.target_end) < cut.target_end for cut in ended.cuts)
+        if later or (noted is not None and moved and ended.timestamp > noted.timestamp):
             raise NotReadyError(
                 f"link {self.link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
                 fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {quote(back.name)}`",
             )
 
-    def _started(
-        self, back: Link, sessions: LinkSessions, history: PromotionHistory, promotion: Promotion
-    ) -> bool:
+    def _unbegun(
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        history: PromotionHistory,
+        promotion: Promotion,
+        *,
+        noted: bool,
+    ) -> dict[SourcePartition, int]:
         """
-        Returns True if the link back has begun already, by an earlier call.
+        Returns the offsets at which the link back has still to begin; empty if an earlier call has set them all.
+
+        A position behind the cut does not tell: a link back that has begun there on its own lacks the records before
+        it.  What it has mirrored does.
 
         Raises:
-            NotReadyError: It has positions that no reversal set.
+            NotReadyError: It has positions that no reversal set, and has mirrored from them.
         """
-        if history.current is not None:
-            return False
-        topic = LinkNames(back.state_name).positions_topic
-        if sessions.target.admin.describe_topics([topic])[topic] is None:
-            return False
-        state = LinkState(back, sessions.target)
-        view = state.control(wait_for_open=False)
-        if view.generation is None:
-            return False
-        positions = state.positions(wait_for_open=False, overruled=())
         starts = begins(promotion, back)
-        known = {source: positions[source].offset for source in starts if source in positions}
-        if len(known) == len(starts) and all(offset >= starts[source] for source, offset in known.items()):
-            return True
-        raise NotReadyError(
-            f"link {back.name} has run on its own, and not from the cut of link {self.link.name}",
-            fix=f"run it as it is: `eomirror run CONFIG --link {quote(back.name)}`; or use a link with another name "
-            "for the way back",
+        topic = LinkNames(back.state_name).positions_topic
+        state = LinkState(back, sessions.target)
+        if history.current is not None:
+            found = returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
+            found = {source: offset for source, offset in found.items() if source in starts}
+            ends = sessions.source.admin.offsets(sorted(found), at="latest", read_committed=False)
+            return _behind_dealt(found, history.dealt(history.current.number), ends)
+        if sessions.target.admin.describe_topics([topic])[topic] is None:
+            return starts
+        if state.control(wait_for_open=False).generation is None:
+            return starts
+        positions = state.positions(wait_for_open=False, overruled=())
+        if not noted and (
+            behind := sorted(
+                str(source)
+                for source, start in starts.items()
+                if source in positions and positions[source].offset < start
+            )
+        ):
+            raise NotReadyError(
+                f"link {back.name} has run on its own, and has not mirrored {', '.join(behind[:3])} up to the cut of "
+                f"link {self.link.name}",
+                fix=f"run it as it is, then repeat this: `eomirror run CONFIG --link {quote(back.name)}`; or use a "
+                "link with another name for the way back",
+            )
+        passed = self._passed_over(back, sessions, starts, positions)
+        if (mixed := [(each, later) for each, later in passed if later is not None]) and not noted:
+            some = ", ".join(
+                f"[{each.start}, {min(each.end, later)}) of {each.source}" for each, later in mixed[:3]
+            )
+            raise NotReadyError(
+                f"link {back.name} has run on its own, and has begun behind the cut of link {self.link.name}: it has "
+                f"mirrored what follows, and not the records in {some}",
+                fix="use a link with another name for the way back, and delete on "
+                f"{back.target} what {back.name} has written behind the cut; or bring the records by hand",
+            )
+        passed_over = {each.source for each, later in passed if later is None}
+        return {
+            source: start
+            for source, start in starts.items()
+            if source not in positions or source in passed_over
+        }
+
+    def _foreign(
+        self, promotion: Promotion, history: PromotionHistory, unbegun: Collection[SourcePartition]
+    ) -> list[tuple[ForeignRecords, bool]]:
+        """
+        Returns what other producers have written into copies between records of the link, since it began or returned.
+
+        With each: True if the records of the link there have its marks.  The offset map names every record of the link;
+        between two of its transactions there is one marker.
+        """
+        if not unbegun or self.link.aggregate:
+            return []
+        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+        cuts = {
+            cut.source: cut
+            for cut in promotion.cuts
+            if cut.copy in unbegun and cut.source in positions and not positions[cut.source].keyed
+        }
+        if not cuts:
+            return []
+        maps = OffsetMapReader(self.link, self.sessions.target).maps([positions[source] for source in cuts])
+        returned = {
+            source: start
+            for _, resumption in sorted(history.resumptions.items())
+            for source, start in resumption.starts.items()
+        }
+        holes = [
+            OrphanRange(source=cut.copy, start=start, end=end)
+            for source, cut in cuts.items()
+            for start, end in _holes(maps[source].listed(), returned.get(source, 0), cut.target_end)
+        ]
+        if not holes:
+            return []
+        found = foreign_records(
+            self.config.clusters[self.link.target],
+            holes,
+            client_id=LinkNames(self.link.state_name).client_id("reverse"),
+            clock=self.clock,
         )
+        marked = {cut.copy: positions[source].header for source, cut in cuts.items()}
+        return [(each, marked[each.source]) for each in found]
+
+    def _passed_over(
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        starts: Mapping[SourcePartition, int],
+        positions: Mapping[SourcePartition, Position],
+    ) -> list[tuple[ForeignRecords, int | None]]:
+        """
+        Returns what the link back has to mirror from the cut on, and has not, though its position is behind it.
+
+        Returns:
+            Records of a partition from the first one on, and the offset at which the link has begun to mirror them.
+        """
+        there = [positions[source] for source in starts if source in positions]
+        maps = OffsetMapReader(back, sessions.target).maps(
+            [one for one in there if one.offset > starts[one.source]]
+        )
+        found: list[tuple[ForeignRecords, int | None]] = []
+        ours = sessions.target.admin.describe_cluster().cluster_id
+        for position in there:
+            start, end, size = starts[position.source], position.offset, _FIRST_RECORDS
+            if position.offset == start:
+                continue
+            listed = maps[position.source].listed()
+            later = min((max(low, start) for low, _, count in listed if low + count > start), default=None)
+            at, first = start, None
+            while at < end and first is None:
+                each = OrphanRange(source=position.source, start=at, end=min(at + size, end), target=ours)
+                first = next(
+                    iter(
+                        foreign_records(
+                            self.config.clusters[back.source],
+                            [each],
+                            client_id=LinkNames(back.state_name).client_id("reverse"),
+                            clock=self.clock,
+                        )
+                    ),
+                    None,
+                )
+                at, size = each.end, size * 4
+            if first is not None and not any(low <= first.start < low + count for low, _, count in listed):
+                found.append((first, later))
+        return found
 
     def _ends(self, promotion: Promotion) -> Mapping[SourcePartition, int]:
         """
@@ -286,39 +600,118 @@ class _Reverse(PromotedLink):
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _record(self, back: Link, promotion: Promotion, ends: Mapping[SourcePartition, int]) -> None:
+    def _record(self, record: Reversal) -> None:
         self.tell(f"recording the reversal of {self.link.name}")
-        self.note(
-            Reversal(
-                number=promotion.number,
-                link=back.name,
-                ends=ends,
-                run=self.run_id,
-                timestamp=self.clock.wall_ms(),
-            )
+        if not record.cuts:
+            self.note(record)
+            return
+        partitions = Discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
+        owner = self.owner(
+            self.link,
+            self.sessions,
+            although_promoted=True,
+            adopt={source: position for source, (position, _) in record.cuts.items()},
+            decided=record,
         )
+        with closing(owner):
+            owner.acquire(self.link.lanes, partitions)
+            owner.release()
 
     def _start(
-        self, back: Link, sessions: LinkSessions, history: PromotionHistory, promotion: Promotion
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        ended: Promotion | None,
+        starts: Mapping[SourcePartition, int],
+        reversal: Reversal,
     ) -> None:
         self.tell(f"setting the positions of {back.name} to the cut")
-        ended = history.current
         partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
+        order = None
+        if reversal.cuts:
+            back = whole_link(back)
+            order = CopyBack(
+                link=self.link.name,
+                number=reversal.number,
+                done=False,
+                until={},
+                run=self.run_id,
+                timestamp=self.clock.wall_ms(),
+                command="reverse",
+            )
         owner = self.owner(
             back,
             sessions,
             although_promoted=ended is not None,
-            resume=None
+            decided=None
             if ended is None
             else Resumption(
                 number=ended.number,
                 link=self.link.name,
-                starts=begins(promotion, back),
+                starts=starts,
                 run=self.run_id,
                 timestamp=self.clock.wall_ms(),
             ),
-            adopt=begins(promotion, back),
+            order=order,
+            adopt=starts,
         )
         with closing(owner):
             owner.acquire(back.lanes, partitions)
             owner.release()
+
+    def _copy_back(
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        promotion: Promotion,
+        reversal: Reversal,
+        mirror: Callable[[Config], None],
+    ) -> None:
+        """Brings what the source has lost back, unless an earlier call has."""
+        order = control_of(back, sessions.target).copy_back
+        if order is None or order.done or order.command != "reverse":
+            return
+        copies = {cut.target_topic for cut in promotion.cuts if cut.source in reversal.cuts}
+        self.tell(f"copying {', '.join(sorted(copies)[:_SHOWN])} back from where the two sides part")
+        whole = whole_link(back, copies)
+        mirror(replace(self.config, links=(whole,)))
+        crash_point("failover.copied_back")
+        self.finish_copy_back(whole, sessions, order)
+
+
+def _behind_dealt(
+    starts: Mapping[SourcePartition, int], dealt: DealtRanges, ends: Mapping[tuple[str, int], int]
+) -> dict[SourcePartition, int]:
+    """
+    Returns where a link begins again: what a restoration has dealt with from there on is not mirrored a second time.
+
+    Args:
+        starts: Offset of the first record that the link back has not written, or the end of the log.
+        dealt: What restorations have dealt with.
+        ends: Ends of the logs.
+    """
+    found = {}
+    for source, start in starts.items():
+        at = start
+        for one in sorted(dealt.get(source, ()), key=lambda one: one.start):
+            if one.start <= at < one.end:
+                at = one.end
+        found[source] = max(start, min(at, ends[source]))
+    return found
+
+
+def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """
+    Yields the offsets of a copy between records of the link in which there is more than the marker of a transaction.
+
+    Args:
+        ranges: Source offset, target offset and count, from the offset map.
+        start: First source offset that counts.
+        end: End of the copy at the cut.
+    """
+    there = sorted(
+        (target, target + count) for source, target, count in ranges if source >= start and target < end
+    )
+    for (_, low), (high, _) in pairwise(there):
+        if high - low > 1:
+            yield low, high

@@ -224,6 +224,27 @@ class OffsetMapReader:
             self._answer_part(part, span, by_part[part], found, reverse=reverse)
         return [answer for answer in found if answer is not None]
 
+    def maps(self, positions: Collection[Position]) -> dict[SourcePartition, PartitionMap]:
+        """
+        Returns all that is known of each partition; reads the map to its beginning.
+
+        Raises:
+            StateError: A chunk is not readable.
+            ClusterError: The target cannot be read.
+        """
+        parts = self._parts([position.source for position in positions]) or {}
+        found = {position.source: PartitionMap() for position in positions}
+        by_part: dict[int, list[Position]] = {}
+        for position in positions if parts else ():
+            by_part.setdefault(parts[position.source], []).append(position)
+        for part, span in self._spans(by_part, read_committed=True).items():
+            wanted = {_prefix(position) for position in by_part[part]}
+            chunks: list[LogRecord] = []
+            for window, _ in self._backwards(part, span):
+                chunks[:0] = [one for one in window if prefix_of_chunk(one.key) in wanted]
+            found |= _maps(chunks, by_part[part])
+        return found
+
     def oldest(self, sources: Iterable[SourcePartition], most: int) -> dict[int, list[LogRecord]]:
         """
         Returns the first committed records of the map, by partition of its topic.

@@ -109,7 +109,9 @@ class LinkOwner:
         take_over: Take the link even from a living owner; a mirror never takes it from a living command.
         take_back: Take the link although it was handed to another replicator; ``adopt`` then holds its resume offsets.
         although_promoted: Take the link although it is promoted.
-        resume: Ends the promotion of the link, with the positions that ``adopt`` sets.
+        decided: Record of failover that is committed with the positions that ``adopt`` sets, such as the end of the
+            link's promotion.
+        order: Order that is committed with the layout, before any position.
         adopt: Resume offsets of partitions whose position is missing or is overruled.
         predecessors: State of another replicator for the partitions that are adopted from it.
         on_event: Receives a short text for each step, for progress.
@@ -132,7 +134,8 @@ class LinkOwner:
         take_over: bool = False,
         take_back: bool = False,
         although_promoted: bool = False,
-        resume: Resumption | None = None,
+        decided: Resumption | Reversal | None = None,
+        order: CopyBack | None = None,
         adopt: Mapping[SourcePartition, int] | None = None,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
@@ -146,7 +149,7 @@ class LinkOwner:
         self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead, command=command)
         self._take_back = take_back
         self._although_promoted = although_promoted
-        self._resume = resume
+        self._decided, self._order = decided, order
         self._command = command
         self._adopt = dict(adopt or {})
         self._predecessors = dict(predecessors or {})
@@ -307,9 +310,11 @@ class LinkOwner:
         self._link = still_marking(self._link, positions.values())
         self._refuse_conflicts(partitions)
         self._opposite.refuse_copies(unmoved(positions, self._adopt))
+        first_run = view.generation is None
+        if first_run:
+            self._opposite.refuse_first_run(self._adopt)
         crash_point("owner.positions_checked")
         self._on_event("publishing the lane layout")
-        first_run = view.generation is None
         known = frozenset() if view.generation is None else view.generation.assignment.known
         self._adopt = without_surplus(
             self._link,
@@ -351,7 +356,8 @@ class LinkOwner:
             start="earliest",
         )
         self._refuse_stopped()
-        self._publish(generation, first)
+        ordered = [] if self._order is None else self._noted(self._order)
+        self._publish(generation, [*ordered, *first])
         self._generation = generation
         self.published = True
         crash_point("owner.published")
@@ -362,8 +368,8 @@ class LinkOwner:
         if view.handed_over is not None:
             # With the positions, not with the generation: between the two the old positions are valid.
             overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
-        if self._resume is not None:
-            overruled += self._noted(self._resume)
+        if self._decided is not None:
+            overruled += self._noted(self._decided)
         if overruled:
             self._on_event("adopting positions")
             self._control.publish(overruled)

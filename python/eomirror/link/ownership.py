@@ -282,10 +282,13 @@ def refuse_copying_back(link: str, view: ControlView) -> None:
     """
     order = view.copy_back
     if order is not None and not order.done:
+        reversed_ = order.command == "reverse"
+        why = "had lost records of them" if reversed_ else "does not have them any more: they were deleted"
         raise NotReadyError(
-            f"link {link} copies topics back whole, because those of link {order.link} were deleted on its source, and "
-            "that is not complete",
-            fix=f"repeat `eomirror restore CONFIG --link {quote(order.link)} --orphans recreate`: it goes on from here",
+            f"link {link} copies topics back whole, because the source of link {order.link} {why}, and that is not "
+            "complete",
+            fix=f"repeat `eomirror {order.command} CONFIG --link {quote(order.link)}"
+            f"{'' if reversed_ else ' --orphans recreate'}`: it goes on from here",
         )
 
 

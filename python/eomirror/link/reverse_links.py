@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import structlog
 
+from eomirror.errors import NotReadyError
 from eomirror.link.other_links import OtherLinks
 from eomirror.link.reverse_link import ReverseLink, copies_back, meetings, round_trip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.errors import MirrorError
@@ -67,6 +69,28 @@ class ReverseLinks:
             return
         if refused := copies_back(self._link.name, starts, self._met, guard=self._link.guard):
             raise refused
+
+    def refuse_first_run(self, adopted: Collection[SourcePartition]) -> None:
+        """
+        Refuses to begin where the link's ``start`` says in copies of a promoted link: its cut alone is the beginning.
+
+        Before it stand that link's own records, and behind it what applications have written since.
+
+        Args:
+            adopted: Partitions whose start offset a command, or the user, has chosen.
+
+        Raises:
+            NotReadyError: A topic is such a copy.
+        """
+        for source, met in sorted(self._met.items()):
+            for each in met:
+                if each.cut is not None and source not in adopted:
+                    raise NotReadyError(
+                        f"link {self._link.name} never ran, and {source} is a copy of link {each.link}, which was "
+                        f"promoted: it begins at the end of that copy at the cut, {each.cut}, and not where its "
+                        "`start` says",
+                        fix=f"start it there: `eomirror reverse CONFIG --link {quote(each.link)}`; then repeat this",
+                    )
 
     def harmless(
         self, items: Sequence[AssignedPartition], *, target_cluster_id: str

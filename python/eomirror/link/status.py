@@ -263,6 +263,8 @@ class LinkStatus:
         target_seconds: The same of the target.
         events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
         remark: Restriction that the link's settings imply; empty for none.
+        foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors:
+            topic, partition, copy, and offsets of the copy (``from`` the first record, ``to`` the end).
     """
 
     link: str
@@ -296,6 +298,7 @@ class LinkStatus:
     target_seconds: float | None = None
     events: tuple[Event, ...] = ()
     remark: str = ""
+    foreign: tuple[dict[str, Any], ...] = ()
 
     @property
     def ended(self) -> bool:

@@ -17,6 +17,7 @@ from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
 from eomirror.link.events import link_events
+from eomirror.link.foreign_tails import ForeignTails
 from eomirror.link.hanging_status import with_hanging
 from eomirror.link.liveness import Liveness, judge_liveness
 from eomirror.link.report_status import with_reports
@@ -106,6 +107,7 @@ class StatusReader:
         self._topics = StatusTopics(self._sessions.target, seconds=_STALL_SECONDS + more_seconds, clock=clock)
         self._peek = TimestampReader(self._sessions.source, seconds=_PEEK_SECONDS)
         self._retention = RetentionSettings(clock)
+        self._foreign = ForeignTails(link, self._sessions)
 
     def read(self) -> LinkStatus:
         """
@@ -173,6 +175,13 @@ class StatusReader:
                 self._retention.of(self._source, waiting_topics(found.partitions)),
             ),
         )
+        if not found.ended:
+            ends = {
+                (one.target_topic, one.target_partition): seen.target.high_watermark
+                for one in mirrored
+                if (seen := observed.get(one.source)) is not None and seen.target.refused is None
+            }
+            found = replace(found, foreign=self._foreign.look(mirrored, ends, self._producers))
         if self._hanging is not None and control.generation is not None:
             # With an unreachable source nothing is observed; the scan of its copies is needed most then.
             copies = [SourcePartition(*copy) for item in mirrored for copy in item.copies]
@@ -193,6 +202,14 @@ class StatusReader:
             if (seen := observed.get(position.source)) is not None and seen.lso is not None
         }
         return replace(found, groups=self._groups({item.target_topic for item in mirrored}, ends))
+
+    def _producers(self) -> set[int]:
+        """Returns the ids of producers of the link's lanes, as far as claims and positions name them now."""
+        log_of_positions = self._topics.positions(self._names.positions_topic)
+        positions, attempts = log_of_positions.valid(), log_of_positions.attempts
+        return {one.producer_id for one in positions.values()} | {
+            one.producer_id for one in attempts.values()
+        }
 
     def _drifted(self) -> tuple[str, ...]:
         """Returns the state topics that lose records to retention; empty if their settings may not be read."""

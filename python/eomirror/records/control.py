@@ -489,7 +489,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
                 adoption = checked(Adopted(**names, **others))
                 adopted[adoption.source] = adoption
             elif made := _SINGLE.get(kind):
-                single[key] = checked(made(**{item: body[item] for item in made.__slots__}))
+                single[key] = checked(made(**{item: body[item] for item in made.__slots__ if item in body}))
             elif kind == "stopped":
                 rest = {item: body[item] for item in Stopped.__slots__ if item != "topic"}
                 stopped[key] = checked(Stopped(topic=name["topic"], **rest))

@@ -6,16 +6,17 @@ A promotion is decided by one record, so that every process sees the same link b
 * ``{"kind":"promotion","number"}`` -> `Promotion`: applications write to the copies, and the link must not.  It holds
   the *cut* of each partition: the source position that was mirrored last, and the end of the copy at that moment.
 * ``{"kind":"reversal","number"}`` -> `Reversal`: the link in the other direction starts at the cut of that promotion.
-  It holds the range of each source partition that never reached the target (the orphans).
-* ``{"kind":"restoration","number"}`` -> `Restoration`: the orphans of that promotion have been dealt with.
+  It holds the range of each source partition that never reached the target (the orphans), and other cuts for the
+  partitions in which the source had changed; every reader of the promotion gets these.
+* ``{"kind":"restoration","number"}`` -> `Restoration`: ranges of the orphans of that promotion have been dealt with.
 * ``{"kind":"resumption","number"}`` -> `Resumption`: the link mirrors again, from positions that its owner has set.
 * ``{"kind":"fence","number"}`` -> `Fence`: how the applications on the source were stopped before that promotion, so
   that exactly this can be undone.
 
 A link may have more partitions than one record holds: brokers refuse one of more than ``max.message.bytes``.  What a
-promotion, reversal or resumption says about each partition then stands in records of its own before it, in the same
-transaction: ``{"kind":"part","of":"promotion","number":N,"part":0}`` and so on, and the record itself has their number
-in ``parts``, and version 2, which a release that does not know of parts refuses.
+promotion, reversal, restoration or resumption says about each partition then stands in records of its own before it, in
+the same transaction: ``{"kind":"part","of":"promotion","number":N,"part":0}`` and so on.  The record itself has their
+number in ``parts``, and version 2, which a release that does not know of parts refuses.
 
 All five carry the number of the promotion, which counts from 1.  They are never deleted: they are the history.
 """
@@ -24,17 +25,19 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from eomirror.records.dealt_ranges import DealtRange, decoded_ranges, encoded_ranges
 from eomirror.records.json_fields import checked, text, whole
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.recreation import CopyBack, Recreation
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "Reversal",
     "encoded",
     "lost",
+    "with_cuts",
 ]
 
 VERSION = 1
@@ -216,6 +220,19 @@ _PROMOTION_FIELDS = (
 )  # fmt: skip
 
 
+def with_cuts(promotion: Promotion, cuts: Mapping[SourcePartition, tuple[int, int]]) -> Promotion:
+    """Returns a promotion with other positions and target ends of some cuts."""
+    return replace(
+        promotion,
+        cuts=tuple(
+            replace(cut, position=cuts[cut.source][0], target_end=cuts[cut.source][1])
+            if cut.source in cuts
+            else cut
+            for cut in promotion.cuts
+        ),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reversal:
     """
@@ -228,6 +245,8 @@ class Reversal:
             records from its cut to this end.
         run: Run that reversed the link.
         timestamp: Milliseconds since the epoch.
+        cuts: Position and target end of the cuts that this overrules: a source that had lost records, or held others
+            than were mirrored, and its copy hold the same records up to there.
     """
 
     number: int
@@ -235,6 +254,7 @@ class Reversal:
     ends: Mapping[SourcePartition, int]
     run: str
     timestamp: int
+    cuts: Mapping[SourcePartition, tuple[int, int]] = field(default_factory=dict)
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -249,6 +269,7 @@ class Reversal:
                 "ends": _by_topic(self.ends),
                 "run": self.run,
                 "timestamp": self.timestamp,
+                **({"cuts": _by_topic(self.cuts)} if self.cuts else {}),
             }
         )
 
@@ -256,16 +277,17 @@ class Reversal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoration:
     """
-    End of the work on the orphans of a promotion.
+    Work on the orphans of a promotion; a later one says what the earlier ones have done, too.
 
     Attributes:
         number: Number of the promotion.
-        orphans: ``export``, ``merge``, ``keep`` or ``recreate``.
-        records: Orphans found.
-        place: Topic or file that holds exported orphans; empty for none.
+        orphans: What was asked for last: ``export``, ``merge`` or ``keep``.
+        records: Orphans that were dealt with.
+        place: Topic or file that holds those that were exported last; empty for none.
         run: Run that did it.
         timestamp: Milliseconds since the epoch.
         lost: Ranges of source offsets that were deleted before they could be read.
+        ranges: What was dealt with, of each partition; None if an older release has written the record.
     """
 
     number: int
@@ -275,6 +297,7 @@ class Restoration:
     run: str
     timestamp: int
     lost: Mapping[SourcePartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    ranges: DealtRanges | None = None
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -282,9 +305,11 @@ class Restoration:
 
     def value(self) -> bytes:
         """Value of the record."""
-        body = {item: getattr(self, item) for item in _RESTORATION_FIELDS}
-        lost = {"lost": _by_topic(self.lost)} if self.lost else {}
-        return orjson.dumps({"v": VERSION, **body, **lost})
+        body: dict[str, Any] = {item: getattr(self, item) for item in _RESTORATION_FIELDS}
+        body |= {"lost": _by_topic(self.lost)} if self.lost else {}
+        if self.ranges is not None:
+            body["ranges"] = _by_topic(encoded_ranges(self.ranges))
+        return orjson.dumps({"v": VERSION, **body})
 
 
 _RESTORATION_FIELDS = ("orphans", "records", "place", "run", "timestamp")
@@ -368,7 +393,7 @@ class PromotionHistory:
     All promotions of a link, by number.
 
     Attributes:
-        promotions: Every promotion.
+        promotions: Every promotion, with the cuts that its reversal overrules in place.
         reversals: Reversals of promotions.
         restorations: Work on the orphans of promotions.
         resumptions: Returns from promotions.
@@ -404,6 +429,27 @@ class PromotionHistory:
         last = self.last
         return None if last is None or last.number in self.resumptions else last
 
+    def dealt(self, number: int) -> DealtRanges:
+        """
+        Returns the ranges of orphans of a promotion that were dealt with.
+
+        A record of an older release has none.  It stands for all orphans if the ends of the logs were recorded before
+        it, or if the promotion has ended; else nothing tells how far it went.
+        """
+        restoration, reversal = self.restorations.get(number), self.reversals.get(number)
+        if restoration is None:
+            return {}
+        if restoration.ranges is not None:
+            return restoration.ranges
+        if reversal is None or (
+            number not in self.resumptions and restoration.timestamp < reversal.timestamp
+        ):
+            return {}
+        return {
+            source: (DealtRange(0, end, restoration.orphans, restoration.place),)
+            for source, end in reversal.ends.items()
+        }
+
 
 def encoded(
     record: Promotion | Reversal | Restoration | Resumption | Fence | Recreation | CopyBack,
@@ -423,6 +469,8 @@ def encoded(
         return [(record.key(), value)]
     body = orjson.loads(value)
     item = _ITEMS[kind]
+    if item not in body:
+        return [(record.key(), value)]
     parts = list(_parts(body[item], most))
     found = [
         (
@@ -509,6 +557,9 @@ class HistoryRecords:
         for (kind, number), body in sorted(self._records.items(), key=lambda item: item[0]):
             found, decode = decoders[kind]
             found[number] = decode(number, _whole(kind, body, self._parts.get((kind, number), {})))
+        for number, reversal in history.reversals.items():
+            if reversal.cuts and number in history.promotions:
+                decoders["promotion"][0][number] = with_cuts(history.promotions[number], reversal.cuts)
         return history
 
 
@@ -523,8 +574,10 @@ def _decoders(history: PromotionHistory) -> dict[str, tuple[Any, Any]]:
 
 
 # Kinds that may be written in parts, and the item of each that these hold.
-_PARTED = {"promotion": Promotion, "reversal": Reversal, "resumption": Resumption}
-_ITEMS = {"promotion": "topics", "reversal": "ends", "resumption": "starts"}
+_PARTED = {
+    "promotion": Promotion, "reversal": Reversal, "restoration": Restoration, "resumption": Resumption,
+}  # fmt: skip
+_ITEMS = {"promotion": "topics", "reversal": "ends", "restoration": "ranges", "resumption": "starts"}
 
 
 def _promotion(number: int, body: dict[str, Any]) -> Promotion:
@@ -568,6 +621,11 @@ def _reversal(number: int, body: dict[str, Any]) -> Reversal:
         ends=_offsets(body["ends"]),
         run=text(body["run"]),
         timestamp=whole(body["timestamp"]),
+        cuts={
+            SourcePartition(topic, int(partition)): (whole(position), whole(end))
+            for topic, partitions in body.get("cuts", {}).items()
+            for partition, (position, end) in partitions.items()
+        },
     )
 
 
@@ -595,6 +653,7 @@ def _restoration(number: int, body: dict[str, Any]) -> Restoration:
         run=text(body["run"]),
         timestamp=whole(body["timestamp"]),
         lost=lost,
+        ranges=None if (ranges := body.get("ranges")) is None else decoded_ranges(ranges),
     )
 
 

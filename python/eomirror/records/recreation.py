@@ -5,7 +5,8 @@ Records of a recreation: topics of an old source are deleted, and copied back wh
   before the first topic was deleted.  Afterwards nothing can check it again.  It is written once more when the topics
   are copied back, and stays until the next one.
 * ``{"kind":"copy-back"}`` -> `CopyBack`, in the control topic of the link back.  Until it is done, only the recreation
-  may run that link: its loop guard would drop what the old source once wrote.
+  may run that link: its loop guard would drop what the old source once wrote.  A reversal orders the same, if the old
+  source has lost records that the copies hold.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class CopyBack:
         until: When it is done: topic -> partition -> offset up to which all was copied, whatever it had passed.
         run: Run that ordered it.
         timestamp: Milliseconds since the epoch.
+        command: Command that ordered it, and goes on with it when it is repeated.
     """
 
     link: str
@@ -83,6 +85,7 @@ class CopyBack:
     until: Mapping[str, Any]
     run: str
     timestamp: int
+    command: str = "restore"
 
     @staticmethod
     def key() -> bytes:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from eomirror.config import Link
+    from eomirror.config import Cluster, Link
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["TargetHangingClient"]
+__all__ = ["TargetHangingClient", "extension_client"]
 
 log = structlog.get_logger(__name__)
 
@@ -142,6 +142,23 @@ class TargetHangingClient:
         found = {where: RecordState(state) for where, state in told.items() if state != "unknown"}
         unknown = {where: offset for where, offset in records.items() if told.get(where) == "unknown"}
         return {**found, **(self._states.read(unknown) if unknown else {})}
+
+    def batches(self, records: Mapping[_Where, int]) -> Mapping[_Where, tuple[int, int, int] | None] | None:
+        """
+        Returns base offset, checksum and largest timestamp of the batch at each offset; None where there is none.
+
+        None as a whole if the extension's client cannot serve this cluster.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers in time.
+            MirrorError: The cluster refuses us.
+        """
+
+        def ask(client: HangingTransactionClient) -> dict[_Where, tuple[int, int, int] | None]:
+            found = {where: client.batch_at((*where, offset), _SECONDS) for where, offset in records.items()}
+            return {where: None if batch is None else batch[:3] for where, batch in found.items()}
+
+        return self._ask_client(ask)
 
     def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
         """
@@ -451,13 +468,21 @@ class TargetHangingClient:
         return self._made
 
     def _new_client(self) -> HangingTransactionClient:
-        properties, tokens = with_tokens(
-            as_text(consumer_properties(self._target, client_id=self._client_id))
-        )
-        if refused := PlaneReader.unsupported_properties(properties, tokens):
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
-            raise ClusterError(f"the extension's client cannot honour {reasons}")
-        return HangingTransactionClient(properties, tokens)
+        return extension_client(self._target, self._client_id)
+
+
+def extension_client(cluster: Cluster, client_id: str) -> HangingTransactionClient:
+    """
+    Returns the extension's client for a cluster.
+
+    Raises:
+        ClusterError: It cannot honour a property of the cluster.
+    """
+    properties, tokens = with_tokens(as_text(consumer_properties(cluster, client_id=client_id)))
+    if refused := PlaneReader.unsupported_properties(properties, tokens):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
+        raise ClusterError(f"the extension's client cannot honour {reasons}")
+    return HangingTransactionClient(properties, tokens)
 
 
 def _batch(told: tuple[int, int, int, int, int, int]) -> CommittedBatch:

@@ -164,6 +164,7 @@ def link_body(judged: Judged) -> dict[str, Any]:
             if item.open_records and (item.open_seconds or 0.0) >= OPEN_SECONDS
         ],
         "drifted": list(status.drifted),
+        "foreign": list(status.foreign),
         "restarts": list(status.restarts),
         "verifications": list(status.verifications),
         "tail": status.tail,

@@ -343,6 +343,17 @@ def _problems(link: Mapping[str, Any], wall_ms: int) -> str:
     ]
     rows += [("target", f"{text(each['problem'])}{fix(each['fix'])}", Time("-")) for each in link["hanging"]]
     rows += [("state topic", text(each), Time("-")) for each in link["drifted"]]
+    rows += [
+        (
+            "copy",
+            text(
+                f"other producers have written behind the link: {each['target_topic']}-{each['partition']} "
+                f"[{each['from']}, {each['to']})"
+            ),
+            Time("-"),
+        )
+        for each in link.get("foreign") or ()
+    ]
     stopped = {stop["topic"] for stop in link["stopped"]}
     rows += [
         (text(row["topic"]), f"{text(row['problem'])}{fix(row['fix'])}", Time("-"))

@@ -16,6 +16,7 @@ from eomirror.errors import DifferenceError, TopicError, UsageError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
+from eomirror.records.dealt_ranges import rest
 from eomirror.records.names import LinkNames
 from eomirror.recovery.resume import gone_sources
 from eomirror.types import SourcePartition
@@ -325,6 +326,7 @@ class ScopeFinder:
         # They hold what the link back has copied there, and nothing of this link's before it returns.
         deleted = {each.source: each for each in positions if view.recreated.get(each.topic) == each.topic_id}
         bounds |= {(each.topic, each.partition): each.offset for each in deleted.values()}
+        bounds |= _behind_moved_cuts(view.history, positions)
         # The link back of a promoted link may have created it again.
         gone = (self._gone | view.history.gone) - deleted.keys()
         policies = self._settings(sources, targets)
@@ -525,6 +527,23 @@ def _ends_at_cuts(history: PromotionHistory, positions: Sequence[Position]) -> d
     }
 
 
+def _behind_moved_cuts(history: PromotionHistory, positions: Sequence[Position]) -> dict[Partition, int]:
+    """
+    Returns first source offsets behind what was merged into a promoted link, where its source had lost records.
+
+    Behind the cut, which was moved back for that, the copy holds what the source has lost, and the header tells it from
+    no other copy.
+    """
+    promotion = history.current
+    reversal = None if promotion is None else history.reversals.get(promotion.number)
+    moved = {} if reversal is None else reversal.cuts
+    return {
+        (each.topic, each.partition): each.offset
+        for each in positions
+        if each.source in moved and each.offset != moved[each.source][0]
+    }
+
+
 def _behind_returns(
     bounds: Mapping[Partition, int], history: PromotionHistory, *, guard: bool
 ) -> dict[Partition, int]:
@@ -545,12 +564,17 @@ def _behind_returns(
 
 
 def _left_behind(history: PromotionHistory, number: int) -> set[SourcePartition]:
-    """Returns the partitions in which a promotion left orphans that were not merged."""
+    """Returns the partitions in which a promotion left orphans that were not merged, or whose source had changed."""
     promotion, reversal = history.promotions.get(number), history.reversals.get(number)
-    restoration = history.restorations.get(number)
-    if promotion is None or reversal is None or (restoration is not None and restoration.orphans == "merge"):
+    if promotion is None or reversal is None:
         return set()
-    return {cut.source for cut in promotion.cuts if reversal.ends.get(cut.source, 0) > cut.position}
+    dealt = history.dealt(number)
+    # what was mirrored from records that the source has lost has no source any more
+    return set(reversal.cuts) | {
+        cut.source
+        for cut in promotion.cuts
+        if rest(cut.position, reversal.ends.get(cut.source, 0), dealt.get(cut.source, ()), {"merge"})
+    }
 
 
 def _behind_copies(bounds: Mapping[Partition, int], order: CopyBack | None) -> dict[Partition, int]:

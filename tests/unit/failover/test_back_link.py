@@ -8,10 +8,11 @@ import pytest
 import yaml
 
 from eomirror import UsageError, load_config
-from eomirror.failover.back_link import back_link, begins
+from eomirror.failover.back_link import back_link, begins, merged, returns
 from eomirror.failover.orphans import orphan_ranges
 from eomirror.records.promotion import Cut, Promotion
 from eomirror.types import SourcePartition
+from support.lane_fakes import position
 
 CLUSTERS = {"east": {"bootstrap.servers": "e:1"}, "west": {"bootstrap.servers": "w:2"}}
 
@@ -75,3 +76,29 @@ def test_the_link_back_begins_at_the_cut_and_orphans_are_beyond_it() -> None:
     assert orphan_ranges(made, {SourcePartition("orders", 0): 100}) == []
     (found,) = orphan_ranges(made, {SourcePartition("orders", 0): 130})
     assert (found.start, found.end) == (100, 130)
+
+
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        # a merge that ran while the link back was promoted has mirrored what applications wrote since
+        ({"offset": 95, "generation": 5, "timestamp": 1}, 95),
+        ({"offset": 90, "generation": 5, "timestamp": 1}, 90),
+        ({"offset": 70, "generation": 5, "timestamp": 1}, 90),
+        # of the promotion itself: a log that has lost its end since
+        ({"offset": 95, "generation": 4, "timestamp": 1}, 90),
+        # a merge before the log has lost its end
+        ({"offset": 95, "generation": 5, "timestamp": 0}, 90),
+        # another topic of that name
+        ({"offset": 95, "generation": 5, "timestamp": 1, "topic_id": "gone"}, 90),
+    ],
+)
+def test_a_link_returns_behind_what_a_merge_has_mirrored(changes: dict[str, Any], start: int) -> None:
+    """Else it would mirror that once more: the end of the copy at the cut is before it."""
+    orders = SourcePartition("orders", 0)
+    ended, back = promotion(orders="east.orders"), promotion(east__orders="orders")
+    at = {orders: position(orders, **{"topic_id": "u", **changes})}
+
+    assert returns(back, ended, at) == {orders: start}
+    assert returns(back, None, {}) == {orders: 90}
+    assert merged(ended, at) == ({orders: changes["offset"]} if changes["generation"] == 5 else {})

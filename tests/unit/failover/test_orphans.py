@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import base64
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+import structlog
 
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.errors import DataLossError, NotReadyError
-from eomirror.failover import orphans
+from eomirror.errors import ClusterError, DataLossError, NotReadyError, UnreachableError
+from eomirror.failover import copied_records, orphans
 from eomirror.failover.orphan_sinks import ORPHAN_HEADER, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import OrphanRange, Reading, orphan_ranges, refuse_forgotten, write_orphans
 from eomirror.failover.reversal import _Reverse
 from eomirror.kafka.errors import Action
+from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.types import SourcePartition
 
@@ -45,6 +48,10 @@ REVERSAL = Reversal(number=1, link="back", ends={OLD: 25}, run="r", timestamp=0)
 RESTORATION = Restoration(number=1, orphans="keep", records=5, place="", run="r", timestamp=0)
 
 
+def dealt(*ranges: tuple[int, int, str]) -> Restoration:
+    return replace(RESTORATION, ranges={OLD: tuple(DealtRange(*each) for each in ranges)})
+
+
 def test_a_partition_without_a_cut_is_an_orphan_as_a_whole() -> None:
     """The mirror had not found it; and one that ends at its cut has no orphans."""
     assert orphan_ranges(promotion(cut()), {OLD: 20, NEW: 9}, {NEW: 2}) == [
@@ -52,36 +59,98 @@ def test_a_partition_without_a_cut_is_an_orphan_as_a_whole() -> None:
     ]
 
 
-@pytest.mark.parametrize(("copied_from", "count"), [("b", 0), ("c", 1), (None, 1)])
-def test_a_record_that_a_link_back_has_brought_is_no_orphan(
-    monkeypatch: pytest.MonkeyPatch, copied_from: str | None, count: int
-) -> None:
-    """A link back that ran before the reversal has written among the orphans."""
+class Judge:
+    """The extension's client: the offsets whose records a link has copied, and how far it has read."""
+
+    def __init__(self, *copied: tuple[int, int], error: Exception | None = None) -> None:
+        self.copied_ranges, self.error = list(copied), error
+        self.asked: list[tuple[int, int]] = []
+
+    def copied(
+        self, _: object, offsets: tuple[int, int], origin: str, __: float
+    ) -> tuple[list[tuple[int, int]], int]:
+        assert origin == "b"
+        if self.error:
+            raise self.error
+        self.asked.append(offsets)
+        return [each for each in self.copied_ranges if each[0] < offsets[1]], offsets[1]
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch, judge: Judge, claims: dict[int, str | None], *, target: str = "b",
+    reading: Reading | None = None,
+) -> set[int]:  # fmt: skip
+    """Offsets that count as orphans, of a log whose records claim to be copies from these clusters."""
 
     class Reader:
-        """One record."""
+        """One record at each offset."""
 
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
         def connect(self, _: Any) -> None: ...
 
         def read(self, _: Any, take: Any, **__: Any) -> None:
-            headers = [("eomirror.hops", b"x")] if copied_from else None
-            take(
-                None, SimpleNamespace(offset=int, headers=lambda: headers, topic=str, key=bytes, value=bytes)
-            )
+            for offset, claimed in claims.items():
+                headers = [("eomirror.hops", (claimed or "").encode())] if claimed else []
+                take(
+                    None,
+                    SimpleNamespace(
+                        offset=lambda offset=offset: offset, headers=lambda headers=headers: headers, topic=str,
+                        key=bytes, value=bytes,
+                    ),
+                )  # fmt: skip
 
         def close(self) -> None: ...
 
     monkeypatch.setattr(orphans, "PartitionReader", Reader)
     monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
     monkeypatch.setattr(orphans, "log_starts", lambda *_: {OLD: 0})
-    monkeypatch.setattr(orphans, "last_hop", lambda *_: copied_from)
-    ranges = [OrphanRange(source=OLD, start=0, end=1, target="b")]
+    monkeypatch.setattr(copied_records, "last_hop", lambda header, *_: header.decode())
+    monkeypatch.setattr(copied_records, "extension_client", lambda *_: judge)
+    found: set[int] = set()
+    sink: Any = SimpleNamespace(
+        resume=lambda *_: {}, finish=lambda: None, close=lambda: None,
+        write=lambda _, message, __: found.add(message.offset()),
+    )  # fmt: skip
+    ranges = [OrphanRange(source=OLD, start=0, end=len(claims), target=target)]
+    cluster: Any = SimpleNamespace(alias="east")
+    write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+    return found
 
-    found = orphans.count_orphans(SimpleNamespace(), ranges, client_id="c", clock=SYSTEM_CLOCK)  # type: ignore[arg-type]
 
-    assert found == {OLD: count}
+def test_a_record_that_a_link_back_has_brought_is_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link back that ran before the reversal has written among the orphans; other links and applications, too."""
+    judge = Judge((1, 2))
+
+    assert judged(monkeypatch, judge, {0: None, 1: "b", 2: "c", 3: None}) == {0, 2, 3}
+    # only a header that names the target is worth the question
+    assert judge.asked == [(1, 4)]
+    assert judged(monkeypatch, judge, {0: None, 1: "b"}, target="") == {0, 1}
+
+
+def test_a_record_that_was_emitted_again_with_a_header_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark decides, as in a lane; one question serves many records."""
+    judge = Judge((0, 2), (3, 4))
+
+    reading = Reading()
+
+    assert judged(monkeypatch, judge, dict.fromkeys(range(6), "b"), reading=reading) == {2, 4, 5}
+    assert judge.asked == [(0, 6)]
+    # a merge leaves these to the native plane: librdkafka reports no producer ids
+    assert reading.emitted_again == 3
+
+
+def test_the_header_alone_decides_where_the_mark_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extension's client serves no cluster with Kerberos; the log says what this means."""
+    judge = Judge(error=ClusterError("the extension's client cannot honour sasl.mechanism"))
+
+    with structlog.testing.capture_logs() as logs:
+        assert judged(monkeypatch, judge, {0: "b", 1: None, 2: "b"}) == {1}
+
+    (said,) = logs
+    assert (said["event"], said["cluster"]) == ("copies_judged_by_header_alone", "east")
+    with pytest.raises(UnreachableError):
+        judged(monkeypatch, Judge(error=UnreachableError("no leader")), {0: "b"})
 
 
 @pytest.mark.parametrize(
@@ -90,10 +159,26 @@ def test_a_record_that_a_link_back_has_brought_is_no_orphan(
         (PromotionHistory({1: promotion(cut())}, {1: REVERSAL}), 5, True),
         (PromotionHistory({1: promotion(cut())}, {1: REVERSAL}), 0, False),
         (PromotionHistory({1: promotion(cut())}, {1: REVERSAL}, {1: RESTORATION}), 5, False),
+        (PromotionHistory({1: promotion(cut())}, {1: REVERSAL}, {1: dealt((20, 25, "keep"))}), 5, False),
+        (PromotionHistory({1: promotion(cut())}, {1: REVERSAL}, {1: dealt((20, 24, "merge"))}), 5, True),
+        (
+            PromotionHistory({1: promotion(cut())}, {1: replace(REVERSAL, timestamp=9)}, {1: RESTORATION}),
+            5,
+            True,
+        ),
         (PromotionHistory({1: promotion(cut(position=25))}, {1: REVERSAL}), 5, False),
         (PromotionHistory(), 5, False),
     ],
-    ids=["undecided", "markers only", "decided", "none", "mirrors"],
+    ids=[
+        "undecided",
+        "markers only",
+        "decided",
+        "a range",
+        "a part",
+        "an older release, before the reversal",
+        "none",
+        "mirrors",
+    ],
 )
 def test_a_link_does_not_return_before_its_orphans_are_decided_about(
     monkeypatch: pytest.MonkeyPatch, found: PromotionHistory, records: int, *, refused: bool
@@ -230,6 +315,22 @@ def test_a_killed_export_goes_on_where_it_ended(
 
     assert offsets(tmp_path / "orphans") == EVERYTHING
     assert not before & set(log.reads)
+    assert list(tmp_path.iterdir()) == [tmp_path / "orphans"]
+
+
+def test_a_killed_export_goes_on_although_the_log_has_grown(log: Log, tmp_path: Path) -> None:
+    """Applications write on, or the link back does: the end of a range is another one, its beginning is not."""
+    log.killed_at = NEW, 1
+    with pytest.raises(KeyboardInterrupt):
+        written(tmp_path / "orphans")
+    log.killed_at = None
+    grown = [OrphanRange(source=OLD, start=2, end=8), OrphanRange(source=NEW, start=0, end=4)]
+    cluster: Any = SimpleNamespace(alias="east")
+    sink = OrphanFile(tmp_path / "orphans", "east")
+
+    assert write_orphans(cluster, grown, sink, client_id="c", clock=SYSTEM_CLOCK) == {OLD: 6, NEW: 4}
+
+    assert sorted(offsets(tmp_path / "orphans")) == sorted([*EVERYTHING, (0, 6), (0, 7)])
     assert list(tmp_path.iterdir()) == [tmp_path / "orphans"]
 
 
@@ -389,3 +490,32 @@ def test_a_killed_export_to_a_topic_goes_on_behind_its_last_transaction(
     assert all(record[6] == 7 and ("h", b"1") in record[7] for _, record in found)
     assert exported() == {OLD: 4, NEW: 4}
     assert len(topic.records) == 1 + len(EVERYTHING)
+
+
+@pytest.mark.usefixtures("log")
+def test_a_later_export_to_the_topic_adds_what_has_come_in_every_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last record there is of the last partition: the first one has grown as well, or reaches further back."""
+    topic = Exported(monkeypatch)
+    link: Any = SimpleNamespace(state_name="l", replication_factor=None, transaction_timeout=1.0)
+    cluster: Any = SimpleNamespace(alias="east")
+    target: Any = topic
+
+    def exported(*ranges: OrphanRange) -> dict[SourcePartition, int]:
+        sink = OrphanTopic(link, target, 2)
+        return write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK)
+
+    assert exported(*RANGES) == {OLD: 4, NEW: 4}
+    topic.commits_left = 1
+    wider = OrphanRange(source=OLD, start=0, end=9), OrphanRange(source=NEW, start=0, end=5)
+    with pytest.raises(KeyboardInterrupt):
+        exported(*wider)
+    topic.commits_left = 99
+    for _ in range(2):
+        assert exported(*wider) == {OLD: 9, NEW: 5}
+
+    origins = [orjson.loads(dict(record[7])[ORPHAN_HEADER]) for record in topic.records]
+    assert sorted((origin["partition"], origin["offset"]) for origin in origins) == [
+        *((0, offset) for offset in range(9)), *((1, offset) for offset in range(5)),
+    ]  # fmt: skip

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from eomirror import load_config
 from eomirror.errors import NotReadyError
-from eomirror.failover.recreation import _Recreate, refuse_recreated
+from eomirror.failover.orphans import OrphanRange
+from eomirror.failover.recreation import _elsewhere, _Recreate, refuse_recreated
 from eomirror.records.control import ControlView
+from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Promotion, Restoration
 from eomirror.records.recreation import Recreation
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROMOTION = Promotion(
     number=2, planned=False, run="r", host="h", generation=1, source_cluster_id="a", target_cluster_id="b", cuts=(),
@@ -55,23 +64,69 @@ def test_a_topic_that_another_link_reads_is_not_deleted() -> None:
     alone._refuse_shared(alone.config.link("back"), ["orders"])
 
 
-@pytest.mark.parametrize(
-    ("decided", "refused"), [(None, True), ("keep", True), ("merge", False), ("export", False)]
-)
-def test_orphans_that_are_nowhere_else_are_not_deleted(decided: str | None, *, refused: bool) -> None:
-    """Merged ones are in the copies, and exported ones in their file or topic."""
-    restoration = (
-        None
-        if decided is None
-        else Restoration(number=2, orphans=decided, records=7, place="", run="r", timestamp=1)
+ORDERS = SourcePartition("orders", 0)
+RANGE = OrphanRange(source=ORDERS, start=20, end=50, target="b")
+
+
+def restored(*ranges: DealtRange) -> Restoration:
+    return Restoration(
+        number=2, orphans="export", records=7, place="", run="r", timestamp=1, ranges={ORDERS: ranges}
     )
 
+
+@pytest.mark.parametrize(
+    ("restoration", "refused"),
+    [
+        (None, "[20, 50)"),
+        (restored(DealtRange(20, 50, "keep")), "[20, 50)"),
+        (restored(DealtRange(20, 50, "merge")), ""),
+        (restored(DealtRange(20, 50, "export", "f")), ""),
+        (restored(DealtRange(20, 30, "export", "f")), "[30, 50)"),
+        (restored(DealtRange(20, 30, "export", "f"), DealtRange(20, 50, "keep")), "[30, 50)"),
+        (restored(DealtRange(30, 40, "merge"), DealtRange(20, 30, "export", "f")), "[40, 50)"),
+        (replace(restored(), ranges=None), "an older release"),
+    ],
+)
+def test_orphans_that_are_nowhere_else_are_not_deleted(restoration: Restoration | None, refused: str) -> None:
+    """Merged ones are in the copies, and exported ones in their file or topic; the others are named by offsets."""
+    made: Any = rules()
+    made._count = lambda ranges: {each.source: 7 for each in ranges}
+
     if refused:
-        with pytest.raises(NotReadyError, match="7 records of east never reached the copies"):
-            rules()._refuse_undecided(["orders"], {"orders": 7}, restoration)
+        with pytest.raises(NotReadyError, match="7 records of east never reached the copies") as raised:
+            made._refuse_undecided([RANGE], restoration)
+        assert refused in str(raised.value)
+        assert "eomirror restore CONFIG --link there --orphans export|merge" in raised.value.fix
     else:
-        rules()._refuse_undecided(["orders"], {"orders": 7}, restoration)
-    rules()._refuse_undecided([], {"orders": 0}, None)
+        made._refuse_undecided([RANGE], restoration)
+    made._refuse_undecided([], None)
+
+
+@pytest.mark.parametrize("held", [None, 2, 3])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_export_that_is_gone_is_not_relied_on(
+    tmp_path: Path, held: int | None, *, elsewhere: bool
+) -> None:
+    """The file is read where it can be; one of another host is named instead."""
+    path = tmp_path / "orphans"
+    if held is not None:
+        lines = [{"topic": "orders", "partition": 0, "offset": offset} for offset in range(20, 20 + held)]
+        path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    made: Any = rules()
+    made._count = lambda ranges: {each.source: 3 for each in ranges}
+    host = "another" if elsewhere else socket.gethostname()
+    restoration = restored(DealtRange(20, 50, "export", str(path), 3, host))
+
+    if held == 3 or (held is None and elsewhere):
+        made._refuse_not_exported([RANGE], restoration)
+    else:
+        with pytest.raises(
+            NotReadyError, match=rf"and {held or 0} are there: the others would be deleted"
+        ) as raised:
+            made._refuse_not_exported([RANGE], restoration)
+        assert "--orphans export" in raised.value.fix
+    unchecked = _elsewhere(restoration.ranges or {})
+    assert unchecked == ((f"another:{path}",) if held is None and elsewhere else ())
 
 
 @pytest.mark.parametrize(

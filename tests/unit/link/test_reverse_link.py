@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from eomirror.config import Link
+from eomirror.errors import NotReadyError
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.reverse_link import (
     ReverseLink,
@@ -18,6 +22,7 @@ from eomirror.link.reverse_link import (
     still_marking,
     unmoved,
 )
+from eomirror.link.reverse_links import ReverseLinks
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 from support import claims
@@ -142,3 +147,23 @@ def test_a_link_that_has_marked_its_copies_goes_on(provenance: str, header: bool
 def test_a_link_runs_while_its_claim_is_young(claim: Any, dead: bool, now_ms: int, living: bool) -> None:
     """One that was released, or whose process is gone, brings nothing more."""
     assert runs(claim, dead=dead, now_ms=now_ms) == living
+
+
+def test_a_link_begins_in_the_copies_of_a_promoted_link_with_the_reversal_alone() -> None:
+    """Whatever its `start` says; where a command has chosen the offset, or the other link mirrors, it begins."""
+    link = Link(name="back", source="west", target="east", topics=("t",))
+    session: Any = SimpleNamespace(admin=None, clock=None)
+    with patch("eomirror.link.reverse_links.OtherLinks"):
+        links = ReverseLinks(link, session)
+    for opposite, adopted, refused in (
+        (replace(MARKED, cut=7), (), True),
+        (replace(BARE, cut=7), (), True),
+        (replace(MARKED, cut=7), (T0,), False),
+        (MARKED, (), False),
+    ):
+        links._met = met(opposite)
+        with pytest.raises(NotReadyError) if refused else nullcontext() as raised:
+            links.refuse_first_run(adopted)
+        if raised is not None:
+            assert "eomirror reverse CONFIG --link east.west" in raised.value.fix
+            assert "t-0" in raised.value.message

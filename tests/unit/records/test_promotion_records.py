@@ -10,6 +10,7 @@ import pytest
 from eomirror.errors import NotReadyError, StateError
 from eomirror.link.ownership import refuse_promoted
 from eomirror.records.control import ControlView, decode_control
+from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Fence, Promotion, Restoration, Resumption, Reversal, encoded
 from eomirror.types import SourcePartition
 
@@ -35,6 +36,15 @@ RESTORATION = Restoration(
     number=1, orphans="merge", records=5, place="", run="r", timestamp=9,
     lost={SourcePartition("orders", 1): ((100, 104), (110, 111))},
 )  # fmt: skip
+RANGED = replace(
+    RESTORATION,
+    ranges={
+        SourcePartition("orders", 0): (
+            DealtRange(100, 105, "export", "/orphans", 4, "h"), DealtRange(100, 103, "keep"),
+        ),
+        SourcePartition("orders", 1): (DealtRange(100, 120, "merge", records=9),),
+    },
+)  # fmt: skip
 RESUMPTION = Resumption(
     number=1, link="back", starts={SourcePartition("orders", 0): 130}, run="r", timestamp=10
 )
@@ -55,6 +65,32 @@ def test_every_record_is_read_as_it_was_written() -> None:
     assert history.reversals == {1: REVERSAL}
     assert history.restorations == {1: RESTORATION}
     assert history.resumptions == {1: RESUMPTION}
+
+
+def test_a_restoration_records_the_ranges_that_it_has_dealt_with() -> None:
+    """A later one stands in place of an earlier one; that of an earlier release has none, and stays readable."""
+    assert folded(RESTORATION, RANGED).history.restorations == {1: RANGED}
+    assert RESTORATION.ranges is None
+    assert folded(replace(RANGED, ranges={})).history.restorations[1].ranges == {}
+    # a field that a later release adds to a range
+    body = orjson.loads(RANGED.value())
+    body["ranges"]["orders"]["1"][0].append("more")
+    found = decode_control([(RANGED.key(), orjson.dumps(body), "c")])
+    assert found.history.restorations == {1: RANGED}
+
+
+def test_an_earlier_release_has_dealt_with_all_orphans_if_their_end_was_known() -> None:
+    """Before the reversal nothing tells how far it went, unless the link has returned since."""
+    orders = SourcePartition("orders", 0)
+    everything = {orders: (DealtRange(0, 105, "merge"),)}
+    early = replace(RESTORATION, timestamp=REVERSAL.timestamp - 1)
+
+    assert folded(promotion(), REVERSAL, RESTORATION).history.dealt(1) == everything
+    assert folded(promotion(), REVERSAL, early).history.dealt(1) == {}
+    assert folded(promotion(), early).history.dealt(1) == {}
+    assert folded(promotion(), REVERSAL, early, RESUMPTION).history.dealt(1) == everything
+    assert folded(promotion(), REVERSAL, RANGED).history.dealt(1) == RANGED.ranges
+    assert folded(promotion(), REVERSAL).history.dealt(1) == {}
 
 
 def test_a_link_is_promoted_until_it_resumes() -> None:
@@ -162,6 +198,15 @@ _OFFSETS = {SourcePartition("one-topic", n): 10**12 + n for n in range(100_000)}
         (promotion(1, *sorted(_MANY, key=lambda each: each.source)), "promotions"),
         (replace(REVERSAL, ends=_OFFSETS), "reversals"),
         (replace(RESUMPTION, starts=_OFFSETS), "resumptions"),
+        (
+            replace(
+                RANGED,
+                ranges={
+                    each: (DealtRange(1, end, "export", "/a/file", 9, "h"),) for each, end in _OFFSETS.items()
+                },
+            ),
+            "restorations",
+        ),
     ],
 )
 def test_a_link_of_very_many_partitions_fits_into_records(record: Promotion, kind: str) -> None:
@@ -188,3 +233,18 @@ def test_a_small_promotion_is_one_record_of_the_first_version() -> None:
     assert encoded(promotion()) == [(promotion().key(), promotion().value())]
     assert orjson.loads(encoded(promotion())[0][1])["v"] == 1
     assert orjson.loads(encoded(promotion(1, *_MANY))[-1][1])["v"] == 2
+
+
+def test_the_cuts_of_a_reversal_are_those_in_force() -> None:
+    """Every reader of the promotion gets them; a reversal of an older release has none."""
+    moved = replace(REVERSAL, cuts={SourcePartition("orders", 0): (80, 70)})
+
+    view = folded(promotion(), moved)
+
+    assert view.history.reversals[1] == moved
+    assert view.history.current is not None
+    assert [(one.position, one.target_end) for one in view.history.current.cuts] == [(80, 70), (100, 90)]
+    assert b'"cuts"' not in REVERSAL.value()
+    assert folded(promotion(), REVERSAL).history.current == promotion()
+    # the position of a reversal whose promotion is not in the log yet
+    assert folded(moved).history.reversals[1] == moved

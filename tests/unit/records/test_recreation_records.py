@@ -54,6 +54,20 @@ def test_a_link_that_copies_back_runs_for_nothing_else_until_that_is_done() -> N
     refuse_copying_back("back", decode_control([(DONE.key(), DONE.value(), "c-0@1")]))
 
 
+def test_an_order_of_a_reversal_names_that_command_and_one_of_an_older_release_the_other() -> None:
+    """The command that goes on with it."""
+    older = orjson.loads(ORDER.value())
+    del older["command"]
+    for value, command in (
+        (replace(ORDER, done=False, command="reverse").value(), "eomirror reverse CONFIG --link there`"),
+        (orjson.dumps({**older, "done": False}), "restore CONFIG --link there --orphans recreate`"),
+    ):
+        view = decode_control([(ORDER.key(), value, "c")])
+        with pytest.raises(NotReadyError) as refused:
+            refuse_copying_back("back", view)
+        assert command in refused.value.fix
+
+
 def test_topics_are_recreated_only_for_the_promotion_in_force() -> None:
     """An older recreation explains no topic that another promotion finds deleted."""
     promotion = Promotion(

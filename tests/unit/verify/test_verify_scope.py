@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.position import Position
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Resumption, Reversal
 from eomirror.records.recreation import CopyBack
@@ -237,6 +239,10 @@ def test_orphans_that_were_left_on_the_source_are_not_missing_after_a_return() -
         found[orphans] = _behind_returns({tuple(T): 0}, history, guard=True)
 
     assert found == {"keep": {tuple(T): 60}, "merge": {tuple(T): 0}}
+    for merged_to, bound in ((55, 0), (54, 60)):
+        ranges = {T: (DealtRange(50, merged_to, "merge"), DealtRange(50, 55, "keep"))}
+        history = replace(history, restorations={1: replace(restoration, ranges=ranges)})
+        assert _behind_returns({tuple(T): 0}, history, guard=True) == {tuple(T): bound}
 
 
 def test_what_was_copied_back_whole_is_not_compared_by_its_origin() -> None:

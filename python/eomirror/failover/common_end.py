@@ -1,0 +1,261 @@
+"""
+Finds the offset up to which an old source and its copy still hold the same records.
+
+A source that comes back without its tail ends before the cut.  One that was restored from an older state and written on
+holds other records from some offset on, and may have any end.  The records of both sides, which the offset map pairs,
+are compared backwards from the cut, in windows that grow, until a window is equal as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eomirror.kafka.record_digests import RecordDigestReader
+from eomirror.link.offset_map_reader import OffsetMapReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eomirror.config import Link
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.link.source_comparison import ChangedSource
+    from eomirror.records.promotion import Cut, PromotionHistory
+    from eomirror.types import SourcePartition
+
+    Range = tuple[int, int, int]
+
+__all__ = ["CommonEnd", "common_ends", "first_difference"]
+
+_FIRST_RECORDS = 1_000
+_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonEnd:
+    """
+    Offset at which the logs of one partition part.
+
+    Attributes:
+        changed: How the source differs from the position.
+        cut: The cut, moved back to that offset; None if it cannot be found.
+        stable: Last stable offset of the source.
+    """
+
+    changed: ChangedSource
+    cut: Cut | None
+    stable: int
+
+    @property
+    def is_open(self) -> bool:
+        """True if a transaction of the source is open, whose records either log may hold in the end."""
+        return self.stable < self.changed.end
+
+    def __str__(self) -> str:
+        if self.cut is None:
+            return f"{self.changed}; no offset is known up to which both sides hold the same records"
+        return f"{self.changed}; both sides hold the same records up to offset {self.cut.position}"
+
+
+def common_ends(
+    link: Link,
+    sessions: LinkSessions,
+    changed: Mapping[SourcePartition, ChangedSource],
+    cuts: Iterable[Cut],
+    history: PromotionHistory,
+) -> list[CommonEnd]:
+    """
+    Returns where the logs of changed partitions part; a partition that holds what was mirrored all the same has none.
+
+    Args:
+        link: The promoted link.
+        sessions: Connections to its clusters.
+        changed: Partitions whose topic is the one that was mirrored.
+        cuts: Its cuts.
+        history: Its promotions.
+
+    Raises:
+        StateError: The offset map is not readable.
+        ClusterError: A cluster cannot be read.
+    """
+    wanted = [cut for cut in cuts if cut.source in changed]
+    if not wanted:
+        return []
+    maps = OffsetMapReader(link, sessions.target).maps([changed[cut.source].position for cut in wanted])
+    stable = sessions.source.admin.offsets([cut.source for cut in wanted], at="latest", read_committed=True)
+    copies = [(cut.target_topic, cut.partition) for cut in wanted]
+    starts = sessions.target.admin.offsets(copies, at="earliest", read_committed=False)
+    stamped = _stamped(sessions, sorted({cut.target_topic for cut in wanted}))
+    found = []
+    for cut in wanted:
+        one = changed[cut.source]
+        before = _returns(history, cut.source)
+        compare = _Comparison(
+            sessions,
+            cut,
+            # what was merged since is behind the cut
+            [each for each in maps[cut.source].listed() if each[1] < cut.target_end],
+            [each for each, _ in before],
+            starts=(one.log_start, starts[cut.target_topic, cut.partition]),
+            timestamps=cut.target_topic not in stamped,
+        )
+        at = compare.end(min(cut.position, stable[cut.source]))
+        if at != cut.position:
+            if at is not None and any(
+                each.position <= at < start and one.end > each.position for each, start in before
+            ):
+                # what was brought back there is in no map of this link, which cannot tell it from foreign records
+                at = None
+            moved = None if at is None else replace(cut, position=at, target_end=compare.copy_of(at))
+            found.append(CommonEnd(changed=one, cut=moved, stable=stable[cut.source]))
+    return found
+
+
+def _returns(history: PromotionHistory, source: SourcePartition) -> list[tuple[Cut, int]]:
+    """Returns the cuts of a partition from which the link has returned, and the offset at which it went on."""
+    return [
+        (cut, resumption.starts[source])
+        for number, resumption in history.resumptions.items()
+        if number in history.promotions and source in resumption.starts
+        for cut in history.promotions[number].cuts
+        if cut.source == source
+    ]
+
+
+def _stamped(sessions: LinkSessions, topics: Sequence[str]) -> set[str]:
+    """Returns the copies that have timestamps of their own."""
+    return {
+        topic
+        for topic, settings in sessions.target.admin.topic_configs(topics).items()
+        if (kind := settings.get("message.timestamp.type")) is not None and kind.value == "LogAppendTime"
+    }
+
+
+class _Comparison:
+    """
+    Compares one partition with its copy.
+
+    Args:
+        ranges: Source offset, target offset and count of what was mirrored.
+        earlier: Cuts of earlier promotions, from which the link has returned.
+        starts: Log starts of source and copy.
+        timestamps: Whether the copy has the timestamps of the source.
+    """
+
+    def __init__(
+        self,
+        sessions: LinkSessions,
+        cut: Cut,
+        ranges: Sequence[Range],
+        earlier: Sequence[Cut],
+        *,
+        starts: tuple[int, int],
+        timestamps: bool,
+    ) -> None:
+        self._cut, self._earlier = cut, earlier
+        self._readers = [RecordDigestReader(session) for session in (sessions.source, sessions.target)]
+        self._timestamps = timestamps
+        self._ranges = sorted(ranges)
+        self._there = [each for one in self._ranges if (each := _from(one, starts))]
+        self._log_start = starts[0]
+        # nothing that was mirrored before is missing in either log
+        self._whole = self._there == self._ranges
+
+    def end(self, upper: int) -> int | None:
+        """
+        Returns the first offset that is not as it was mirrored; None if that is not known.
+
+        Args:
+            upper: Offset up to which the source can be read, and was mirrored.
+        """
+        found: int | None = None
+        size = _FIRST_RECORDS
+        most = upper
+        while True:
+            window = _last(self._there, upper, size)
+            low = window[0][0] if window else self._log_start
+            first = self._first_difference(window, low, upper)
+            if first is None and window:
+                break
+            found = found if first is None else first
+            if not window or low == self._there[0][0]:
+                if not self._whole and (not window or first == low):
+                    return None
+                break
+            upper = low
+            size *= _GROWTH
+        return most if found is None else found
+
+    def copy_of(self, offset: int) -> int:
+        """Returns the first offset of the copy with a record that a source without all from this offset on lacks."""
+        mirrored = (
+            target + max(0, offset - source)
+            for source, target, count in self._ranges
+            if source + count > offset
+        )
+        # what was brought back after an earlier promotion is at its cut and behind it
+        earlier = (cut.target_end for cut in self._earlier if cut.position >= offset)
+        return min((*mirrored, *earlier, self._cut.target_end))
+
+    def _first_difference(self, window: Sequence[Range], low: int, high: int) -> int | None:
+        here, there = self._readers
+        cut = self._cut
+        records = here.read(cut.topic, cut.partition, low, high, timestamps=self._timestamps)
+        copies = (
+            there.read(
+                cut.target_topic,
+                cut.partition,
+                min(target for _, target, _ in window),
+                max(target + count for _, target, count in window),
+                timestamps=self._timestamps,
+            )
+            if window
+            else []
+        )
+        return first_difference(
+            {one.offset: one.digest for one in records},
+            {one.offset: one.digest for one in copies},
+            [(source + each, target + each) for source, target, count in window for each in range(count)],
+        )
+
+
+def first_difference(
+    source: Mapping[int, bytes], copy: Mapping[int, bytes], pairs: Sequence[tuple[int, int]]
+) -> int | None:
+    """
+    Returns the first source offset that does not hold what was mirrored from it; None if all do; pure.
+
+    A record of the source that was not mirrored is no difference if one that was follows it: it was dropped.
+
+    Args:
+        source: Digests of the source's records by offset.
+        copy: The same of the copy.
+        pairs: Source and target offset of mirrored records, ascending.
+    """
+    mirrored = {offset for offset, _ in pairs}
+    wrong = next((at for at, there in pairs if at not in source or source[at] != copy.get(there)), None)
+    last = max((at for at, _ in pairs if wrong is None or at < wrong), default=-1)
+    more = (at for at in source if at > last and at not in mirrored and (wrong is None or at < wrong))
+    return min(more, default=wrong)
+
+
+def _from(one: Range, starts: tuple[int, int]) -> Range | None:
+    """Returns what is left of a range in logs that begin at these offsets."""
+    source, target, count = one
+    less = max(0, starts[0] - source, starts[1] - target)
+    return (source + less, target + less, count - less) if less < count else None
+
+
+def _last(ranges: Sequence[Range], upper: int, most: int) -> list[Range]:
+    """Returns the ranges of the last records before an offset, ascending."""
+    found: list[Range] = []
+    for source, target, count in reversed(ranges):
+        count = min(count, upper - source)  # noqa: PLW2901  what is before the offset
+        if count <= 0:
+            continue
+        take = min(count, most)
+        found.append((source + count - take, target + count - take, take))
+        most -= take
+        if most <= 0:
+            break
+    return found[::-1]

@@ -1,0 +1,227 @@
+"""
+Compares the logs of a source with what the positions of a link say of them, for callers without a lane (EO-5).
+
+`eomirror.recovery.resume.decide_resume` judges ids and ends, as for a lane.  The batch, or the record, before a
+position is then looked up: a log that was restored and written on has the same ids and may have any end.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror._native import digest_behind
+from eomirror.clock import Deadline
+from eomirror.errors import AuthorizationError
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts, decide_resume
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from eomirror.config import Link
+    from eomirror.kafka.cluster_metadata import TopicFacts
+    from eomirror.kafka.session import ClusterSession
+    from eomirror.plane.protocol import BatchMark, RecordMark
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["ChangedSource", "SourceState", "changed_sources"]
+
+log = structlog.get_logger(__name__)
+
+_SECONDS = 30.0
+# of a copy, which is not looked at here
+_ANY_END = 2**63 - 1
+
+
+class SourceState(enum.StrEnum):
+    """Difference between the log of a source and what a position says."""
+
+    GONE = "gone"
+    RECREATED = "recreated"
+    SHORTER = "shorter"
+    REPLACED = "replaced"
+    GAP = "gap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedSource:
+    """
+    A source partition whose log is not what the position says.
+
+    Attributes:
+        position: The position.
+        state: How it differs.
+        log_start: First offset of the log; 0 without one.
+        end: Its end, open transactions included; 0 without one.
+        found: What is there in place of the batch or record before the position; empty for other states.
+    """
+
+    position: Position
+    state: SourceState
+    log_start: int = 0
+    end: int = 0
+    found: str = ""
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return self.position.source
+
+    def __str__(self) -> str:
+        where, offset = self.source, self.position.offset
+        return {
+            SourceState.GONE: f"{where} does not exist any more; it was mirrored up to offset {offset}",
+            SourceState.RECREATED: f"{where} was deleted and created again; it was mirrored up to offset {offset}",
+            SourceState.SHORTER: f"{where} ends at offset {self.end}, and was mirrored up to {offset}",
+            SourceState.REPLACED: f"{where} is not the log that was mirrored up to offset {offset}: {self.found}",
+            SourceState.GAP: f"{where} begins at offset {self.log_start}, and was mirrored up to {offset}",
+        }[self.state]
+
+
+def changed_sources(
+    link: Link, source: ClusterSession, positions: Iterable[Position]
+) -> dict[SourcePartition, ChangedSource]:
+    """
+    Returns the partitions whose logs are not what these positions say; what a broker does not tell is not among them.
+
+    Args:
+        source: Connections to the source.
+
+    Raises:
+        ClusterError: The source does not answer.
+    """
+    wanted = list(positions)
+    if not wanted:
+        return {}
+    topics = source.admin.describe_topics(sorted({one.topic for one in wanted}))
+    there = [one.source for one in wanted if _has_leader(topics[one.topic], one.source)]
+    starts, ends = _offsets(source, there, at="earliest"), _offsets(source, there, at="latest")
+    policies = _policies(source, [name for name, facts in topics.items() if facts is not None])
+    found: dict[SourcePartition, ChangedSource] = {}
+    batches: dict[SourcePartition, BatchMark] = {}
+    records: dict[SourcePartition, RecordMark] = {}
+    for one in wanted:
+        facts = topics[one.topic]
+        silent = facts is not None and one.source not in ends
+        known = SourceFacts(
+            None if facts is None or one.partition >= facts.partitions else facts.topic_id,
+            starts.get(one.source, 0),
+            ends.get(one.source, 0),
+            silent=silent,
+            policy=policies.get(one.topic),
+        )
+        decision = decide_resume(one, known, _as_named(one), accept_gaps=False)
+        if not isinstance(decision, Resume):
+            found[one.source] = ChangedSource(
+                position=one, state=_state(one, known), log_start=known.log_start, end=known.high_watermark
+            )
+        elif not silent and (batch := decision.history.batch) is not None:
+            batches[one.source] = batch
+        elif not silent and (record := decision.history.record) is not None:
+            records[one.source] = record
+    by_source = {one.source: one for one in wanted}
+    for where, text in {**_other_batches(link, source, batches), **_other_records(source, records)}.items():
+        found[where] = ChangedSource(
+            position=by_source[where],
+            state=SourceState.REPLACED,
+            log_start=starts[where],
+            end=ends[where],
+            found=text,
+        )
+    return found
+
+
+def _offsets(
+    source: ClusterSession, partitions: Collection[SourcePartition], *, at: str
+) -> Mapping[tuple[str, int], int]:
+    return skip_missing(lambda asked: source.admin.offsets(asked, at=at, read_committed=False), partitions)
+
+
+def _as_named(position: Position) -> TargetFacts:
+    """Returns facts of a copy that is as the position says."""
+    return TargetFacts(position.target_topic_id, _ANY_END)
+
+
+def _has_leader(facts: TopicFacts | None, source: SourcePartition) -> bool:
+    return (
+        facts is not None and source.partition < facts.partitions and source.partition not in facts.leaderless
+    )
+
+
+def _state(position: Position, facts: SourceFacts) -> SourceState:
+    if facts.topic_id is None:
+        return SourceState.GONE
+    if facts.topic_id != position.topic_id:
+        return SourceState.RECREATED
+    return SourceState.SHORTER if position.offset > facts.high_watermark else SourceState.GAP
+
+
+def _policies(source: ClusterSession, topics: Collection[str]) -> Mapping[str, str | None]:
+    """Returns the `cleanup.policy` of topics; none that may not be read, whose marks then prove nothing."""
+    try:
+        configs = source.admin.topic_configs(list(topics)) if topics else {}
+    except AuthorizationError as error:
+        log.warning("source_not_compared", reason=error.message)
+        return {}
+    return {
+        topic: policy.value
+        for topic, settings in configs.items()
+        if (policy := settings.get("cleanup.policy")) is not None
+    }
+
+
+def _other_batches(
+    link: Link, source: ClusterSession, marks: Mapping[SourcePartition, BatchMark]
+) -> dict[SourcePartition, str]:
+    """Returns what is in place of the batches of these marks, where it is something else."""
+    if not marks:
+        return {}
+    client = target_hanging_client(link, source)
+    try:
+        told = client.batches({where: mark.offset for where, mark in marks.items()})
+    finally:
+        client.release()
+    if told is None:
+        log.warning(
+            "source_not_compared",
+            link=link.name,
+            reason=f"the extension's client cannot serve cluster {source.cluster.alias}: only the ends are compared",
+        )
+        return {}
+    found = {}
+    for where, mark in marks.items():
+        batch = told[where]
+        if batch is None:
+            found[where] = f"there is no batch at offset {mark.offset}, where one was mirrored"
+        elif batch != (mark.offset, mark.crc, mark.timestamp):
+            found[where] = (
+                f"the batch at offset {mark.offset} begins at {batch[0]} and has checksum {batch[1]}, where "
+                f"{mark.crc} was mirrored"
+            )
+    return found
+
+
+def _other_records(
+    source: ClusterSession, marks: Mapping[SourcePartition, RecordMark]
+) -> dict[SourcePartition, str]:
+    """Returns what is in place of the records of these marks, where it is something else."""
+    if not marks:
+        return {}
+    asked = {(where.topic, where.partition): mark.offset for where, mark in marks.items()}
+    with source.reader() as reader:
+        reader.connect(sorted({where.topic for where in marks}))
+        messages = reader.first(asked, deadline=Deadline(_SECONDS, source.clock))
+    found = {}
+    for where, mark in marks.items():
+        message = messages.get((where.topic, where.partition))
+        if message is None or message.offset() != mark.offset:
+            found[where] = f"there is no record at offset {mark.offset}, where one was mirrored"
+        elif (digest := digest_behind(mark.before, message)) != mark.after:
+            found[where] = f"record {mark.offset} has digest {digest}, where {mark.after} was mirrored"
+    return found

@@ -1,0 +1,182 @@
+"""
+An old source that comes back without its tail, or restored and written on, judged by plain clients on real brokers.
+
+Its topic ids, and with them all that metadata tell, are the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from support.disaster import Disaster
+from support.older_logs import Logs
+from support.records import produce, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+POINTS = ("failover.reversal_noted", "failover.reversed", "failover.copied_back")
+
+
+@pytest.fixture(scope="module")
+def fragile() -> Iterator[LocalCluster]:
+    """A source whose logs are put back to what they were."""
+    with LocalCluster.start(ClusterSpec("fragile-source")) as cluster:
+        yield cluster
+
+
+def values(scene: Disaster, side: str) -> dict[int, list[bytes]]:
+    """The values of each partition, sorted: two sides interleave them in their own orders."""
+    return {number: sorted(one[1] for one in some) for number, some in scene.read(side).items()}
+
+
+def end_of(scene: Disaster) -> int:
+    """End of partition 0 of the source; its broker may have been started just now."""
+    found: list[int] = []
+
+    def seen() -> bool:
+        try:
+            found.append(scene.end("east", 0))
+        except KafkaException:
+            return False
+        return True
+
+    wait_for(seen)
+    return found[-1]
+
+
+def foreign(scene: Disaster, count: int) -> list[bytes]:
+    """Write records into partition 0 of the source that no copy holds; their values."""
+    records = [(b"foreign", b"foreign-%d" % each, 1_700_000_000_000, ()) for each in range(count)]
+    written = produce(
+        scene.east, scene.topic, 1, records, transactional_id=f"{scene.name}-foreign", per_transaction=10
+    )
+    return [one[1] for one in written[0]]
+
+
+def returned(scene: Disaster) -> None:
+    """Return to the source; both sides hold the same, also what is written then."""
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 0, said
+    scene.write("east", 20)
+    scene.catch_up()
+    assert values(scene, "west") == values(scene, "east")
+    codes = [scene.command("verify", link=link)[0] for link in (scene.name, scene.back)]
+    assert codes == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("equal_names", "written_on"),
+    [
+        pytest.param(True, 0, id="equal-shorter"),
+        pytest.param(False, 0, id="prefixed-shorter", marks=pytest.mark.slow),
+        pytest.param(True, 20, id="equal-written-on-and-shorter", marks=pytest.mark.slow),
+        pytest.param(True, 200, id="equal-written-on", marks=pytest.mark.slow),
+        pytest.param(False, 200, id="prefixed-written-on", marks=pytest.mark.slow),
+    ],
+)
+def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it_lost(
+    fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any,
+    *, equal_names: bool, written_on: int,
+) -> None:  # fmt: skip
+    """Partition 0 is older than the cut, 1 is whole; `--from-common-end` ends with equal clusters."""
+    scene = Disaster(
+        fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
+        equal_names=equal_names,
+    )  # fmt: skip
+    logs, older = Logs(fragile, tmp_path), f"{scene.topic}-0"
+    scene.write("east", 40)
+    logs.save(scene.topic)
+    common = end_of(scene)
+    scene.write("east", 80)
+    scene.catch_up()
+    end = end_of(scene)
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    scene.write("west", 20)
+    held = values(scene, "west")
+    logs.restore(scene.topic)
+    late = sorted(foreign(scene, written_on))
+
+    for more in ((), ("--dry-run",)):
+        code, _, said = scene.command("reverse", "--yes", *more)
+        assert code == 6, said
+        assert f"{older} " in said
+        assert f"up to offset {common}" in said
+        assert str(end) in said
+        assert f"{scene.topic}-1" not in said
+        assert f"eomirror reverse CONFIG --link {scene.name} --from-common-end" in said
+    for point in POINTS:
+        code, _, said = scene.command("reverse", "--yes", "--from-common-end", crash=point, timeout=240)
+        assert (code, (tmp_path / point).exists()) == (-9, True), said
+        code, _, said = scene.command("run", "--until", "caught-up", link=scene.back)
+        assert (code, f"eomirror reverse CONFIG --link {scene.name}" in said) == (6, True), said
+    code, found, said = scene.command("reverse", "--yes", timeout=240)
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    assert values(scene, "west") == held
+    here = values(scene, "east")
+    assert here == {0: sorted(held[0] + late), 1: held[1]}
+    if late:
+        orphans = next(each for each in found["partitions"] if each["partition"] == 0)
+        assert orphans["orphans_from"] == common
+        code, _, said = scene.command("failback", "--yes")
+        assert (code, "restore" in said) == (6, True), said
+        code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+        assert (code, found["records"]) == (0, len(late)), said
+        scene.catch_up(scene.back)
+    assert values(scene, "west") == here
+    assert values(scene, "east") == here
+    code, _, said = scene.command("verify")
+    assert code == 0, said
+
+    returned(scene)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [40, 90])
+def test_a_source_that_loses_what_it_got_back_before_is_no_way_back(
+    fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, *, lost: int
+) -> None:
+    """Older than the last return: what was brought back then comes again, or the command says that it cannot know."""
+    scene = Disaster(
+        fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
+        equal_names=True, partitions=1,
+    )  # fmt: skip
+    logs = Logs(fragile, tmp_path)
+    scene.write("east", 40)
+    if lost == 90:
+        logs.save(scene.topic)
+    scene.catch_up()
+    assert scene.command("promote", "--yes")[0] == 0
+    scene.write("west", 40)
+    assert scene.command("reverse", "--yes")[0] == 0
+    scene.catch_up(scene.back)
+    if lost == 40:
+        logs.save(scene.topic)
+    scene.write("west", 10)
+    scene.catch_up(scene.back)
+    assert scene.command("failback", "--yes")[0] == 0
+    scene.write("east", 40)
+    scene.catch_up()
+    held = values(scene, "west")
+    assert scene.command("failover", "--source-gone", "--yes", lost=True)[0] == 0
+    logs.restore(scene.topic)
+
+    code, _, said = scene.command("reverse", "--yes", "--from-common-end", timeout=240)
+
+    if lost == 40:
+        assert (code, "no offset is known" in said) == (6, True), said
+        return
+    assert code == 0, said
+    scene.catch_up(scene.back)
+    assert values(scene, "east") == held
+    assert values(scene, "west") == held

@@ -1,0 +1,135 @@
+"""Whether the logs of a source are what positions say, asked without a lane."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from eomirror.clock import SYSTEM_CLOCK
+from eomirror.link import source_comparison as module
+from eomirror.link.source_comparison import SourceState, changed_sources
+from eomirror.records.position import Position
+from eomirror.types import SourcePartition
+
+T0 = SourcePartition("t", 0)
+BATCH = {"batch_offset": 95, "batch_crc": 7, "batch_timestamp": 3}
+RECORD = {"record_offset": 98, "record_digest": "aabb"}
+
+
+def position(**changes: Any) -> Position:
+    """A position at offset 100."""
+    values: dict[str, Any] = {
+        "topic": "t", "partition": 0, "offset": 100, "source_cluster_id": "east", "topic_id": "id",
+        "target_topic": "t", "target_partition": 0, "target_topic_id": "u", "target_offset": 6,
+        "generation": 1, "lane": 0, "run": "r", "epoch": 1, "attempt": 1, "producer_id": 1, "producer_epoch": 0,
+        "txn": 4, "total_records": 4, "timestamp": 0, **changes,
+    }  # fmt: skip
+    return Position(**values)
+
+
+class Source:
+    """A source of one partition."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.facts = {
+            "id": "id", "start": 0, "end": 120, "policy": "delete", "batch": (95, 7, 3), "record": None,
+            "leaderless": frozenset(), **facts,
+        }  # fmt: skip
+        self.admin, self.clock, self.cluster = self, SYSTEM_CLOCK, SimpleNamespace(alias="east")
+
+    def describe_topics(self, names: list[str]) -> dict[str, Any]:
+        facts = self.facts
+        there = SimpleNamespace(topic_id=facts["id"], partitions=1, leaderless=facts["leaderless"])
+        return dict.fromkeys(names, there if facts["id"] else None)
+
+    def offsets(self, asked: list[SourcePartition], *, at: str, read_committed: bool) -> dict[Any, int]:
+        assert not read_committed
+        return dict.fromkeys(asked, self.facts["start" if at == "earliest" else "end"])
+
+    def topic_configs(self, names: list[str]) -> dict[str, Any]:
+        return {name: {"cleanup.policy": SimpleNamespace(value=self.facts["policy"])} for name in names}
+
+    def reader(self) -> Any:
+        facts = self.facts
+
+        class Reader:
+            def __enter__(self) -> Self:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def connect(self, _: object) -> None:
+                pass
+
+            def first(self, asked: dict[Any, int], **_: object) -> dict[Any, Any]:
+                return {} if facts["record"] is None else dict.fromkeys(asked, facts["record"])
+
+        return Reader()
+
+
+def state(monkeypatch: pytest.MonkeyPatch, source: Source, at: Position) -> SourceState | None:
+    """How the source differs."""
+    client = SimpleNamespace(
+        batches=lambda asked: (
+            None if source.facts["batch"] == "" else dict.fromkeys(asked, source.facts["batch"])
+        ),
+        release=lambda: None,
+    )
+    monkeypatch.setattr(module, "target_hanging_client", lambda *_: client)
+    monkeypatch.setattr(
+        module, "digest_behind", lambda before, message: message.digest if before == "aa" else ""
+    )
+    session: Any = source
+    link: Any = SimpleNamespace(name="there")
+    found = changed_sources(link, session, [at])
+    assert found.keys() <= {T0}
+    assert all("t-0" in str(one) for one in found.values())
+    return found[T0].state if found else None
+
+
+def record(offset: int, digest: str) -> Any:
+    """A message of a consumer."""
+    return SimpleNamespace(offset=lambda: offset, digest=digest)
+
+
+@pytest.mark.parametrize(
+    ("facts", "changes", "wanted"),
+    [
+        pytest.param({}, BATCH, None, id="whole"),
+        pytest.param({"end": 100}, BATCH, None, id="nothing behind"),
+        pytest.param({"id": None}, BATCH, SourceState.GONE, id="gone"),
+        pytest.param({"id": "other"}, BATCH, SourceState.RECREATED, id="recreated"),
+        pytest.param({"end": 99}, BATCH, SourceState.SHORTER, id="shorter"),
+        pytest.param({"start": 101}, BATCH, SourceState.GAP, id="gap"),
+        pytest.param({"batch": (95, 8, 3)}, BATCH, SourceState.REPLACED, id="another batch"),
+        pytest.param({"batch": (90, 7, 3)}, BATCH, SourceState.REPLACED, id="another base offset"),
+        pytest.param({"batch": None}, BATCH, SourceState.REPLACED, id="no batch"),
+        pytest.param({"batch": ""}, BATCH, None, id="a cluster that the extension cannot ask"),
+        pytest.param({"batch": None, "start": 96}, BATCH, None, id="the batch is deleted"),
+        pytest.param({"batch": None, "policy": "compact"}, BATCH, None, id="compacted"),
+        pytest.param({"batch": None}, {**BATCH, "compacted": True}, None, id="was compacted"),
+        pytest.param({"batch": None, "leaderless": frozenset({0})}, BATCH, None, id="no leader"),
+        pytest.param({"record": record(98, "bb")}, RECORD, None, id="the record"),
+        pytest.param({"record": record(98, "cc")}, RECORD, SourceState.REPLACED, id="another record"),
+        pytest.param({"record": record(99, "bb")}, RECORD, SourceState.REPLACED, id="no record there"),
+        pytest.param({}, RECORD, SourceState.REPLACED, id="no record at all"),
+        pytest.param({}, {}, None, id="nothing is known of it"),
+    ],
+)
+def test_a_log_is_what_the_position_says_or_differs_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, Any],
+    changes: dict[str, Any],
+    wanted: SourceState | None,
+) -> None:
+    """As a lane decides at its start; what a mark does not prove is no difference."""
+    assert state(monkeypatch, Source(**facts), position(**changes)) is wanted
+
+
+def test_no_positions_ask_nothing() -> None:
+    """A promotion without cuts."""
+    source: Any = None
+    assert changed_sources(source, source, []) == {}

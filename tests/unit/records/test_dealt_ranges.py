@@ -1,0 +1,58 @@
+"""What restorations leave of a range, and what they have done together."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror.records.dealt_ranges import DealtRange, rest, united
+from eomirror.types import SourcePartition
+
+T = SourcePartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("dealt", "left"),
+    [
+        ([], [(20, 50)]),
+        ([(20, 50)], []),
+        ([(0, 60)], []),
+        ([(20, 30)], [(30, 50)]),
+        ([(40, 60)], [(20, 40)]),
+        ([(30, 40)], [(20, 30), (40, 50)]),
+        ([(40, 45), (20, 30)], [(30, 40), (45, 50)]),
+        ([(0, 20), (50, 60)], [(20, 50)]),
+    ],
+)
+def test_the_rest_of_a_range(dealt: list[tuple[int, int]], left: list[tuple[int, int]]) -> None:
+    """Half-open ranges in any order, also beyond its ends."""
+    done = [DealtRange(start, end, "merge") for start, end in dealt]
+
+    assert rest(20, 50, done) == left
+    assert rest(20, 50, done, {"merge"}) == left
+    assert rest(20, 50, done, {"export"}) == [(20, 50)]
+    assert rest(50, 50, done) == []
+
+
+def test_a_later_restoration_adds_to_the_earlier_ones() -> None:
+    """Ranges of one kind that meet are one, with the sum of their records; other kinds stay beside them."""
+    earlier = {T: (DealtRange(20, 30, "merge", records=8), DealtRange(20, 50, "keep", records=9))}
+
+    assert united(earlier, {T: (DealtRange(30, 50, "merge", records=5),)}) == {
+        T: (DealtRange(20, 50, "keep", records=9), DealtRange(20, 50, "merge", records=13))
+    }
+    assert united(earlier, {}) == earlier
+    again = {T: (DealtRange(20, 30, "merge", records=8),)}
+    assert united(again, again) == again
+    wider = {T: (DealtRange(20, 40, "merge", records=11),)}
+    assert united(again, wider) == wider
+
+
+def test_exports_to_two_places_are_two_ranges() -> None:
+    """Each may be lost on its own."""
+    file = {T: (DealtRange(20, 30, "export", "/file", 8, "h"),)}
+    topic = {T: (DealtRange(20, 40, "export", "topic", 9),)}
+
+    assert united(file, topic) == {T: (*file[T], *topic[T])}
+    assert united(file, {T: (DealtRange(20, 40, "export", "/file", 9, "i"),)}) == {
+        T: (DealtRange(20, 40, "export", "/file", 9, "i"),)
+    }
