@@ -210,6 +210,7 @@ def test_a_record_that_was_emitted_again_before_the_loss_refuses_the_return(
     assert (code, "1 records of east" in said, f"{scene.topic}-0 [" in said) == (6, True, True), said
     assert succeeds(scene, *export)["records"] == 1
     assert undecided(scene) == 0
+    (tmp_path / "failover.orphans_written").unlink()
     assert scene.command(*_RESTORE, "merge", crash="failover.orphans_written", timeout=300)[0] == -9
     assert succeeds(scene, *_RESTORE, "merge")["records"] == 1
     scene.catch_up(scene.back)

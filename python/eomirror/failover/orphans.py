@@ -107,18 +107,18 @@ class Reading:
         tell: Receives a short text every few seconds.
 
     Attributes:
+        emitted_again: Records that applications wrote with the header of a copy.
         lost: Ranges that are not in the log any more.
         unreadable_headers: Records that were written without their headers.
         seen: Offset of the first record that was counted in each partition, and the one behind the last.
-        emitted_again: Records that applications wrote with the header of a copy.
     """
 
     accept_lost: bool = False
     tell: Callable[[str], None] | None = None
+    emitted_again: int = 0
     lost: list[OrphanRange] = field(default_factory=list)
     unreadable_headers: int = 0
     seen: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
-    emitted_again: int = 0
     _left: dict[SourcePartition, int] = field(default_factory=dict)
     _ends: dict[SourcePartition, int] = field(default_factory=dict)
     _said_at: float = 0.0
