@@ -253,7 +253,7 @@ impl HangingTransactions {
     }
 
     /// Returns the ranges of offsets whose committed records a link has copied from the cluster `from`, and the offset up
-    /// to which the log was read. The loop guard of a lane decides likewise.
+    /// to which the log was read. It judges as the loop guard of a lane does.
     pub fn copied(
         &mut self,
         (topic, partition): (&str, i32),
