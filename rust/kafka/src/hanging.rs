@@ -86,7 +86,7 @@ pub struct FoundBatch {
     pub last_offset: i64,
     /// Its writer.
     pub writer: Writer,
-    /// Whether it belongs to a transaction.
+    /// True for a batch of a transaction.
     pub is_transactional: bool,
 }
 

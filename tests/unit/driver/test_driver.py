@@ -217,7 +217,7 @@ class Caught(Side):
 
     def __init__(self, target: str = "") -> None:
         super().__init__()
-        self.target = target
+        self.target, self.listing = target, None
 
     def prepare(self, **_: bool) -> Any:
         return tuple(

@@ -73,7 +73,10 @@ class Source:
         return list(self.ends)
 
     def describe_topics(self, names: list[str]) -> dict[str, Any]:
-        return {name: SimpleNamespace(partitions=1) for name in names}
+        return {name: SimpleNamespace(partitions=1, topic_id="t", leaderless=()) for name in names}
+
+    def visible_topics(self, names: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self.describe_topics(names), {}
 
     def offsets(self, asked: Any, *, at: str, read_committed: bool) -> dict[Any, int]:
         assert not read_committed

@@ -23,6 +23,7 @@ from eomirror.link.first_positions import of_grown_topics, without_surplus
 from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.records.control import ControlView, Generation
 from eomirror.records.promotion import Cut, HistoryRecords, Promotion, PromotionHistory, lost
+from eomirror.recovery.copy_end import whole
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume, gone_sources
 from eomirror.types import Assignment, SourcePartition
 from eomirror.verify.report import tail_records, verifications
@@ -266,16 +267,16 @@ def test_copies_of_what_is_gone_have_a_cut_whether_or_not_lanes_have_them() -> N
         Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=1)
     )
     source: Any = Source({"t": topic("id-t", 1), "east.t": topic("x", 1)})
-    target: Any = Source({})
 
     assert set(mirrored(LINK, every, view)) == set(where[:2])
     found = mirrored(LINK, every, view, source)
     assert set(found) == set(where[:3])
-    cuts = cuts_of(found.values(), target, source)
+    copies = {each: whole(one, one.target_topic_id, 11) for each, one in found.items()}
+    cuts = cuts_of(found.values(), copies, source)
     assert {each: one.gone for each, one in cuts.items()} == {
         where[0]: False, where[1]: True, where[2]: True,
     }  # fmt: skip
-    assert not any(one.gone for one in cuts_of(found.values(), target, None).values())
+    assert not any(one.gone for one in cuts_of(found.values(), copies, None).values())
 
 
 def test_what_is_gone_refuses_no_planned_command_and_a_topic_made_again_does() -> None:
