@@ -118,7 +118,7 @@ STAGES = (
     # parts of one suite, and together all of it; tests on brokers wait more than they work, so three share two cores
     Stage(
         "integration",
-        14,
+        17,
         ("integration-rest",),
         test_files("integration"),
         beside=("integration-clusters", "engine", "integration-mirrors"),
@@ -127,7 +127,7 @@ STAGES = (
     # likewise; the audit proves what is left behind
     Stage(
         "faults",
-        18,
+        20,
         ("faults-kills",),
         test_files("faults"),
         beside=("faults-losses", "faults-rest", "faults-copies", "faults-crashes", "faults-cuts", "audit"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-NAMINGS = [pytest.param(False, id="prefix"), pytest.param(True, id="identity")]
+NAMINGS = [pytest.param(False, id="prefix", marks=pytest.mark.slow), pytest.param(True, id="identity")]
 
 
 class Scene(Disaster):

@@ -97,7 +97,8 @@ def test_a_way_back_begins_with_the_reversal_and_not_where_its_start_says(
     equal(scene, scene.count("east"))
 
 
-@pytest.mark.parametrize("went_on", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("went_on", [False, True])
 def test_a_link_back_that_began_behind_the_cut_on_its_own_is_not_taken_for_the_way_back(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, *, went_on: bool
 ) -> None:

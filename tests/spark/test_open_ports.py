@@ -110,6 +110,7 @@ def test_a_program_under_spark_submit_gives_nothing_to_another_user(folder: Path
     assert len(notes(folder, "stopped")) == 2
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_nothing_to_another_user(cluster: str, folder: Path) -> None:  # noqa: F811  the fixture
     """Neither do the ports of the driver nor those of the executors."""
     with Run(
