@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.back_link import back_link, begins, returns, whole_link
+from eomirror.failover.back_link import back_link, begins, merged, returns, whole_link
 from eomirror.failover.common_end import common_ends
 from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
 from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
@@ -265,7 +265,11 @@ class _Reverse(PromotedLink):
             )
         ends, is_new = noted.ends, promotion.number not in history.reversals
         unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
-        foreign = self._foreign(promotion, history, unbegun)
+        merged_to: Mapping[SourcePartition, int] = {}
+        if before.current is not None:
+            there = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
+            merged_to = merged(before.current, there)
+        foreign = self._foreign(promotion, history, unbegun, merged_to)
         # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
         whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
         marked = {
@@ -372,15 +376,12 @@ class _Reverse(PromotedLink):
                 fix=f"keep what {names} holds there and not on {self.link.target}, delete the topics on "
                 f"{self.link.source}, and mirror them there with a new link; or restore their logs, then `{command}`",
             )
+        # Also what a merge has mirrored that did not come to its end.
+        reached = merged(promotion, positions)
+        behind = {cut.source for cut in promotion.cuts if reached.get(cut.source, 0) > cut.position}
         topics = {each.changed.source.topic for each in parted}
-        dealt = history.dealt(promotion.number)
-        if again := sorted(
-            {
-                source.topic
-                for source, ranges in dealt.items()
-                if source.topic in topics and any(one.action == "merge" for one in ranges)
-            }
-        ):
+        if again := sorted({source.topic for source in behind if source.topic in topics or source in changed}):
+            some = some or "; ".join(map(str, list(changed.values())[:_SHOWN]))
             raise NotReadyError(
                 f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}; and orphans of "
                 f"{', '.join(again[:_SHOWN])} were merged before, which the link back cannot tell from what is lost",
@@ -472,13 +473,17 @@ class _Reverse(PromotedLink):
         }
 
     def _foreign(
-        self, promotion: Promotion, history: PromotionHistory, unbegun: Collection[SourcePartition]
+        self,
+        promotion: Promotion,
+        history: PromotionHistory,
+        unbegun: Collection[SourcePartition],
+        merged_to: Mapping[SourcePartition, int],
     ) -> list[tuple[ForeignRecords, bool]]:
         """
         Returns what other producers have written into copies between records of the link, since it began or returned.
 
         With each: True if the records of the link there have its marks.  The offset map names every record of the link;
-        between two of its transactions there is one marker.
+        between two of its transactions there is one marker.  What the link back has merged is left out.
         """
         if not unbegun or self.link.aggregate:
             return []
@@ -497,9 +502,10 @@ class _Reverse(PromotedLink):
             for source, start in resumption.starts.items()
         }
         holes = [
-            OrphanRange(source=cut.copy, start=start, end=end)
+            OrphanRange(source=cut.copy, start=max(start, merged_to.get(cut.copy, 0)), end=end)
             for source, cut in cuts.items()
             for start, end in _holes(maps[source].listed(), returned.get(source, 0), cut.target_end)
+            if end > merged_to.get(cut.copy, 0)
         ]
         if not holes:
             return []
@@ -533,7 +539,7 @@ class _Reverse(PromotedLink):
         ours = sessions.target.admin.describe_cluster().cluster_id
         for position in there:
             start, end, size = starts[position.source], position.offset, _FIRST_RECORDS
-            if position.offset == start:
+            if position.offset <= start:
                 continue
             listed = maps[position.source].listed()
             later = min((max(low, start) for low, _, count in listed if low + count > start), default=None)
