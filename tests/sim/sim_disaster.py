@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from sim_world import Choices, Crashed
 
 from eomirror import load_config
-from eomirror.errors import LaneError, MirrorError, NotReadyError, UnreachableError
+from eomirror._native import encode_offset_map
+from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover import (
     common_end,
     copied_records,
@@ -41,12 +42,11 @@ from eomirror.failover.promotion import PromotionOptions
 from eomirror.failover.readiness import Facts
 from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
 from eomirror.kafka.compacted_topic import LogRecord
-from eomirror.kafka.partition_reader import GONE
 from eomirror.kafka.errors import Action
+from eomirror.kafka.partition_reader import GONE
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link import copy_ends, source_comparison
-from eomirror.link import offset_map_reader
+from eomirror.link import copy_ends, offset_map_reader, source_comparison
 from eomirror.link import owner as owner_module
 from eomirror.link.owner import LinkOwner
 from eomirror.link.status import LinkStatus
@@ -56,7 +56,6 @@ from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.recovery.copy_end import CommittedBatch
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume
-from eomirror._native import encode_offset_map
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -415,7 +414,16 @@ class DisasterWorld:
                 last = torn[-1]
                 for one in torn if not whole else ():
                     one.uid = None
-                log.entries.append(Entry(None, last.producer_id, last.epoch, self._stamp(), transaction=last.transaction, is_marker=True))
+                log.entries.append(
+                    Entry(
+                        None,
+                        last.producer_id,
+                        last.epoch,
+                        self._stamp(),
+                        transaction=last.transaction,
+                        is_marker=True,
+                    )
+                )
             self.say(f"{side}-{number} loses what stands from {end} on, {len(torn)} torn")
         self.east_changed |= side == "east"
         self._take()
@@ -449,7 +457,11 @@ class DisasterWorld:
             return any(one.batch_offset is None for one in there.positions.values()) and bool(self.returns)
         read, begun = back.positions.get(SourcePartition(_TOPICS["west"], number)), False
         if read is not None and promoted.number in there.view().history.reversals:
-            begun = read.batch_offset is not None and read.target_offset is not None and self._promoted(BACK) is None
+            begun = (
+                read.batch_offset is not None
+                and read.target_offset is not None
+                and self._promoted(BACK) is None
+            )
         noted = self.reversing or promoted.number in there.view().history.reversals
         return not begun and (side == "west" or noted)
 
@@ -537,7 +549,9 @@ class DisasterWorld:
                 self.kept |= {one.uid for one in entries if one.uid is not None}
                 self.say(f"  foreign: {each}")
             for each in report.partitions:
-                self.say(f"  back begins {each.topic}-{each.partition} at {each.begins}, {each.orphans} orphans")
+                self.say(
+                    f"  back begins {each.topic}-{each.partition} at {each.begins}, {each.orphans} orphans"
+                )
         return found
 
     def _failback(self) -> str:
@@ -565,12 +579,19 @@ class DisasterWorld:
         found, report = self._command(
             f"restore {action} {to}",
             lambda: restoration.restore(
-                CONFIG, action, link="there", to=to, merge=self.mirror_once, clock=self  # type: ignore[arg-type]
+                CONFIG,
+                action,
+                link="there",
+                to=to,
+                merge=self.mirror_once,
+                clock=self,  # type: ignore[arg-type]
             ),
         )
         if report is not None:
             for each in report.partitions:
-                self.say(f"  {each.action} {each.topic}-{each.partition} [{each.start}, {each.end}): {each.records}")
+                self.say(
+                    f"  {each.action} {each.topic}-{each.partition} [{each.start}, {each.end}): {each.records}"
+                )
         for number, restoration_ in self.states[THERE.state_name].view().history.restorations.items():
             for source, ranges in (restoration_.ranges or {}).items():
                 for each in ranges:
@@ -632,9 +653,7 @@ class DisasterWorld:
         self.say(f"mirror {link.name}: {stopped or 'caught up'}")
         return stopped
 
-    def _lane(
-        self, link: Link, item: AssignedPartition, generation: int, run: str, most: int | None
-    ) -> str:
+    def _lane(self, link: Link, item: AssignedPartition, generation: int, run: str, most: int | None) -> str:
         state = self.states[link.state_name]
         position = state.positions[item.source]
         number = item.source.partition
@@ -671,9 +690,19 @@ class DisasterWorld:
             first = len(target.entries)
             for offset, one in some:
                 target.entries.append(
-                    Entry(one.uid, state.producer_id, state.epoch, self._stamp(), _IDS[link.source], True, self.transactions)
+                    Entry(
+                        one.uid,
+                        state.producer_id,
+                        state.epoch,
+                        self._stamp(),
+                        _IDS[link.source],
+                        True,
+                        self.transactions,
+                    )
                 )
-                self.say(f"{link.name} copies {one.uid} of {item.source} at {offset} to {len(target.entries) - 1}")
+                self.say(
+                    f"{link.name} copies {one.uid} of {item.source} at {offset} to {len(target.entries) - 1}"
+                )
             ranges: list[tuple[int, int, int]] = []
             for at, (offset, _) in enumerate(some):
                 if ranges and ranges[-1][0] + ranges[-1][2] == offset:
@@ -683,7 +712,16 @@ class DisasterWorld:
             writer = position.target_writer or (None, None)
             if some:
                 target.entries.append(
-                    Entry(None, state.producer_id, state.epoch, self._stamp(), "", False, self.transactions, True)
+                    Entry(
+                        None,
+                        state.producer_id,
+                        state.epoch,
+                        self._stamp(),
+                        "",
+                        False,
+                        self.transactions,
+                        True,
+                    )
                 )
                 state.chunks.append(
                     LogRecord(
@@ -808,7 +846,12 @@ class _Reader:
         """Nothing to do."""
 
     def read(
-        self, ranges: Mapping[Any, tuple[int, int]], take: Any, *, passing: Collection[Action] = (), **_: object
+        self,
+        ranges: Mapping[Any, tuple[int, int]],
+        take: Any,
+        *,
+        passing: Collection[Action] = (),
+        **_: object,
     ) -> dict[Any, Action]:
         unread = {}
         for where, (low, high) in ranges.items():
@@ -1045,7 +1088,9 @@ class _Opposite(_Nothing):
 
     def refuse_first_run(self, adopted: Collection[SourcePartition]) -> None:
         if self._link.name == BACK.name and not adopted:
-            raise NotReadyError("link back never ran, and its source is a copy of link there, which was promoted")
+            raise NotReadyError(
+                "link back never ran, and its source is a copy of link there, which was promoted"
+            )
 
 
 class _Discovery:
