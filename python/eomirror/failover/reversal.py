@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.back_link import back_link, begins, returns, whole_link
+from eomirror.failover.back_link import back_link, begins, merged, returns, whole_link
 from eomirror.failover.common_end import common_ends
 from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
 from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
@@ -391,15 +391,14 @@ class _Reverse(PromotedLink):
                 fix=f"keep what {names} holds there and not on {self.link.target}, delete the topics on "
                 f"{self.link.source}, and mirror them there with a new link; or restore their logs, then `{command}`",
             )
+        # Also what a merge has mirrored that did not come to its end.
+        reached = merged(promotion, positions)
+        behind = {cut.source for cut in promotion.cuts if reached.get(cut.source, 0) > cut.position}
         topics = {each.changed.source.topic for each in parted}
-        dealt = history.dealt(promotion.number)
         if again := sorted(
-            {
-                source.topic
-                for source, ranges in dealt.items()
-                if source.topic in topics and any(one.action == "merge" for one in ranges)
-            }
+            {source.topic for source in behind if source.topic in topics or source in changed}
         ):
+            some = some or "; ".join(map(str, list(changed.values())[:_SHOWN]))
             raise NotReadyError(
                 f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}; and orphans of "
                 f"{', '.join(again[:_SHOWN])} were merged before, which the link back cannot tell from what is lost",
@@ -555,7 +554,7 @@ class _Reverse(PromotedLink):
         ours = sessions.target.admin.describe_cluster().cluster_id
         for position in there:
             start, end, size = starts[position.source], position.offset, _FIRST_RECORDS
-            if position.offset == start:
+            if position.offset <= start:
                 continue
             listed = maps[position.source].listed()
             later = min((max(low, start) for low, _, count in listed if low + count > start), default=None)
