@@ -110,7 +110,7 @@ READ = CopyEnds.read
 
 #: Name -> the code without the safeguard, the rules that it breaks, and the seed at which the search begins.
 MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
-    "the cut is the position although the copy is short": ({(CopyEnds, "read"): always_whole}, {"D-1", "D-2", "D-3"}, 0),
+    "the cut is the position, of a short copy too": ({(CopyEnds, "read"): always_whole}, {"D-1", "D-2", "D-3"}, 0),
     "the way back begins at the log end": ({(CopyEnds, "_first_behind"): at_log_end}, {"D-2"}, 0),
     "a reversal compares nothing": ({(reversal, "changed_sources"): lambda *_: {}}, {"D-2", "D-3"}, 0),
     "records of others between those of the link are not looked for": (
