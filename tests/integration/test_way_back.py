@@ -204,9 +204,10 @@ def test_a_return_that_could_not_be_finished_is_not_begun(
     scene.settings = settings  # type: ignore[method-assign]
     switched = tmp_path / "switched"
     for more in ((), ("--dry-run",)):
-        code, _, said = scene.command("failback", "--yes", "--on-switch", f"touch {switched}", *more)
+        code, found, said = scene.command("failback", "--yes", "--on-switch", f"touch {switched}", *more)
         assert code == 6, said
-        assert f"{scene.name}-other" in said
+        # a dry run shows it among the checks
+        assert f"{scene.name}-other" in said + str(found.get("promotion"))
     assert not switched.exists()
     assert scene.command("history", link=scene.back)[1]["state"] == "mirror"
     scene.settings = ordinary  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 import fake_lanes
-from engine import Run, notes, settings, wait_for, worker_settings
+from engine import Run, notes, settings, wait_for, with_passwords, worker_settings
 
 
 def say(line: str) -> None:
@@ -28,7 +28,7 @@ def main(folder: Path, kind: str, master: str) -> int:
     found = settings(folder, **extra)
     if kind == "submitted":
         found = {**worker_settings(folder), "spark.ui.enabled": "false"}
-    run = Run(fake_lanes.steady, spark_settings=found)
+    run = Run(fake_lanes.steady, spark_settings=found, clusters=with_passwords())
     signal.signal(signal.SIGTERM, lambda *_: run.driver.request_stop())
     signal.signal(signal.SIGINT, lambda *_: run.driver.request_stop())
     # a reload, as far as this test is concerned: it must reach neither the JVM nor the lanes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eomirror import __version__
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.config import Cluster, Link
+from eomirror.config import Cluster, Link, Secret
 from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
 from eomirror.spark.context import engine_settings
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parents[1] / "python"
+
+#: Passwords of `with_passwords`, of the source and of the target.
+PASSWORDS = ("planted-password-of-east", "planted-password-of-west")
 
 
 def assigned(topic: str, partition: int) -> AssignedPartition:
@@ -123,6 +126,14 @@ class FakeLink:
     def close(self) -> None:
         """As both."""
         self.calls.append("close")
+
+
+def with_passwords() -> dict[str, Cluster]:
+    """Both clusters, with `PASSWORDS`."""
+    return {
+        name: Cluster(name, {"sasl.password": Secret(password)})
+        for name, password in zip(("east", "west"), PASSWORDS, strict=True)
+    }
 
 
 def link(name: str = "east->west", *, lanes: int = 2, epoch: float = 60.0) -> Link:

@@ -388,15 +388,17 @@ def test_no_group_is_moved_past_the_records_of_the_other_source(
             "shop2": dict(west.client_properties),
             "lake": dict(lake.client_properties),
         }
-        naming = "identity" if equal_names else {"map": dict.fromkeys(topics.values(), topic_name)}
         settings: dict[str, Any] = {
             "clusters": clusters,
             "links": [
-                {"name": f"{topic_name}-{alias}", "source": alias, "target": "lake", "topics": [topic]}
+                {
+                    "name": f"{topic_name}-{alias}", "source": alias, "target": "lake", "topics": [topic],
+                    "naming": "identity" if equal_names else {"map": {topic: topic_name}},
+                }
                 for alias, topic in topics.items()
             ],
             "defaults": {
-                "naming": naming, "aggregate": not equal_names, "lanes": 1, "plane": plane_under_test(),
+                "aggregate": not equal_names, "lanes": 1, "plane": plane_under_test(),
                 "groups": [f"{topic_name}.*"], "group_interval": "200ms", "heartbeats": "off",
             },
         }  # fmt: skip
@@ -436,7 +438,7 @@ def test_no_group_is_moved_past_the_records_of_the_other_source(
         check_dry_runs(path, link, groups, passed)
         (start,) = where_to_start(config, f"{topic_name}-late", link=link)
         assert start.to_offset is None
-        listed = command(path, "offsets", "groups", str(path), "--link", link, code=_DIFFERS)["offsets"]
+        listed = command(path, "offsets", "groups", str(path), "--link", link, code=_DIFFERS)["groups"]
         assert {each["group"]: each["to_offset"] for each in listed} == {
             f"{topic_name}-early": 20,
             f"{topic_name}-late": None,

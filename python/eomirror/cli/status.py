@@ -225,17 +225,23 @@ def _draw_problems(console: Console, item: LinkStatus) -> None:
         console.print(f"[red]stopped[/red]: {escape(stop['topic'])}: {escape(stop['reason'])}")
         if stop["fix"]:
             console.print(f"  fix: {escape(stop['fix'])}")
-    # a stop is shown once per topic, not per partition
+    # a stop is shown once per topic, not per partition, and so is a problem whose fix is that of the topic
     shown = {(stop["topic"], stop["reason"]) for stop in item.stopped}
-    problems = [(one["problem"], one["fix"]) for one in item.hanging]
+    mended = {(stop["topic"], stop["fix"]) for stop in item.stopped if stop["fix"]}
+    problems = [("", one["problem"], one["fix"]) for one in item.hanging]
     problems += [
-        (one.problem, one.fix)
+        (one.topic, one.problem, one.fix)
         for one in item.partitions
-        if one.problem and (one.topic, one.problem) not in shown
+        if one.problem and (one.topic, one.problem) not in shown and (one.topic, one.fix) not in mended
     ]
     # a hanging transaction on a target partition is also the problem of that partition
-    for problem, fix in dict.fromkeys(problems):
-        console.print(f"[red]problem[/red]: {escape(problem)}")
+    listed: dict[tuple[str, str], list[str]] = {}
+    for topic, problem, fix in dict.fromkeys(problems):
+        if problem not in listed.get(("", fix), ()):
+            listed.setdefault((topic, fix), []).append(problem)
+    for (_, fix), alike in listed.items():
+        more = f"; so for {human_things(len(alike) - 1, 'more partition')}" if len(alike) > 1 else ""
+        console.print(f"[red]problem[/red]: {escape(alike[0])}{more}")
         console.print(f"  fix: {escape(fix)}")
 
 
@@ -272,6 +278,8 @@ def _row(partition: PartitionStatus, *, ended: bool) -> dict[str, object]:
 
 
 def _state(partition: PartitionStatus) -> str:
+    if partition.gone:
+        return "gone"
     if partition.stopped:
         return "stopped"
     if partition.problem:

@@ -25,6 +25,7 @@ _LINES_EVERY_SECONDS = 10.0
 _REDRAWN_EVERY_SECONDS = 0.25
 _PERCENT = 100.0
 _COLOURS = {"differs": "red", "equal": "green", "not compared": "yellow"}
+_SHOWN_GONE = 20
 
 
 class VerifyDisplay(LiveOutput):
@@ -80,6 +81,14 @@ def draw_verdicts(
         )
         for topic in verdict.waiting:
             console.print(f"not mirrored yet: {escape(topic)}")
+        gone = [partition.scope for partition in verdict.partitions if partition.word == "gone"]
+        for one in gone[:_SHOWN_GONE]:
+            where = escape(f"{one.source.topic}-{one.source.partition}")
+            console.print(f"{where}: gone on the source, not compared: {escape(one.gone)}")
+        if len(gone) > _SHOWN_GONE:
+            console.print(
+                f"{len(gone) - _SHOWN_GONE} more partitions are gone on the source (-o json names them)"
+            )
         for partition in verdict.partitions:
             _draw_differences(console, partition)
         for each in (orphans or {}).get(verdict.link, ()):

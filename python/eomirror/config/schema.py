@@ -272,6 +272,11 @@ Spark must authenticate and encrypt its connections there, or the mirror is refu
 
 With an existing SparkContext, or `spark-submit`, they are settings of that context or command.
 
+A local master listens on the loopback interface, which every user of the machine reaches, and its tasks carry all
+passwords, those of references too. The mirror sets `spark.authenticate: true` there and Spark makes the secret
+itself, so other users get nothing from its ports. `false` is refused. An existing local SparkContext without
+this setting is used as it is, with the warning `spark_not_authenticated`.
+
 ### Secrets in Java options
 
 Java options of the driver, and `spark.jars.repositories` with a password in an address, reach the JVM through

@@ -101,7 +101,7 @@ class EndRecords:
         as_of = self._clock.wall_ms()
         ends, missing = source.answered_offsets(wanted, at="latest", seconds=_REQUEST_SECONDS)
         starts: dict[tuple[str, int], int] = {}
-        if beside := [source for source in wanted if source not in assigned and source in ends]:
+        if beside := [where for where in wanted if where not in assigned and where in ends]:
             starts, _ = source.answered_offsets(beside, at="earliest", seconds=_REQUEST_SECONDS)
         with self._lock:
             self._listing = listing
@@ -110,11 +110,12 @@ class EndRecords:
             # Of a partition that does not exist no record waits.
             self._as_of.update((SourcePartition(*where), as_of) for where in (*ends, *missing))
             self._forget_but(assigned | (listed - {SourcePartition(*where) for where in missing}))
-            for topic in {where[0] for where in starts} | self._starts.keys():
-                found = {number: start for (name, number), start in starts.items() if name == topic}
-                if found != self._starts.get(topic, {}):
-                    self._starts[topic] = found
-                    self._changed.add(topic)
+            found: dict[str, dict[int, int]] = {}
+            for (topic, number), start in starts.items():
+                found.setdefault(topic, {})[number] = start
+            topics = found.keys() | self._starts.keys()
+            self._changed |= {each for each in topics if found.get(each) != self._starts.get(each)}
+            self._starts = found
 
     def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
         """

@@ -23,6 +23,8 @@ def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
     """
     Returns the link of the configuration that mirrors the copies of a link back to its source topics.
 
+    A topic that the source had no more at the promotion may be missing there: what was deleted need not come back.
+
     Args:
         link: The promoted link.
         promotion: Its promotion, which names the topics.
@@ -30,7 +32,7 @@ def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
     Raises:
         UsageError: No link does; the fix is the entry to add.
     """
-    topics = {cut.target_topic: cut.topic for cut in promotion.cuts}
+    topics = {cut.target_topic: cut.topic for cut in promotion.cuts if not cut.gone}
     there = [other for other in config.links if (other.source, other.target) == (link.target, link.source)]
     for other in there:
         if all(_returns(other, copy, topic) for copy, topic in topics.items()):
@@ -45,9 +47,21 @@ def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
     )
 
 
-def begins(promotion: Promotion) -> dict[SourcePartition, int]:
-    """Returns the offset at which the link back begins in each copy: the end at the cut."""
-    return {cut.copy: cut.target_end for cut in promotion.cuts}
+def begins(promotion: Promotion, back: Link | None = None) -> dict[SourcePartition, int]:
+    """
+    Returns the offset at which the link back begins in each copy: the end at the cut.
+
+    So of a topic that was deleted on the source, only what applications write after the cut comes back, and nothing if
+    the link back leaves it out.
+
+    Args:
+        back: The link back; None if it leaves out nothing.
+    """
+    return {
+        cut.copy: cut.target_end
+        for cut in promotion.cuts
+        if not cut.gone or back is None or _returns(back, cut.target_topic, cut.topic)
+    }
 
 
 def whole_link(back: Link, copies: Collection[str] | None = None) -> Link:

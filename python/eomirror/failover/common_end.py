@@ -34,7 +34,7 @@ _GROWTH = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonEnd:
     """
-    Where the logs of one partition part.
+    Offset at which the logs of one partition part.
 
     Attributes:
         changed: How the source differs from the position.

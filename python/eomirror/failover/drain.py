@@ -70,20 +70,34 @@ class SourceDrain:
             ClusterError: A cluster does not answer.
         """
         control, _ = self._topics.control(self._names.control_topic)
-        positions = mirrored(self._link, self._topics.positions(self._names.positions_topic).valid(), control)
-        topics = self._sessions.target.admin.describe_topics(
-            sorted({one.target_topic for one in positions.values()})
-        )
+        source, target = self._sessions.source.admin, self._sessions.target.admin
+        known = self._topics.positions(self._names.positions_topic).valid()
+        positions = mirrored(self._link, known, control, source)
+        topics = target.describe_topics(sorted({one.target_topic for one in positions.values()}))
         # The copies are looked at when no lane can commit: here only the source counts.
         copies = {
-            source: whole(one, one.target_topic_id, 0)
-            for source, one in positions.items()
+            each: whole(one, one.target_topic_id, 0)
+            for each, one in positions.items()
             if topics[one.target_topic] is not None
         }
-        cuts = cuts_of(positions.values(), copies, self._sessions.source.admin)
+        cuts = cuts_of(positions.values(), copies, source)
         ends = self.ends(cuts)
-        behind = [cut for cut in cuts.values() if cut.lost is None or cut.position != ends[cut.source]]
-        return DrainLook(ends, tuple(behind), tuple(self.uncut(positions)))
+        uncut = self.uncut(positions.keys() - {each for each, cut in cuts.items() if cut.gone})
+        return DrainLook(ends, tuple(self.behind(cuts, ends)), tuple(uncut))
+
+    def behind(self, cuts: Mapping[SourcePartition, Cut], ends: Mapping[SourcePartition, int]) -> list[Cut]:
+        """Returns the cuts that are not at their ends, and those of what was gone and is there again."""
+        gone = sorted({cut.topic for cut in cuts.values() if cut.gone})
+        topics = self._sessions.source.admin.describe_topics(gone) if gone else {}
+        return [
+            cut
+            for cut in cuts.values()
+            if (
+                (facts := topics[cut.topic]) is not None and cut.partition < facts.partitions
+                if cut.gone
+                else cut.lost is None or cut.position != ends.get(cut.source)
+            )
+        ]
 
     def ends(self, cuts: Mapping[SourcePartition, Cut]) -> dict[SourcePartition, int]:
         """Returns the source's log ends, open transactions included: a planned command waits for these, too."""

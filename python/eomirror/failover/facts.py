@@ -24,11 +24,12 @@ from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, lost
+from eomirror.recovery.resume import gone_sources
 from eomirror.topics.diff import AlterConfig, Differs
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Config, Link
     from eomirror.records.position import Position
@@ -69,20 +70,37 @@ def control_of(link: Link, target: ClusterSession) -> ControlView:
 
 
 def mirrored(
-    link: Link, positions: Mapping[SourcePartition, Position], control: ControlView
+    link: Link,
+    positions: Mapping[SourcePartition, Position],
+    control: ControlView,
+    source: ClusterAdmin | None = None,
 ) -> dict[SourcePartition, Position]:
     """
     Returns the positions of partitions that have a cut.
 
     Topics that have left the link's filter have none.  Neither has the topic of heartbeats, to which a running mirror
-    itself writes on the source.
+    itself writes on the source.  What the source has no more is in no layout once the mirror has started again, but its
+    copies are promoted with the others.
+
+    Args:
+        source: Admin client of the source, to tell such partitions from others; None if it does not answer.
+
+    Raises:
+        ClusterError: The source does not answer.
     """
     assigned = {} if control.generation is None else control.generation.assignment.partitions
     beats = link.target_naming.heartbeats
+    parked = sorted(
+        {each.topic for each in positions if each not in assigned and link.mirrors(each.topic)} - {beats}
+    )
+    gone: Collection[SourcePartition] = ()
+    if source is not None and parked:
+        # A topic that an ACL hides is not known to be gone.
+        gone = gone_sources(positions, source.visible_topics(parked)[0])
     return {
-        source: position
-        for source, position in positions.items()
-        if source in assigned and source.topic != beats
+        each: position
+        for each, position in positions.items()
+        if (each in assigned or each in gone) and each.topic != beats
     }
 
 
@@ -106,7 +124,8 @@ def cuts_of(
     """
     Returns the cut of each partition, as far as its copy proves it.
 
-    A topic that was deleted on the target has no cut; one that was deleted on the source has no source end.
+    A topic that was deleted on the target has no cut; one that was deleted on the source has no source end, and is gone
+    if the source answers.
 
     Args:
         positions: Positions of the link.
@@ -119,6 +138,7 @@ def cuts_of(
     """
     wanted = list(positions)
     sources: Mapping[tuple[str, int], int] = dict((known or {}).items())
+    gone: Collection[SourcePartition] = ()
     if source is not None:
         topics = source.describe_topics(sorted({one.topic for one in wanted}))
         there = [
@@ -128,6 +148,7 @@ def cuts_of(
         ]
         # The high watermark: records that the source has acknowledged stand behind open transactions of others.
         sources = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
+        gone = gone_sources({one.source: one for one in wanted}, topics)
     return {
         one.source: Cut(
             topic=one.topic,
@@ -140,6 +161,7 @@ def cuts_of(
             timestamp=one.timestamp,
             source_end=sources.get(one.source),
             proven=copy.proven,
+            gone=one.source in gone,
         )
         for one in wanted
         if (copy := copies.get(one.source)) is not None
@@ -163,7 +185,7 @@ def beside_cuts(
     Raises:
         ClusterError: The source does not answer.
     """
-    cut = mirrored(link, positions, control)
+    cut = mirrored(link, positions, control, source)
     offsets = {source: position.offset for source, position in positions.items()}
     if source is None:
         found = control.ends_beside(cut, offsets)
@@ -224,7 +246,7 @@ def read_facts(
         groups = groups or stack.enter_context(closing(GroupReader(config, link, session)))
         view = control_of(link, session)
         every = groups.positions()
-        positions = mirrored(link, every, view)
+        positions = mirrored(link, every, view, source_admin if answers else None)
         history = view.history
         leaderless, facts = _replicas(positions.values(), session.admin, facts)
         if leaderless:

@@ -190,6 +190,9 @@ def _resume(
     from_checkpoints: bool,
 ) -> tuple[int | None, str, int | None, str]:
     """Returns offset, kind, records read again and reason."""
+    if row.to_offset is not None and cut is not None and row.to_offset > cut.target_end:
+        # The offset map names records that the copy has lost: others take their offsets from here on.
+        return cut.target_end, "cut", None, "its copy has lost records before this offset"
     if row.to_offset is not None:
         if from_checkpoints:
             # A checkpoint is as old as the last look at the source: how far the group read since is not known.

@@ -246,7 +246,7 @@ def later_ends(
     """
     Returns the offsets behind which nothing is an orphan, of a link back that marks what it writes.
 
-    Whatever has no mark was written by an application that nobody has stopped.  What the link back had not written when
+    A record without a mark was written by an application that was not stopped.  What the link back had not written when
     it was promoted was written rightly.
 
     Args:

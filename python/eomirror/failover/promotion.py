@@ -30,6 +30,7 @@ from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.link.state import LinkState
+from eomirror.link.status import IN_STEP_MS
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, Promotion
 from eomirror.recovery.copy_end import moved
@@ -183,6 +184,7 @@ def promotion_dict(promotion: Promotion) -> dict[str, Any]:
                 "position": cut.position,
                 "source_end": cut.source_end,
                 "lost": cut.lost,
+                "gone": cut.gone,
                 "target_topic": cut.target_topic,
                 "target_end": cut.target_end,
                 "at": cut.timestamp,
@@ -267,6 +269,8 @@ class _Run:
         self._uncut = 0
         # How far the mirror's clock is ahead of ours, as far as known.
         self._offset_ms = 0
+        # Without the source: time of its last known ends by our own clock, as the other times of the record.
+        self._ends_at: int | None = None
         self._moves: list[GroupMove] = []
         self._refused: dict[str, str] = {}
         self._promotion: Promotion | None = None
@@ -438,7 +442,8 @@ class _Run:
             command=self._verb.value,
         )
         self._view, self._every = self._owner.retake()
-        self._positions = mirrored(self._link, self._every, self._view)
+        source = self._sessions.source.admin if self._answers else None
+        self._positions = mirrored(self._link, self._every, self._view, source)
         self._renewal = _Renewal(self._owner)
         self._renewal.start()
         crash_point("failover.taken")
@@ -460,8 +465,11 @@ class _Run:
     def _read(self) -> Event:
         source = self._sessions.source.admin if self._answers else None
         view = self._known_view()
+        if not self._answers and view.seen is not None:
+            seen_at = view.seen - self._offset_ms
+            self._ends_at = seen_at if seen_at <= self._clock.wall_ms() + IN_STEP_MS else None
         # Without their time the ends are no bound.
-        known = {} if view.seen is None else view.ends
+        known = {} if self._ends_at is None else view.ends
         self._copies = CopyEnds(self._link, self._sessions.target).read(
             self._positions.values(), highest_lane=self._highest_lane()
         )
@@ -534,8 +542,7 @@ class _Run:
             started=self._started_ms,
             timestamp=self._clock.wall_ms(),
             milliseconds=dict(self._milliseconds),
-            # by our own clock, as the other times
-            ends_at=None if self._answers or view.seen is None else view.seen - self._offset_ms,
+            ends_at=self._ends_at,
             uncut=self._uncut,
             at_least=self._readiness is not None and self._readiness.at_least,
         )
@@ -657,9 +664,9 @@ class _Run:
         """Raises if a planned command would leave records of the source behind; no lane runs any more."""
         if self._verb is Verb.FAILOVER:
             return
-        ends = self._source.ends(self._cuts)
-        behind = [cut for cut in self._cuts.values() if cut.position != ends.get(cut.source)]
-        if behind or (uncut := self._source.uncut(self._cuts)):
+        behind = self._source.behind(self._cuts, self._source.ends(self._cuts))
+        known = [source for source, cut in self._cuts.items() if not cut.gone]
+        if behind or (uncut := self._source.uncut(known)):
             raise self._not_drained(behind, [] if behind else uncut)
 
     def _is_recorded(self) -> bool | None:

@@ -213,7 +213,7 @@ class TopicReadiness:
         partitions: Partitions with a position.
         lag_records: Source offsets that are not mirrored (markers count); None if unknown.
         lag_seconds: Age of the oldest of these records; None if unknown.
-        state: ``mirrored``, ``parked`` or ``stopped``.
+        state: ``mirrored``, ``parked``, ``stopped``, or ``gone`` if the source has the topic no more.
         problem: Reason that it is not mirrored; empty if it is.
     """
 
@@ -351,16 +351,20 @@ def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
     for partition in status.partitions:
         names.setdefault(partition.topic, []).append(partition)
     found = []
-    for topic, parts in names.items():
+    for topic, every in names.items():
+        # What the source has no more is named only if all of the topic is.
+        parts = [part for part in every if not part.gone] or every
         lags = [part.lag_records for part in parts]
         ages = [part.lag_seconds for part in parts]
         problem = stopped.get(topic) or next((part.problem for part in parts if part.problem), "")
         state = "stopped" if problem else ("parked" if all(part.parked for part in parts) else "mirrored")
+        if parts[0].gone:
+            state, problem = "gone", ""
         found.append(
             TopicReadiness(
                 topic=topic,
                 target=parts[0].target_topic,
-                partitions=len(parts),
+                partitions=len(every),
                 lag_records=None if None in lags else sum(lags),
                 lag_seconds=None if None in ages else max(ages),
                 state=state,
@@ -450,12 +454,17 @@ def _lag(facts: Facts, verb: Verb) -> Check:
 
 
 def _stopped(facts: Facts, verb: Verb) -> Check:
+    parts = facts.status.partitions
+    gone = sorted(
+        {item.topic for item in parts if item.gone} - {item.topic for item in parts if not item.gone}
+    )
     names = sorted(
-        {item.topic for item in facts.status.partitions if item.problem}
-        | {stop["topic"] for stop in facts.status.stopped}
+        {item.topic for item in parts if item.problem and not item.gone}
+        | ({stop["topic"] for stop in facts.status.stopped} - set(gone))
     )
     if not names:
-        return Check("stopped topics", Level.OK, "0")
+        text = f"0; {len(gone)} gone on the source, their copies stay: {_some(gone)}" if gone else "0"
+        return Check("stopped topics", Level.OK, text)
     level = Level.WARN if verb is Verb.FAILOVER else Level.NO
     return Check(
         "stopped topics", level, f"{len(names)}: {_some(names)}", "`eomirror status CONFIG` has the reasons"
@@ -683,7 +692,7 @@ def _compared(found: Verified) -> Check:
 def _verified_before(facts: Facts) -> Check:
     """The last comparison of each topic, as `eomirror verify` has recorded it."""
     compared = {one["topic"]: one for one in facts.status.verifications}
-    topics = {part.topic for part in facts.status.partitions if not part.parked}
+    topics = {part.topic for part in facts.status.partitions if not part.parked and not part.gone}
     missing = sorted(topics - compared.keys())
     differ = sorted(topic for topic, one in compared.items() if one["outcome"] != "equal")
     fix = "`eomirror verify CONFIG`, or --verify tail" if facts.source_answers else ""

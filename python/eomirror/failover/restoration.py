@@ -286,7 +286,8 @@ class _Restore(PromotedLink):
         Raises:
             NotReadyError: A merge that would mirror what is no orphan.
         """
-        admin, wanted = self.sessions.source.admin, [cut.source for cut in promotion.cuts]
+        admin = self.sessions.source.admin
+        wanted = [cut.source for cut in promotion.cuts if not cut.gone]
         if reversal is None:
             found = admin.offsets(wanted, at="latest", read_committed=False)
             unseen = uncut_partitions(self.link, admin, wanted)

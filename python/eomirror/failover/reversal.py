@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from eomirror.failover.common_end import CommonEnd
     from eomirror.failover.orphans import ForeignRecords
     from eomirror.kafka.session import LinkSessions
+    from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
@@ -216,7 +217,7 @@ class _Reverse(PromotedLink):
                 fix=f"take {back.name} out of the configuration, or put it behind {to}",
             )
         self.ask_source()
-        self._refuse_recreated(promotion, control.recreation)
+        self._refuse_recreated(promotion, control.recreation, None)
         self._refuse_stale(back, promotion, history_of(back, self.connect(back).target))
         self._parted(promotion, control.history, accepted=False)
 
@@ -233,7 +234,8 @@ class _Reverse(PromotedLink):
                 fix="repoint the applications first, then: `eomirror unfence CONFIG`",
             )
         self.ask_source()
-        self._refuse_recreated(promotion, control.recreation)
+        noted = history.reversals.get(promotion.number)
+        self._refuse_recreated(promotion, control.recreation, noted)
         sessions = self.connect(back)
         before = history_of(back, sessions.target)
         noted = history.reversals.get(promotion.number)
@@ -265,7 +267,8 @@ class _Reverse(PromotedLink):
             )
         ends, is_new = noted.ends, promotion.number not in history.reversals
         unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
-        foreign = self._foreign(promotion, history, unbegun)
+        # A link that was promoted before finds them as orphans of its promotion.
+        foreign = [] if before.current is not None else self._foreign(promotion, history, unbegun)
         # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
         whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
         marked = {
@@ -312,13 +315,19 @@ class _Reverse(PromotedLink):
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _refuse_recreated(self, promotion: Promotion, recreation: Recreation | None) -> None:
-        """Raises if a topic is another one than at the cut: its offsets have no meaning for the cut."""
+    def _refuse_recreated(
+        self, promotion: Promotion, recreation: Recreation | None, reversal: Reversal | None
+    ) -> None:
+        """
+        Raises if a topic is another one than at the cut: its offsets have no meaning for the cut.
+
+        What the source had no more at the cut must not be there again, unless the link back has created it.
+        """
         ours = recreation.topics if recreation is not None and recreation.number == promotion.number else ()
         sides = (
             (
                 self.sessions.source,
-                {cut.topic: cut.topic_id for cut in promotion.cuts if cut.topic not in ours},
+                {cut.topic: cut.topic_id for cut in promotion.cuts if cut.topic not in ours and not cut.gone},
             ),
             (self.sessions.target, {cut.target_topic: cut.target_topic_id for cut in promotion.cuts}),
         )
@@ -330,6 +339,16 @@ class _Reverse(PromotedLink):
                         f"topic {name} on {session.admin.name} {what} since link {self.link.name} was promoted",
                         fix="restore it, or `exclude` the topic from both links and start a new link for it",
                     )
+
+        gone = {cut.source for cut in promotion.cuts if cut.gone and reversal is None}
+        there = self.sessions.source.admin.describe_topics(sorted({each.topic for each in gone}))
+        for each in sorted(gone):
+            if (found := there[each.topic]) is not None and each.partition < found.partitions:
+                raise NotReadyError(
+                    f"{each} on {self.sessions.source.admin.name} was created again since link {self.link.name} was "
+                    "promoted; it did not exist then",
+                    fix="delete it, or `exclude` the topic from both links and start a new link for it",
+                )
 
     def _parted(self, promotion: Promotion, history: PromotionHistory, *, accepted: bool) -> list[CommonEnd]:
         """
@@ -430,11 +449,14 @@ class _Reverse(PromotedLink):
         Raises:
             NotReadyError: It has positions that no reversal set, and has mirrored from them.
         """
-        starts = begins(promotion)
+        starts = begins(promotion, back)
         topic = LinkNames(back.state_name).positions_topic
         state = LinkState(back, sessions.target)
         if history.current is not None:
-            return returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
+            found = returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
+            found = {source: offset for source, offset in found.items() if source in starts}
+            ends = sessions.source.admin.offsets(sorted(found), at="latest", read_committed=False)
+            return _behind_dealt(found, history.dealt(history.current.number), ends)
         if sessions.target.admin.describe_topics([topic])[topic] is None:
             return starts
         if state.control(wait_for_open=False).generation is None:
@@ -564,7 +586,7 @@ class _Reverse(PromotedLink):
             NotReadyError: Applications write there.
         """
         admin = self.sessions.source.admin
-        wanted = [cut.source for cut in promotion.cuts]
+        wanted = [cut.source for cut in promotion.cuts if not cut.gone]
         wanted += sorted(uncut_partitions(self.link, admin, wanted))
         first = admin.offsets(wanted, at="latest", read_committed=False)
         self.clock.sleep(_LOOK_SECONDS)
@@ -655,6 +677,27 @@ class _Reverse(PromotedLink):
         mirror(replace(self.config, links=(whole,)))
         crash_point("failover.copied_back")
         self.finish_copy_back(whole, sessions, order)
+
+
+def _behind_dealt(
+    starts: Mapping[SourcePartition, int], dealt: DealtRanges, ends: Mapping[tuple[str, int], int]
+) -> dict[SourcePartition, int]:
+    """
+    Returns where a link begins again: what a restoration has dealt with from there on is not mirrored a second time.
+
+    Args:
+        starts: Offset of the first record that the link back has not written, or the end of the log.
+        dealt: What restorations have dealt with.
+        ends: Ends of the logs.
+    """
+    found = {}
+    for source, start in starts.items():
+        at = start
+        for one in sorted(dealt.get(source, ()), key=lambda one: one.start):
+            if one.start <= at < one.end:
+                at = one.end
+        found[source] = max(start, min(at, ends[source]))
+    return found
 
 
 def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -91,7 +91,7 @@ class FailoverTexts:
 def _promoted(number: int, body: Mapping[str, Any], topics: Iterable[Mapping[str, Any]]) -> str:
     cuts = [cut for some in topics for topic in some.values() for cut in topic["partitions"].values()]
     beyond = [None if cut[_SOURCE_END] is None else max(0, cut[_SOURCE_END] - cut[_POSITION]) for cut in cuts]
-    if any(each is None for each in beyond):
+    if any(each is None for each in beyond) and not body.get("at_least"):
         left = "an unknown number of source offsets"
     else:
         # without the source, its ends are those that the mirror saw last

@@ -21,7 +21,7 @@ from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.kafka.admin import ClusterAdmin
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     from eomirror.records.control import Adopted, Generation
     from eomirror.records.names import LinkNames
 
-__all__ = ["FirstPositions", "Predecessor", "all_copies", "without_filled"]
+__all__ = [
+    "FirstPositions",
+    "Predecessor",
+    "all_copies",
+    "of_grown_topics",
+    "without_filled",
+    "without_surplus",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -242,6 +249,79 @@ class FirstPositions:
         found = self._source.offsets(sources, at=start, read_committed=True)
         # -1: every record is older than that time.
         return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
+
+
+def without_surplus(
+    link: Link,
+    source: ClusterAdmin,
+    adopt: Mapping[SourcePartition, int],
+    *,
+    offered: Collection[SourcePartition],
+    known: Collection[SourcePartition],
+) -> dict[SourcePartition, int]:
+    """
+    Returns the partitions to adopt without those that the source has no more; logs the latter.
+
+    They are surplus, not wrong: the link has mirrored them, and their topic was deleted or made again with fewer
+    partitions.  Anything else that cannot be adopted stays, for `FirstPositions.records` to refuse.
+
+    Args:
+        link: The link.
+        source: Admin client of its source.
+        adopt: Partition -> resume offset.
+        offered: Partitions that are mirrored.
+        known: Partitions that have a position.
+
+    Raises:
+        ClusterError: The source does not answer.
+    """
+    unserved = [each for each in adopt if each not in offered and each in known and link.mirrors(each.topic)]
+    # A topic that an ACL hides may exist.
+    topics = source.visible_topics(sorted({each.topic for each in unserved}))[0] if unserved else {}
+    surplus = sorted(
+        each
+        for each in unserved
+        if each.topic in topics
+        and ((facts := topics[each.topic]) is None or each.partition >= facts.partitions)
+    )
+    for each in surplus:
+        log.warning(
+            "adopt_skipped",
+            link=link.name,
+            partition=str(each),
+            reason=f"--adopt {each}: the source has no such partition any more; its copy stays as it is",
+            fix="leave the option out",
+        )
+    return {each: offset for each, offset in adopt.items() if each not in surplus}
+
+
+def of_grown_topics(
+    partitions: Iterable[AssignedPartition],
+    positions: Mapping[SourcePartition, Position],
+    had: Collection[SourcePartition],
+) -> set[SourcePartition]:
+    """
+    Returns partitions that have a position of an earlier topic of this name, and are new in the one that is mirrored.
+
+    A topic was made again with fewer partitions, the user has adopted these, and it has grown since.  What is in its
+    new partitions is on no copy, so they begin like any new partition.
+
+    Args:
+        partitions: Partitions to mirror.
+        positions: Valid positions.
+        had: Partitions that the newest layout has.
+    """
+    mirrored = {
+        (position.topic, position.topic_id) for source, position in positions.items() if source in had
+    }
+    return {
+        item.source
+        for item in partitions
+        if item.source not in had
+        and (position := positions.get(item.source)) is not None
+        and position.topic_id != item.topic_id
+        and (item.source.topic, item.topic_id) in mirrored
+    }
 
 
 def partition_counts(target: ClusterAdmin, items: Sequence[AssignedPartition]) -> dict[str, int]:

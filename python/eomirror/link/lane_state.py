@@ -153,6 +153,7 @@ class LaneTopics:
                     ),
                     silent=silent,
                     policy=policies.get(item.topic),
+                    partitions=0 if source is None else source.partitions,
                 ),
                 TargetFacts(
                     target.topic_id if target is not None else None,

@@ -45,7 +45,12 @@ from eomirror.link.claim import is_dead, own_claim
 from eomirror.link.control_producer import ControlProducer
 from eomirror.link.fencing import fence
 from eomirror.link.filled_targets_check import FilledCopies
-from eomirror.link.first_positions import FirstPositions, Predecessor
+from eomirror.link.first_positions import (
+    FirstPositions,
+    Predecessor,
+    of_grown_topics,
+    without_surplus,
+)
 from eomirror.link.hanging_state_topics import end_hanging
 from eomirror.link.ownership import (
     CLAIM_INTERVAL_SECONDS,
@@ -311,6 +316,15 @@ class LinkOwner:
         crash_point("owner.positions_checked")
         self._on_event("publishing the lane layout")
         known = frozenset() if view.generation is None else view.generation.assignment.known
+        self._adopt = without_surplus(
+            self._link,
+            self._source_admin,
+            self._adopt,
+            offered={item.source for item in partitions},
+            known=known,
+        )
+        had = () if view.generation is None else view.generation.assignment.partitions
+        grown = of_grown_topics(partitions, positions, had)
         if torn := unpublished(view, positions).keys() & {item.source for item in partitions}:
             log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
         known |= torn
@@ -328,7 +342,11 @@ class LinkOwner:
         )
         fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
         first = self._firsts().records(
-            generation, partitions, known, adopt=fresh, start="" if first_run else "earliest"
+            generation,
+            partitions,
+            known - (grown - self._adopt.keys()),
+            adopt=fresh,
+            start="" if first_run else "earliest",
         )
         overruled = self._firsts().records(
             generation,
@@ -440,6 +458,10 @@ class LinkOwner:
             before = self._published() if self._certain else self._read_generation()
             self._certain = True
         had, known = before.assignment.partitions, before.assignment.known
+        grown: set[SourcePartition] = set()
+        if any(item.source in known and item.source not in had for item in partitions):
+            positions = self._state.positions(wait_for_open=False, overruled=())
+            grown = of_grown_topics(partitions, positions, had)
         # Not under the lock either; only the calling thread changes the generation.
         partitions = self._copies.without_filled(partitions, known, source_cluster_id=self._cluster_ids[0])
         with self._lock:
@@ -450,7 +472,8 @@ class LinkOwner:
             self._certain = False
             self._guarded(
                 lambda: self._publish(
-                    after, self._firsts().records(after, fresh, known, adopt={}, start="earliest")
+                    after,
+                    self._firsts().records(after, fresh, known - grown, adopt={}, start="earliest"),
                 )
             )
             self._generation, self._certain = after, True

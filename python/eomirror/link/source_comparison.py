@@ -40,7 +40,7 @@ _ANY_END = 2**63 - 1
 
 
 class SourceState(enum.StrEnum):
-    """How a source's log differs from what a position says."""
+    """Difference between the log of a source and what a position says."""
 
     GONE = "gone"
     RECREATED = "recreated"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = [
+    "IN_STEP_MS",
     "MOST_GROUPS",
     "RATE_WINDOW_SECONDS",
     "GroupsStatus",
@@ -50,8 +51,8 @@ RATE_WINDOW_SECONDS = 10.0
 #: Groups that a status lists by name.
 MOST_GROUPS = 500
 
-# Synchronized clocks differ by less than this; a record from further in the future has a wrong timestamp.
-_IN_STEP_MS = 5_000
+#: Synchronized clocks differ by less than this; a record from further in the future has a wrong timestamp.
+IN_STEP_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,13 @@ class Observed:
         source: The source partition, its high watermark included.
         lso: Its last stable offset; None if the partition does not exist.
         target: The target partition.
+        gone: True if the source has the partition no more.
     """
 
     source: SourceFacts
     lso: int | None
     target: TargetFacts
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,7 @@ class PartitionStatus:
         open_seconds: Age of the first record of the oldest of these transactions; None if there is none, or unknown.
         missing: Skipped source offsets since the link first ran that were in no batch: holes, which
             compaction makes, and a lost segment file.  The client plane counts only those that it has looked at.
+        gone: True if the source has the partition no more (`eomirror.recovery.resume.gone_sources`): it has no lag.
     """
 
     topic: str
@@ -121,6 +125,7 @@ class PartitionStatus:
     open_records: int | None = None
     open_seconds: float | None = None
     missing: int = 0
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +330,7 @@ def link_status(
     opened: Mapping[SourcePartition, int] | None = None,
     accept_gaps: bool = False,
     left_out: Mapping[SourcePartition, MirrorError | None] | None = None,
+    gone: Collection[SourcePartition] = (),
     problem: str = "",
     fix: str = "",
 ) -> LinkStatus:
@@ -341,13 +347,14 @@ def link_status(
         liveness: Liveness of the owner.
         accept_gaps: ``on_gap: accept``.
         left_out: Parked partitions that the link should mirror, and the reason that it cannot, as far as visible.
+        gone: Partitions that the source has no more.
         problem: Reason that the source could not be read.
         fix: Recommended action for it.
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
     owner_ms = now_ms + liveness.offset_ms
-    in_step = abs(liveness.offset_ms) <= _IN_STEP_MS
+    in_step = abs(liveness.offset_ms) <= IN_STEP_MS
     # what a released link wrote in its last seconds is no rate any more
     rates = {} if liveness.state == "stopped" else _rates(history, owner_ms)
     generation = control.generation
@@ -369,6 +376,11 @@ def link_status(
         # It was deleted to be copied back, and the promoted link does not read it.
         if control.recreated.get(source.topic) == positions[source].topic_id:
             shown[source] = replace(item, problem="", fix="")
+        if source in control.history.gone:
+            # The link back may have created it again since.
+            shown[source] = replace(item, gone=True, problem="", fix="")
+        elif source in gone:
+            shown[source] = replace(item, gone=True)
     out = left_out or {}
     stopped = _stopped(control, positions, {source.topic for source in out})
     partitions = tuple(
@@ -378,11 +390,11 @@ def link_status(
         for source, item in shown.items()
     )
     seen_ms = control.seen if problem else None
-    if seen_ms is not None and seen_ms > owner_ms + _IN_STEP_MS:
+    if seen_ms is not None and seen_ms > owner_ms + IN_STEP_MS:
         # The owner's clock was ahead of ours, by a time that its claim does not tell any more.
         seen_ms = None
     # A left-out partition falls behind by an unknown amount: the link must not look like one without lag.
-    mirrored = [item for item in partitions if not item.parked or item.problem]
+    mirrored = [item for item in partitions if (not item.parked or item.problem) and not item.gone]
     return LinkStatus(
         link=link,
         state=_state(control, liveness),
@@ -534,7 +546,7 @@ def _partition(
             lag = max(0, observed.lso - position.offset)
     if lag == 0:
         seconds = 0.0
-    elif lag is not None and oldest_ms is not None and oldest_ms <= now_ms + _IN_STEP_MS:
+    elif lag is not None and oldest_ms is not None and oldest_ms <= now_ms + IN_STEP_MS:
         seconds = max(0.0, (now_ms - oldest_ms) / 1000)
     return PartitionStatus(
         topic=position.topic,

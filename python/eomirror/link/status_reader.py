@@ -28,7 +28,7 @@ from eomirror.link.status_topics import StatusTopics
 from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports
-from eomirror.recovery.resume import SourceFacts, TargetFacts
+from eomirror.recovery.resume import SourceFacts, TargetFacts, gone_sources
 from eomirror.topics.state_topics import policy_fix
 from eomirror.types import SourcePartition
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     _Sides = tuple[
         dict[SourcePartition, Observed],
         dict[SourcePartition, MirrorError | None],
+        set[SourcePartition],
         dict[SourcePartition, int],
         dict[SourcePartition, int],
         "_SourceError | None",
@@ -134,11 +135,10 @@ class StatusReader:
         mirrored = [position for source, position in positions.items() if source in assigned]
         # Concurrently: an unreachable source and a silent owner take seconds each.
         stopped = {stop.topic for stop in first.stopped}
-        sides = _beside(
-            lambda: self._both_sides(away.result(), mirrored, positions.keys() - assigned.keys(), stopped)
-        )
+        parked = positions.keys() - assigned.keys()
+        sides = _beside(lambda: self._both_sides(away.result(), positions, mirrored, parked, stopped))
         control, liveness = self._look(first)
-        observed, left_out, oldest, opened, problem = sides.result()
+        observed, left_out, gone, oldest, opened, problem = sides.result()
         found = link_status(
             self._link.name,
             control,
@@ -152,6 +152,7 @@ class StatusReader:
             opened=opened,
             accept_gaps=self._link.on_gap == "accept",
             left_out=left_out,
+            gone=gone,
             problem="" if problem is None else problem.message,
             fix="" if problem is None else problem.fix,
         )
@@ -252,12 +253,13 @@ class StatusReader:
     def _both_sides(
         self,
         away: _SourceError | None,
+        positions: Mapping[SourcePartition, Position],
         mirrored: list[Position],
         parked: Collection[SourcePartition],
         stopped: Collection[str],
     ) -> _Sides:
         """
-        Observes mirrored partitions, parked ones that should be mirrored, ages of lagging records and of transactions.
+        Observes mirrored partitions, parked ones that should be mirrored or that the source has no more, and ages.
 
         Returns the source's error, which is ``away`` if it is known already.
         """
@@ -266,21 +268,23 @@ class StatusReader:
             return (
                 {},
                 {one: None for one in parked if self._link.mirrors(one.topic) and one.topic in stopped},
+                set(),
                 {},
                 {},
                 away,
             )
         try:
             observed = self._observe(mirrored)
-            left_out = self._left_out(parked)
+            left_out, gone = self._left_out(parked, positions)
         except _SourceError as error:
-            return {}, {}, {}, {}, error
+            return {}, {}, set(), {}, {}, error
         behind = {
             position.source: position.offset
             for position in mirrored
             if _can_go_on(position, observed.get(position.source))
         }
-        return observed, left_out, self._oldest(behind), self._opened(observed), None
+        gone |= {source for source, seen in observed.items() if seen.gone}
+        return observed, left_out, gone, self._oldest(behind), self._opened(observed), None
 
     def _look(self, first: ControlView) -> tuple[ControlView, Liveness]:
         """Returns the control topic and the liveness of the owner."""
@@ -331,6 +335,7 @@ class StatusReader:
         )
         target_ends = _offsets(self._target, on_target, at="latest", read_committed=False)
         observed = {}
+        gone = gone_sources({item.source: item for item in positions}, source_topics)
         for item in positions:
             source, target = item.source, (item.target_topic, item.target_partition)
             # A topic that is deleted between two requests counts as missing.
@@ -341,6 +346,7 @@ class StatusReader:
                     starts.get(source, 0),
                     ends.get(source, 0),
                     leaderless_error(source, self._source.name) if source in silent else None,
+                    partitions=0 if (facts := source_topics[item.topic]) is None else facts.partitions,
                 ),
                 stable.get(source) if there else None,
                 TargetFacts(
@@ -350,11 +356,14 @@ class StatusReader:
                     target_ends.get(target, 0),
                     leaderless_error(target, self._target.name) if target in silent_there else None,
                 ),
+                gone=source in gone,
             )
         return observed
 
-    def _left_out(self, parked: Collection[SourcePartition]) -> dict[SourcePartition, MirrorError | None]:
-        """Returns existing parked partitions that the link should mirror, with the reason if one is visible."""
+    def _left_out(
+        self, parked: Collection[SourcePartition], positions: Mapping[SourcePartition, Position]
+    ) -> tuple[dict[SourcePartition, MirrorError | None], set[SourcePartition]]:
+        """Returns existing parked partitions that the link should mirror, with a visible reason; and those gone."""
         wanted = [item for item in parked if self._link.mirrors(item.topic)]
         try:
             found, refused = self._source.visible_topics(sorted({item.topic for item in wanted}))
@@ -368,7 +377,7 @@ class StatusReader:
             elif facts is not None and item.partition < facts.partitions:
                 silent = item.partition in facts.leaderless
                 left_out[item] = leaderless_error(item, self._source.name) if silent else None
-        return left_out
+        return left_out, gone_sources(positions, found) & set(wanted)
 
     def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:
         """Returns the timestamp of the first record behind each position; a tail of markers has none."""

@@ -260,7 +260,7 @@ class _Link:
         self._verified(status, now_ms)
 
     def _verified(self, status: LinkStatus, now_ms: int) -> None:
-        mirrored = {item.topic for item in status.partitions if not item.parked}
+        mirrored = {item.topic for item in status.partitions if not item.parked and not item.gone}
         compared = [one for one in status.verifications if one["topic"] in mirrored]
         outcomes = Counter(one["outcome"] for one in compared)
         for outcome in ("equal", "differs"):

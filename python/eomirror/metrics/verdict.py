@@ -275,7 +275,7 @@ def _part_of_loss(view: LinkView) -> str:
     status = view.status
     if status.problem:
         return f"unknown: the source, {view.facts.source}, does not answer"
-    mirrored = [item for item in status.partitions if not item.parked]
+    mirrored = [item for item in status.partitions if not item.parked and not item.gone]
     unknown = sorted({item.topic for item in mirrored if item.lag_records is None})
     if not unknown:
         return "unknown: topics are left out, or the source has not been asked yet"

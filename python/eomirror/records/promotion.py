@@ -86,6 +86,7 @@ class Cut:
         source_end: End of the source partition's log (high watermark): at the cut, or without the source as of the
             promotion's ``ends_at``; None if it is not known.
         proven: False if the copy is not whole, and nothing proved how far it goes: the position is an upper bound.
+        gone: True if the source had the partition no more: nothing of it was left to mirror.
     """
 
     topic: str
@@ -98,6 +99,7 @@ class Cut:
     timestamp: int
     source_end: int | None = None
     proven: bool = True
+    gone: bool = False
 
     @property
     def source(self) -> SourcePartition:
@@ -112,6 +114,8 @@ class Cut:
     @property
     def lost(self) -> int | None:
         """Source offsets beyond the position (markers count); None if the end, or the position, is not known."""
+        if self.gone:
+            return 0
         if self.source_end is None or not self.proven:
             return None
         return max(0, self.source_end - self.position)
@@ -174,7 +178,7 @@ class Promotion:
 
         With ``ends_at`` it covers what was written until then, and with ``at_least`` it is no bound for some topics.
         """
-        beyond = lost(self.cuts)
+        beyond = lost(cut for cut in self.cuts if not self.at_least or cut.source_end is not None)
         return None if beyond is None else beyond + self.uncut
 
     def key(self) -> bytes:
@@ -200,10 +204,12 @@ class Promotion:
                 cut.timestamp,
                 cut.source_end,
             ]
+            if cut.gone:
+                topic.setdefault("gone", []).append(cut.partition)
+            if not cut.proven:
+                topic.setdefault("unproven", []).append(cut.partition)
         body = {item: getattr(self, item) for item in _PROMOTION_FIELDS}
         body |= {} if self.ends_at is None else {"ends_at": self.ends_at}
-        if unproven := [[cut.topic, cut.partition] for cut in self.cuts if not cut.proven]:
-            body["unproven"] = unproven
         body |= {name: value for name in ("uncut", "at_least") if (value := getattr(self, name))}
         return orjson.dumps({"v": VERSION, **body, "topics": topics})
 
@@ -412,6 +418,12 @@ class PromotionHistory:
         return self.fences[max(standing)] if standing else None
 
     @property
+    def gone(self) -> frozenset[SourcePartition]:
+        """Partitions that the source had no more at the promotion in force."""
+        current = self.current
+        return frozenset() if current is None else frozenset(cut.source for cut in current.cuts if cut.gone)
+
+    @property
     def current(self) -> Promotion | None:
         """The promotion in force; None if the link mirrors."""
         last = self.last
@@ -569,7 +581,6 @@ _ITEMS = {"promotion": "topics", "reversal": "ends", "restoration": "ranges", "r
 
 
 def _promotion(number: int, body: dict[str, Any]) -> Promotion:
-    unproven = {(text(topic), whole(partition)) for topic, partition in body.get("unproven", ())}
     cuts = [
         checked(
             Cut(
@@ -582,7 +593,8 @@ def _promotion(number: int, body: dict[str, Any]) -> Promotion:
                 target_end=end,
                 timestamp=timestamp,
                 source_end=source_end,
-                proven=(topic, int(partition)) not in unproven,
+                proven=int(partition) not in there.get("unproven", ()),
+                gone=int(partition) in there.get("gone", ()),
             )
         )
         for topic, there in body["topics"].items()

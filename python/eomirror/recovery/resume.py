@@ -19,6 +19,7 @@ from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark, is_co
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
@@ -31,8 +32,13 @@ __all__ = [
     "copy_overwritten_error",
     "cut_copies",
     "decide_resume",
+    "gone_sources",
     "placement_error",
 ]
+
+
+# options to adopt that an error lists: they fill three lines of a terminal
+_MOST_OPTIONS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class SourceFacts:
         refused: Error of the cluster for the topic; the other fields are meaningless then.
         silent: The partition has no leader, so ``log_start`` and ``high_watermark`` are unknown.
         policy: ``cleanup.policy`` of the topic; None if it may not be read.
+        partitions: Number of partitions of the topic; 0 if unknown.
     """
 
     topic_id: str | None
@@ -55,6 +62,7 @@ class SourceFacts:
     refused: MirrorError | None = None
     silent: bool = False
     policy: str | None = None
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +167,13 @@ def _decide(
         return Stop(
             TopicError(
                 f"{position.source}: the source topic is gone; it was mirrored up to offset {position.offset}",
-                fix=f"take {position.topic} out of the link's topics, or restore it",
+                fix="nothing if it was deleted for good: its copy stays as it is, `eomirror verify` shows what it "
+                f"holds, and no planned command waits for it; if `topics` names {position.topic}, take it out. Else "
+                "restore it",
             )
         )
     if source.topic_id != position.topic_id:
-        return Stop(_source_recreated(position, source.topic_id))
+        return Stop(_source_recreated(position, source.topic_id, source.partitions))
     stopped = _compare_target(position, target)
     if stopped is not None:
         return Stop(stopped)
@@ -179,6 +189,41 @@ def _decide(
         # the record of the epoch is deleted
         return Resume(position.offset, None)
     return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
+
+
+def gone_sources(
+    positions: Mapping[SourcePartition, Position], topics: Mapping[str, TopicFacts | None]
+) -> set[SourcePartition]:
+    """
+    Returns the source partitions that do not exist any more, so that nothing of them is left to mirror.
+
+    Their topic was deleted; or it was created again with fewer partitions, and the link mirrors the new one since
+    (`--adopt`).  A topic that was created again and not adopted is no such one: its records are on no copy (EO-5).
+
+    Args:
+        positions: Valid positions of the link.
+        topics: Source topics as described, None for one that does not exist.  A topic that is missing here, such as one
+            that an ACL hides, is unknown and not gone.
+    """
+    adopted = {
+        position.topic
+        for position in positions.values()
+        if (facts := topics.get(position.topic)) is not None
+        and facts.topic_id == position.topic_id
+        and position.partition < facts.partitions
+    }
+    found = set()
+    for source, position in positions.items():
+        if source.topic not in topics:
+            continue
+        facts = topics[source.topic]
+        if facts is None or (
+            source.topic in adopted
+            and source.partition >= facts.partitions
+            and position.topic_id != facts.topic_id
+        ):
+            found.add(source)
+    return found
 
 
 def placement_error(position: Position, *, keyed: bool) -> MirrorError | None:
@@ -259,12 +304,17 @@ def cut_copies(
     return found
 
 
-def _source_recreated(position: Position, topic_id: str) -> DataLossError:
+def _source_recreated(position: Position, topic_id: str, partitions: int) -> DataLossError:
+    # The same for all partitions of the topic, and only for those that exist: it is obeyed as it stands.
+    there = range(partitions) if partitions else (position.partition,)
+    options = " ".join(f"--adopt {position.topic}-{number}=0" for number in there[:_MOST_OPTIONS])
+    if len(there) > _MOST_OPTIONS:
+        options += f" and so on up to {position.topic}-{there[-1]}"
     return DataLossError(
         f"{position.source}: the source topic was deleted and created again (id {position.topic_id} is now "
         f"{topic_id}); it was mirrored up to offset {position.offset} of the old one",
-        fix="to mirror the new topic behind the old records, stop the mirror and start it with an --adopt for each "
-        f"partition: `eomirror run CONFIG --adopt {position.source}=0`; to start clean, delete topic "
+        fix="to mirror the new topic behind the old records, stop the mirror and start it once with an --adopt for "
+        f"each partition that exists: `eomirror run CONFIG {options}`; to start clean, delete topic "
         f"{position.target_topic} on the target first",
     )
 

@@ -72,7 +72,11 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "known_lost": status.known_lost,
         "source_seen_seconds": status.source_seen_seconds,
         "unknown_topics": len(
-            {item.topic for item in status.partitions if not item.parked and item.lag_records is None}
+            {
+                item.topic
+                for item in status.partitions
+                if not item.parked and not item.gone and item.lag_records is None
+            }
         ),
         "records_per_second": status.rate,
         "topics": len(topics),

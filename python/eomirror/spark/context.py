@@ -18,7 +18,7 @@ import structlog
 from eomirror.errors import MirrorError, UsageError
 from eomirror.spark.launch import end_jvm, first_line, launch_jvm
 from eomirror.spark.master import DEFAULT_MASTER, check_slots, is_local
-from eomirror.spark.transport import check_transport
+from eomirror.spark.transport import check_transport, is_authenticated, local_transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,7 @@ _ALWAYS_OURS = frozenset({"spark.app.name", "spark.driver.extraJavaOptions", "sp
 _REASONS = {
     "spark.speculation": "a second copy of a lane and the first one would fence each other",
     "spark.task.maxFailures": "the driver retries lanes itself",
+    "spark.authenticate": "any user of this machine could receive tasks, which contain passwords",
 }
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -230,7 +231,17 @@ def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> Spark
             )
         engine = SparkEngine(context, own=False)
         check_settings(engine.settings)
-        check_transport(engine.settings, context.master)
+        if not is_local(context.master):
+            check_transport(engine.settings, context.master)
+        elif not is_authenticated(engine.settings):
+            # it runs already, and the setting takes effect only when a context starts
+            log.warning(
+                "spark_not_authenticated",
+                setting="spark.authenticate",
+                reason="any process that reaches the ports of this context can receive its tasks, which contain the "
+                "run's token and the passwords of the clusters",
+                fix="create the context with spark.authenticate=true, or let the mirror create one",
+            )
         check_slots(context.master, lanes)
         return engine
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -266,18 +277,7 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
     try:
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  as above
         conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001  as above
-        if "PYSPARK_GATEWAY_PORT" in os.environ:
-            found = dict(conf.getAll())
-            settings = submitted_settings(settings, found)
-            for name in replaced_settings(settings, found):
-                # Without the values: a setting may be a password.
-                log.warning(
-                    "spark_setting_replaced",
-                    setting=name,
-                    reason=_REASONS.get(name, "the mirror sets it, or its configuration does"),
-                    fix="remove it from spark-submit or spark-defaults.conf; another value: in the section `spark` of "
-                    "the configuration, or --spark-conf",
-                )
+        settings = _with_found(settings, dict(conf.getAll()))
         for name, value in settings.items():
             conf.set(name, value)
         chosen = dict(conf.getAll())
@@ -297,3 +297,21 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
             fix="check --master and the spark section of the configuration",
         ) from error
     return SparkEngine(context, own=True, gateway=gateway if started_here else None)
+
+
+def _with_found(settings: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings to make in a context for which the JVM has found these; a master is known only then."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if submitted:
+        settings = submitted_settings(settings, found)
+    settings = {**local_transport(settings.get("spark.master", found.get("spark.master", ""))), **settings}
+    for name in replaced_settings(settings, found) if submitted else ():
+        # Without the values: a setting may be a password.
+        log.warning(
+            "spark_setting_replaced",
+            setting=name,
+            reason=_REASONS.get(name, "the mirror sets it, or its configuration does"),
+            fix="remove it from spark-submit or spark-defaults.conf; another value: in the section `spark` of "
+            "the configuration, or --spark-conf",
+        )
+    return settings

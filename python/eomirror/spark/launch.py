@@ -99,7 +99,13 @@ def launch_jvm(settings: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     reading, writing = os.pipe()
-    options: dict[str, Any] = {"start_new_session": True, "stderr": writing, "stdout": subprocess.DEVNULL}
+    options: dict[str, Any] = {
+        "start_new_session": True,
+        # tasks contain passwords, and Spark writes blocks to files when the memory for them is full
+        "umask": 0o077,
+        "stderr": writing,
+        "stdout": subprocess.DEVNULL,
+    }
     last: list[str] = []
     threading.Thread(target=_relay, args=(reading, last), name="spark-stderr", daemon=True).start()
     try:

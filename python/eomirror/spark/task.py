@@ -8,7 +8,8 @@ The closure contains the run's token and broker passwords that are written in th
 them.  Passwords with a reference (``${env:NAME}``, ``${file:/path}``) travel as references under every master but a
 local one, and the worker resolves them (`eomirror.config.carried`).  Workers of a local master are on the driver's
 machine but may have another environment (a context that is older than a variable), so they get the text.
-`eomirror.spark.transport` refuses a cluster whose connections are not authenticated and encrypted.
+`eomirror.spark.transport` refuses a cluster whose connections are not authenticated and encrypted, and authenticates
+those of a local master.
 
 PySpark must not write the closure to a file.  It would, unencrypted, for a closure above
 `spark.broadcast.UDFCompressionThreshold` (1 MiB in a user's context).  So the spec travels compressed, which leaves

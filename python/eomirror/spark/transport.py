@@ -1,10 +1,15 @@
 """
-Refuses a Spark cluster whose connections are not authenticated and encrypted.
+Refuses a Spark context whose connections are open to others.
 
 The closure of a lane's task goes from the driver to an executor through Spark's connections, with the run's token and
 the passwords that are written in the configuration.  By default Spark neither authenticates nor encrypts these
 connections (https://spark.apache.org/docs/latest/security.html), under any cluster manager.  On YARN and Kubernetes it
 distributes a secret of the application, but only with ``spark.authenticate=true``.
+
+A local master listens as well, on the loopback interface, which every user of the machine reaches: the closure is a
+block that the driver gives to any process that asks for it.  Spark makes the secret of a local master itself, new for
+each context, and keeps it in memory, so `local_transport` switches authentication on without a secret.  Encryption adds
+nothing there: other users cannot read what passes the loopback interface.
 
 Encryption is AES (``spark.network.crypto.enabled``) or TLS (``spark.ssl.rpc.enabled``, which Spark prefers if both are
 set).  TLS alone does not authenticate the executor to the driver, so authentication is needed in both cases.
@@ -20,15 +25,25 @@ from eomirror.spark.master import is_local
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_transport"]
+__all__ = ["check_transport", "is_authenticated", "local_transport"]
 
 _AUTHENTICATE = "spark.authenticate"
 _ENCRYPT = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 
 
+def local_transport(master: str) -> dict[str, str]:
+    """Returns the settings that close the connections of a local master; none for another one."""
+    return {_AUTHENTICATE: "true"} if is_local(master) else {}
+
+
+def is_authenticated(settings: Mapping[str, str]) -> bool:
+    """Returns True if a process without the secret of the context gets nothing from it."""
+    return _is_on(settings, _AUTHENTICATE)
+
+
 def check_transport(settings: Mapping[str, str], master: str) -> None:
     """
-    Refuses a master other than a local one whose connections are not both authenticated and encrypted.
+    Refuses connections that are not authenticated or, under a master other than a local one, not encrypted.
 
     Args:
         settings: Settings of the Spark context, with the defaults of its installation.
@@ -37,20 +52,24 @@ def check_transport(settings: Mapping[str, str], master: str) -> None:
     Raises:
         ConfigError: Names each missing setting.
     """
-    if is_local(master):
-        return
     faults = []
-    if not _is_on(settings, _AUTHENTICATE):
+    local = is_local(master)
+    if not is_authenticated(settings):
+        also = (
+            "; under a local master Spark makes the secret itself"
+            if local
+            else "; a standalone master also needs spark.authenticate.secret, the same on the master, the workers and "
+            "the driver"
+        )
         faults.append(
             Fault(
                 _AUTHENTICATE,
                 f"is off, so any process that reaches the driver of {master} can receive tasks, which contain the "
                 "run's token and passwords",
-                f"set {_AUTHENTICATE}=true; a standalone master also needs spark.authenticate.secret, the same on "
-                "the master, the workers and the driver",
+                f"set {_AUTHENTICATE}=true{also}",
             )
         )
-    if not any(_is_on(settings, name) for name in _ENCRYPT):
+    if not local and not any(_is_on(settings, name) for name in _ENCRYPT):
         faults.append(
             Fault(
                 _ENCRYPT[0],

@@ -24,7 +24,8 @@ def verifications(verdict: LinkVerdict, bound: Bound, *, host: str, now_ms: int)
     """
     Returns a record for each topic of a verdict, sorted.
 
-    A topic that was neither compared wholly nor found to differ has none: its earlier result says more.
+    A topic that was neither compared wholly nor found to differ has none: its earlier result says more.  One that the
+    source has no more has an equal result of nothing, which replaces an earlier one.
 
     Args:
         verdict: Result of a comparison.
@@ -43,7 +44,7 @@ def verifications(verdict: LinkVerdict, bound: Bound, *, host: str, now_ms: int)
         differences: Counter[str] = Counter()
         for partition in partitions:
             differences.update(partition.differences)
-        ranges = [partition.scope.source for partition in partitions if partition.whole]
+        ranges = [each.scope.source for each in partitions if each.whole and not each.scope.gone]
         found.append(
             Verification(
                 topic=topic,
@@ -79,7 +80,8 @@ def tail_records(
         host: This host, for people.
         now_ms: Wall clock.
     """
-    if not verdict.partitions:
+    partitions = [partition for partition in verdict.partitions if not partition.scope.gone]
+    if not partitions:
         return []
     troubled = [
         f"{partition.scope.source.topic}-{partition.scope.source.partition}: {partition.word}"
@@ -95,8 +97,8 @@ def tail_records(
         for one in verifications(verdict, bound, host=host, now_ms=now_ms)
         if one.outcome == "differs"
     ]
-    sources = [partition.scope.source for partition in verdict.partitions]
-    compared = [partition.scope.source for partition in verdict.partitions if partition.whole]
+    sources = [partition.scope.source for partition in partitions]
+    compared = [partition.scope.source for partition in partitions if partition.whole]
     return [
         *found,
         TailComparison(

@@ -154,19 +154,23 @@ class Verifier:
         if follows:
             share = _KEPT_RECORDS // max(1, len(found.scopes))
             keep = min(_MOST_KEPT, max(_LEAST_KEPT, share))
-        other = None if spread is None else spread(found.scopes)
+        there = [one for one in found.scopes if not one.gone]
+        other = None if spread is None else spread(there)
 
         def compare(scopes: Sequence[Scope]) -> list[PartitionVerdict]:
             if other is not None:
                 return other(scopes)
             return [self._compare(one, found, progress, stopped, keep) for one in scopes]
 
-        verdicts = compare(found.scopes)
+        verdicts = compare(there)
         # A copy that begins with an earlier topic of the source's name, or that other links write too, seems to have
         # foreign records, and one that is older than its header seems to lack them.  Only the offset maps tell, and
         # they are read only if that is needed.
         if any(map(self._may_be_excused, verdicts)) and self.resume is None and not follows:
             verdicts = self._look_again(bound, verdicts, compare)
+        # In the order of the scopes, with what the source has no more.
+        compared = iter(verdicts)
+        verdicts = [PartitionVerdict(scope=one) if one.gone else next(compared) for one in found.scopes]
         if follows:
             verdicts = [self._last.merge(verdict) for verdict in verdicts]
         return LinkVerdict(
@@ -233,7 +237,7 @@ class Verifier:
         for place, verdict in enumerate(verdicts):
             was = verdict.scope
             one = now.get((was.source.topic, was.source.partition))
-            if one is None or not self._may_be_excused(verdict):
+            if one is None or one.gone or not self._may_be_excused(verdict):
                 continue
             begins = (one.source.start, one.target.start)
             maps = (one.others, one.own, one.returned)

@@ -18,6 +18,7 @@ from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
 from eomirror.records.dealt_ranges import rest
 from eomirror.records.names import LinkNames
+from eomirror.recovery.resume import gone_sources
 from eomirror.types import SourcePartition
 from eomirror.verify.other_copies import OtherCopies
 from eomirror.verify.retention import RetentionBounds
@@ -38,6 +39,9 @@ __all__ = ["Bound", "ComparableScopes", "ScopeFinder"]
 
 # Markers are written after the commit was answered, to each partition at its own time.
 _MARKER_SECONDS = 5.0
+
+# A topic that is deleted and created again is away for a moment.
+_AWAY_SECONDS = 1.0
 
 # Beyond any offset.
 _FAR = 2**63
@@ -129,6 +133,8 @@ class ScopeFinder:
         self._others = OtherCopies(link, target, self._states)
         self._on_source = CompactedTopicReader(source)
         self._back = OtherCopies(link, source, self._on_source)
+        # Source partitions that two looks did not find.
+        self._gone: set[SourcePartition] = set()
         # Copies without a header are older than the look that found them.
         self._unmarked: dict[SourcePartition, _Unmarked] = {}
         # Dead letters, and the end of their topic before they were read.
@@ -171,7 +177,7 @@ class ScopeFinder:
             if chosen.fullmatch(source.topic) and mirrors(source.topic)
         }
         positions = list(found.values())
-        sources = self._source.describe_topics(sorted({*matched, *(each.topic for each in positions)}))
+        sources = self._described(found, {*matched, *(each.topic for each in positions)})
         targets = self._target.describe_topics(
             sorted({*copies.values(), *(each.target_topic for each in positions)})
         )
@@ -185,6 +191,19 @@ class ScopeFinder:
             _waiting(matched, sources, found),
             {source: (each.topic_id, each.target_topic_id) for source, each in found.items()},
         )
+
+    def _described(
+        self, positions: Mapping[SourcePartition, Position], topics: set[str]
+    ) -> dict[str, TopicFacts | None]:
+        """Returns the source's topics, and notes the partitions that it has no more; looks twice at these."""
+        sources = self._source.describe_topics(sorted(topics))
+        gone = gone_sources(positions, sources)
+        if not gone <= self._gone:
+            self._clock.sleep(_AWAY_SECONDS)
+            sources |= self._source.describe_topics(sorted({each.topic for each in gone}))
+            gone = gone_sources(positions, sources)
+        self._gone = gone
+        return sources
 
     def _copy_of(self, topic: str) -> str:
         try:
@@ -299,7 +318,7 @@ class ScopeFinder:
         source_starts = self._ends(self._source, sources, at="earliest")
         source_stable = self._ends(self._source, sources)
         target_starts = self._ends(self._target, targets, at="earliest")
-        stable_now = self._settled(positions, targets)
+        stable_now = self._settled([each for each in positions if each.source not in self._gone], targets)
         view = control_view(self._states.records(self._names.control_topic, wait_for_open=False))
         asked = self._bounds(sources, source_stable, bound)
         bounds = _behind_copies(_behind_returns(asked, view.history, guard=self._link.guard), view.copy_back)
@@ -308,6 +327,8 @@ class ScopeFinder:
         deleted = {each.source: each for each in positions if view.recreated.get(each.topic) == each.topic_id}
         bounds |= {(each.topic, each.partition): each.offset for each in deleted.values()}
         bounds |= _behind_moved_cuts(view.history, positions)
+        # The link back of a promoted link may have created it again.
+        gone = (self._gone | view.history.gone) - deleted.keys()
         policies = self._settings(sources, targets)
         from_start = self._link.start == "earliest"
         mapped: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
@@ -354,6 +375,7 @@ class ScopeFinder:
                     replaced=each.source in replaced,
                     letters=letters.get(each.source, ()),
                     adopted=adopted.get(each.source),
+                    gone=each.source in gone,
                     compacted=compacted,
                     timestamps=timestamps,
                     placed=()

@@ -84,6 +84,7 @@ class PartitionFacts:
         adopted: Source and target offset from which the copy is the link's, if another replicator had mirrored
             before; None if all of it is the link's.
         placed: All partitions of the target topic, if records are placed by key; else empty.
+        gone: True if the source has the partition no more (`eomirror.recovery.resume.gone_sources`).
     """
 
     position: Position
@@ -104,6 +105,7 @@ class PartitionFacts:
     letters: Sequence[tuple[int, str]] = ()
     adopted: tuple[int, int] | None = None
     placed: Sequence[CopyEnds] = ()
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class Scope:
         problem: Reason that no record can be compared; empty if some can.
         placed: Compared ranges of all target partitions, if records are placed by key; then ``target`` has the
             partition -1, and its offsets are sums.
+        gone: What the copy of a partition that the source has no more still holds, in words; empty for any other one.
+            ``target`` is then the range that it holds, and nothing is compared.
     """
 
     source: Range
@@ -156,6 +160,7 @@ class Scope:
     returned: tuple[tuple[str, bytes], ...] = ()
     problem: str = ""
     placed: tuple[Range, ...] = ()
+    gone: str = ""
 
 
 def needed_ranges(
@@ -183,6 +188,8 @@ def needed_ranges(
 def scope(facts: PartitionFacts) -> Scope:
     """Returns the comparable range."""
     position = facts.position
+    if facts.gone:
+        return _gone_scope(facts)
     if position.keyed:
         return _placed_scope(facts)
     source_end = position.offset
@@ -212,6 +219,31 @@ def scope(facts: PartitionFacts) -> Scope:
         timestamps=facts.timestamps,
         letters=tuple(each for each in sorted(facts.letters) if source_start <= each[0] < source_end),
         problem=problem,
+    )
+
+
+def _gone_scope(facts: PartitionFacts) -> Scope:
+    """Returns what the copy of a partition that the source has no more still holds."""
+    position = facts.position
+    end = position.offset
+    source = Range(position.topic, position.partition, end, end, end)
+    number = -1 if position.keyed else position.target_partition
+    copy = position.target_topic if position.keyed else f"{position.target_topic}-{number}"
+    if facts.target_id != position.target_topic_id:
+        now = "was deleted, too" if facts.target_id is None else "was created again since"
+        return Scope(
+            source=source, target=Range(position.target_topic, number, 0, 0, 0), gone=f"its copy {copy} {now}"
+        )
+    # The first look at ends has only copies of topics that exist.
+    start, stop = facts.target_start, max(facts.target_start, facts.target_stable_now or 0)
+    held = f"its copy {copy} holds offsets [{start}, {stop})"
+    if position.keyed:
+        start, stop = sum(part.start for part in facts.placed), sum(part.stable_now for part in facts.placed)
+        held = f"its records are in {copy}"
+    return Scope(
+        source=source,
+        target=Range(position.target_topic, number, start, stop, stop),
+        gone=f"{held}; {position.total_records} records were mirrored, up to source offset {end}",
     )
 
 
@@ -396,7 +428,9 @@ class PartitionVerdict:
 
     @property
     def word(self) -> str:
-        """The verdict: ``differs``, ``equal``, or ``not compared`` if the compared part has no difference."""
+        """The verdict: ``gone``, ``differs``, ``equal``, or ``not compared`` if the compared part has no difference."""
+        if self.scope.gone:
+            return "gone"
         return _word(differs=self.differs, whole=self.whole)
 
 

@@ -225,7 +225,7 @@ class Caught(Side):
             for number in range(2)
         )
 
-    def goals(self) -> dict[Any, int]:
+    def goals(self, **_: bool) -> dict[Any, int]:
         return {SourcePartition("orders", number): 7 for number in range(2)}
 
     def acquire(self, lanes: int, partitions: Any, **more: Any) -> Any:

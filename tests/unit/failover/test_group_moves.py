@@ -194,6 +194,15 @@ def test_a_group_at_the_cut_may_read_merged_orphans_again(beyond: int, again: in
     assert ("restore --orphans merge" in move.reason) is bool(beyond)
 
 
+@pytest.mark.parametrize("kind", ["exact", "next"])
+def test_a_group_behind_what_the_copy_has_lost_resumes_at_the_cut(kind: str) -> None:
+    """The offset map still names target offsets that applications take from there on."""
+    move = planned(offset=98, to_offset=91, kind=kind)
+
+    assert (move.kind, move.to_offset, move.again, move.action) == ("cut", 90, None, "move")
+    assert planned(offset=98, to_offset=90, kind=kind).kind == kind
+
+
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [

@@ -132,6 +132,8 @@ def test_partitions_without_a_cut_are_part_of_the_loss_and_older_records_have_no
     found = folded(made).history.promotions[1]
 
     assert (found, found.lost, found.at_least) == (made, 504, True)
+    # of a topic that was made again, no end is known
+    assert replace(made, cuts=(*made.cuts, cut(1))).lost == 504
     body = orjson.loads(made.value())
     del body["uncut"], body["at_least"]
     (old,) = decode_control([(made.key(), orjson.dumps(body), "c")]).history.promotions.values()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 
 from eomirror.errors import ConfigError, UsageError
 from eomirror.spark.context import (
+    _with_found,
     channel_addresses,
     check_settings,
     engine_settings,
@@ -13,7 +15,7 @@ from eomirror.spark.context import (
     submitted_settings,
 )
 from eomirror.spark.master import check_slots
-from eomirror.spark.transport import check_transport
+from eomirror.spark.transport import check_transport, local_transport
 
 
 def settings(master: str | None = None, **given: str) -> dict[str, str]:
@@ -98,11 +100,55 @@ def test_a_cluster_whose_connections_are_open_is_refused(
 
 
 def test_connections_that_are_closed_or_stay_on_this_machine_are_taken() -> None:
-    """AES or TLS, with authentication; a local master needs neither."""
+    """AES or TLS, with authentication; a local master needs no encryption."""
     check_transport(_SAFE, "spark://h:7077")
     check_transport({"spark.authenticate": "True ", "spark.ssl.rpc.enabled": "true"}, "yarn")
     for master in ("local", "local[*]", "local[4]", "local[4, 2]"):
-        check_transport({}, master)
+        check_transport({"spark.authenticate": "true"}, master)
+        assert local_transport(master) == {"spark.authenticate": "true"}
+    assert local_transport("local-cluster[2,1,1024]") == local_transport("yarn") == local_transport("") == {}
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[4]", "local[4, 2]"])
+def test_a_local_master_that_any_user_can_ask_is_refused(master: str) -> None:
+    """It listens on the loopback interface; the fix needs no secret."""
+    for given in ({}, {"spark.authenticate": "false"}, {"spark.network.crypto.enabled": "true"}):
+        with pytest.raises(ConfigError) as caught:
+            check_transport(given, master)
+        (fault,) = caught.value.faults
+        assert (fault.path, "Spark makes the secret itself" in fault.fix) == ("spark.authenticate", True)
+
+
+@pytest.mark.parametrize(
+    ("own", "found", "expected"),
+    [
+        ({}, {}, "true"),
+        ({}, {"spark.authenticate": "false"}, "true"),
+        ({}, {"spark.master": "spark://h:1"}, None),
+        ({"spark.authenticate": "true"}, {"spark.master": "spark://h:1"}, "true"),
+        ({"spark.authenticate": "false"}, {}, "false"),
+    ],
+)
+@pytest.mark.parametrize("submitted", [True, False])
+def test_a_local_master_is_authenticated_unless_the_configuration_says_otherwise(
+    own: dict[str, str],
+    found: dict[str, str],
+    expected: str | None,
+    *,
+    submitted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What spark-submit or spark-defaults.conf says is replaced, with a warning; what we are told is checked later."""
+    if submitted:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    else:
+        monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    made = settings(found.get("spark.master") if not submitted else None, **own)
+    with structlog.testing.capture_logs() as logs:
+        chosen = _with_found(made, found)
+    assert chosen.get("spark.authenticate") == expected
+    warned = [line["setting"] for line in logs if line["event"] == "spark_setting_replaced"]
+    assert warned == (["spark.authenticate"] if submitted and "spark.authenticate" in found else [])
 
 
 @pytest.mark.parametrize(("master", "fits"), [("local", 1), ("local[4]", 4), ("local[4,2]", 4)])
