@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eomirror.config import Config
-    from eomirror.failover import RestorationReport
+    from eomirror.failover import RestorationReport, ReversalReport
     from eomirror.localkafka.cluster import LocalCluster
     from eomirror.records.promotion import Promotion
     from support.java_judge import JavaJudge
@@ -162,7 +163,8 @@ class _Link:
     kept: dict[int, set[str]] = field(default_factory=lambda: {n: set() for n in range(_PARTITIONS)})
     exported: set[str] = field(default_factory=set)
     files: int = 0
-    foreign: int = 0
+    # records of others among those of the link, which the copies keep for themselves
+    foreign: dict[int, set[str]] = field(default_factory=lambda: {n: set() for n in range(_PARTITIONS)})
     said: list[str] = field(default_factory=list)
 
 
@@ -244,14 +246,12 @@ class Rounds:
         one.scene.await_ends()
 
     def _mirrored(self, one: _Link) -> None:
-        wait_for(lambda: one.scene.count("west") >= one.scene.count("east") + one.foreign, 120)
+        others = sum(value.startswith("between-") for some in one.written.values() for value in some)
+        wait_for(lambda: one.scene.count("west") == one.scene.count("east") + others, 120)
 
     def _written_between(self, one: _Link) -> None:
         if one.round.between:
-            self._write(one, "west", one.round.between, one.round.kind)
-        one.foreign = len(
-            [value for some in one.written.values() for value in some if value.startswith("west")]
-        )
+            self._write(one, "west", one.round.between, one.round.kind, of="between")
         self._write(one, "east", one.round.written[1], "transactional")
 
     def _left_open(self, one: _Link) -> None:
@@ -369,16 +369,14 @@ class Rounds:
     def _reverse(self, one: _Link) -> None:
         scene, accepted = one.scene, False
         for _ in range(_TRIES):
+            if accepted:
+                # Some records of others in the copies stay there; the command names them.
+                self._named(one, self._reversed(one, accepted=True, dry_run=True))
             more = ("--from-common-end",) if accepted else ()
             if (point := one.round.crashes["reverse"]) and not (scene.folder / point).exists():
                 self._crashes(one, "reverse", *more, point=point)
             try:
-                reverse(
-                    scene.config(),
-                    link=scene.name,
-                    from_common_end=accepted,
-                    mirror=self._mirrors(),
-                )
+                self._reversed(one, accepted=accepted)
             except NotReadyError as error:
                 one.said.append(f"reverse: {error}")
                 _expect("refused again" if accepted else "--from-common-end", error)
@@ -386,6 +384,21 @@ class Rounds:
             else:
                 return
         raise AssertionError("reverse does not end")
+
+    def _reversed(self, one: _Link, *, accepted: bool, dry_run: bool = False) -> ReversalReport:
+        return reverse(
+            one.scene.config(), link=one.scene.name, from_common_end=accepted, mirror=self._mirrors(),
+            dry_run=dry_run,
+        )  # fmt: skip
+
+    def _named(self, one: _Link, found: ReversalReport) -> None:
+        there = self._judge.read(one.scene.west, one.scene.copy)
+        for text in found.foreign:
+            number, start, end = map(int, re.findall(r"-(\d+) \[(\d+), (\d+)\)", text)[0])
+            one.foreign[number] |= {
+                value for at, value in there[number] if start <= at < end and value.startswith("between-")
+            }
+            one.said.append(f"foreign: {text}")
 
     def _beside(self, one: _Link) -> None:
         if one.round.hasty:
@@ -428,10 +441,14 @@ class Rounds:
             some = [json.loads(line) for line in path.read_text().splitlines()]
             one.exported |= {base64.b64decode(each["value"]).decode() for each in some}
         here = self._judge.read(one.scene.east, one.scene.topic)
-        for each in found.partitions:
-            if each.action == "keep":
-                log = here[each.partition]
-                one.kept[each.partition] |= {value for at, value in log if each.start <= at < each.end}
+        # A killed call may have recorded it.
+        history = link_history(one.scene.config(), link=one.scene.name).history
+        for source, ranges in history.dealt(found.number).items():
+            for each in ranges:
+                if each.action == "keep":
+                    one.kept[source.partition] |= {
+                        value for at, value in here[source.partition] if each.start <= at < each.end
+                    }
 
     def _return(self, one: _Link) -> None:
         scene = one.scene
@@ -483,7 +500,7 @@ class Rounds:
             for side, log in (("east", here[number]), ("west", there[number])):
                 found = Counter(value for _, value in log)
                 # What is exported or kept stands where it was written.
-                may_lack = named if side == "west" else set()
+                may_lack = named if side == "west" else one.foreign[number]
                 wrong += [
                     f"{side} {number}: {what}: {len(some)}: {sorted(some)[:5]}"
                     for what, some in (

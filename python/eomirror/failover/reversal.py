@@ -555,7 +555,8 @@ class _Reverse(PromotedLink):
         ours = sessions.target.admin.describe_cluster().cluster_id
         for position in there:
             start, end, size = starts[position.source], position.offset, _FIRST_RECORDS
-            if position.offset == start:
+            # A killed call has begun before the cut, with records of others in between.
+            if position.offset <= start:
                 continue
             listed = maps[position.source].listed()
             later = min((max(low, start) for low, _, count in listed if low + count > start), default=None)
