@@ -198,10 +198,14 @@ class _Comparison:
             for source, target, count in self._ranges
             if source < offset and not self._earlier
         ]
-        mirrored = iter(held[-1:]) if held else (
-            target + max(0, offset - source)
-            for source, target, count in self._ranges
-            if source + count > offset
+        mirrored = (
+            iter(held[-1:])
+            if held
+            else (
+                target + max(0, offset - source)
+                for source, target, count in self._ranges
+                if source + count > offset
+            )
         )
         # what was brought back after an earlier promotion is at its cut and behind it
         earlier = (cut.target_end for cut in self._earlier if cut.position >= offset)
