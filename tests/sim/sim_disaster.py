@@ -372,7 +372,7 @@ class DisasterWorld:
             log.entries.append(Entry(uid, -1, -1, uid, other if again else ""))
             self.say(f"application writes {uid} to {side}-{number} at {len(log.entries) - 1}")
 
-    def _change(self) -> None:
+    def _change(self) -> None:  # noqa: C901  one branch for each change
         """A log is not any more what it was."""
         if not self.changes or self.calm:
             return
@@ -696,7 +696,7 @@ class DisasterWorld:
                         state.epoch,
                         self._stamp(),
                         _IDS[link.source],
-                        True,
+                        True,  # noqa: FBT003  a field
                         self.transactions,
                     )
                 )
@@ -718,9 +718,9 @@ class DisasterWorld:
                         state.epoch,
                         self._stamp(),
                         "",
-                        False,
+                        False,  # noqa: FBT003  a field
                         self.transactions,
-                        True,
+                        True,  # noqa: FBT003  a field
                     )
                 )
                 state.chunks.append(

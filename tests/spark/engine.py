@@ -62,6 +62,7 @@ class FakeLink:
     prepare_error: Exception | None = None
     acquire_seconds: float = 0.0
     contact: SourceContact = field(default_factory=SourceContact)
+    listing: None = None
     _lanes: int = 0
 
     def prepare(self, **_: bool) -> tuple[AssignedPartition, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,13 @@ if TYPE_CHECKING:
 
     from eomirror.localkafka.cluster import LocalCluster
 
-__all__ = ["Logs"]
+__all__ = ["Logs", "cut_log"]
+
+# Of a record batch, by offset in it: base offset, length of what follows; attributes, last offset delta; producer id.
+_HEAD, _ATTRIBUTES, _PRODUCER = (0, ">qi"), (21, ">hi"), (43, ">q")
+_HEAD_BYTES = 12
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_CLEAN = ".kafka_cleanshutdown"
 
 
 class Logs:
@@ -37,3 +44,45 @@ class Logs:
             shutil.copytree(self._folder / f"{topic}-0", self._data / f"{topic}-0")
         meanwhile()
         self._broker.start()
+
+
+def cut_log(cluster: LocalCluster, topic: str, number: int, share: float) -> int:
+    """
+    Cuts the log of a partition as a power failure does; the broker must be down.
+
+    The log ends between two batches where no transaction is open.
+
+    Args:
+        share: Of such places to keep; 0 empties the log.
+
+    Returns:
+        The end of the log.
+    """
+    (broker,) = cluster.brokers
+    data = broker.folder / "data"
+    folder = data / f"{topic}-{number}"
+    segments = sorted(folder.glob("*.log"))
+    places, opened = [(segments[0], 0, int(segments[0].stem))], set[int]()
+    for segment in segments:
+        held, at = segment.read_bytes(), 0
+        while at < len(held):
+            base, length = struct.unpack_from(_HEAD[1], held, at + _HEAD[0])
+            attributes, delta = struct.unpack_from(_ATTRIBUTES[1], held, at + _ATTRIBUTES[0])
+            (producer,) = struct.unpack_from(_PRODUCER[1], held, at + _PRODUCER[0])
+            if attributes & _CONTROL:
+                opened.discard(producer)
+            elif attributes & _TRANSACTIONAL:
+                opened.add(producer)
+            at += _HEAD_BYTES + length
+            if not opened:
+                places.append((segment, at, base + delta + 1))
+    last, size, end = places[int(share * (len(places) - 1))]
+    last.write_bytes(last.read_bytes()[:size])
+    for segment in segments[segments.index(last) + 1 :]:
+        segment.unlink()
+    for suffix in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
+        for each in folder.glob(suffix):
+            each.unlink()
+    # A broker that ended in order reads no log at its start.
+    (data / _CLEAN).unlink(missing_ok=True)
+    return end

@@ -187,11 +187,25 @@ class _Comparison:
         return most if found is None else found
 
     def copy_of(self, offset: int) -> int:
-        """Returns the first offset of the copy with a record that a source without all from this offset on lacks."""
-        mirrored = (
-            target + max(0, offset - source)
+        """
+        Returns the offset of the copy from which a source without all from this offset on lacks records.
+
+        It is behind the last one that the source holds: records of others may stand before the next one of the link.
+        What was brought back after an earlier promotion may stand there too, and the source holds that.
+        """
+        held = [
+            target + min(count, offset - source)
             for source, target, count in self._ranges
-            if source + count > offset
+            if source < offset and not self._earlier
+        ]
+        mirrored = (
+            iter(held[-1:])
+            if held
+            else (
+                target + max(0, offset - source)
+                for source, target, count in self._ranges
+                if source + count > offset
+            )
         )
         # what was brought back after an earlier promotion is at its cut and behind it
         earlier = (cut.target_end for cut in self._earlier if cut.position >= offset)

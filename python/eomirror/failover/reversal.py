@@ -554,6 +554,7 @@ class _Reverse(PromotedLink):
         ours = sessions.target.admin.describe_cluster().cluster_id
         for position in there:
             start, end, size = starts[position.source], position.offset, _FIRST_RECORDS
+            # A killed call has begun before the cut, with records of others in between.
             if position.offset <= start:
                 continue
             listed = maps[position.source].listed()

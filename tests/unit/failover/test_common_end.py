@@ -148,6 +148,15 @@ def test_a_copy_that_begins_later_may_leave_the_offset_unknown(monkeypatch: pyte
     assert found(monkeypatch, log(300), ranges=ranges, target_start=1_400) is None
 
 
+def test_records_of_others_before_the_first_that_is_lost_come_back_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They stand in the copy between the last record that the source holds and the first that it lacks."""
+    ranges = [(0, 1_000, 100), (100, 1_107, 4_900)]
+    assert found(monkeypatch, log(100), ranges=ranges) == (100, 1_100)
+    assert found(monkeypatch, log(101), ranges=ranges) == (101, 1_108)
+
+
 def test_what_was_brought_back_before_is_in_no_map_of_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets 100 to 150 are what the link back had written: behind its beginning nothing tells what is lost."""
     promotion = Promotion(
