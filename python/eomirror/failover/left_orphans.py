@@ -12,6 +12,7 @@ from eomirror.failover.facts import control_of
 from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, undecided
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import link_sessions
+from eomirror.records.dealt_ranges import furthest
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -119,7 +120,11 @@ def _ranges(
     # A topic with another id is another topic: a recreation, or the user, has deleted the orphans.
     same = {name for name, facts in there.items() if facts is not None and facts.topic_id == topics[name]}
     if reversal is not None:
-        ends = {source: end for source, end in reversal.ends.items() if source.topic in same}
+        ends = {
+            source: furthest(end, dealt.get(source, ()))
+            for source, end in reversal.ends.items()
+            if source.topic in same
+        }
     elif promotion is history.current:
         wanted = [cut.source for cut in promotion.cuts if cut.topic in same]
         found = skip_missing(

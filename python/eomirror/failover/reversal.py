@@ -38,9 +38,10 @@ from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
 from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
+from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.link.source_comparison import SourceState, changed_sources
+from eomirror.link.source_comparison import ChangedSource, SourceState, changed_sources
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
@@ -365,6 +366,7 @@ class _Reverse(PromotedLink):
             # a log that begins behind the cut lacks orphans, which are named where they are dealt with
             if each.state in {SourceState.SHORTER, SourceState.REPLACED}
         }
+        changed |= self._unmarked(promotion, [one for one in named if one.source not in changed])
         if not changed:
             return []
         self.tell(f"looking for what {self.link.source} and the copies have in common")
@@ -412,6 +414,30 @@ class _Reverse(PromotedLink):
                 "--orphans merge|export|keep` deals with then; or restore its logs, and repeat this",
             )
         return parted
+
+    def _unmarked(
+        self, promotion: Promotion, positions: Sequence[Position]
+    ) -> dict[SourcePartition, ChangedSource]:
+        """Returns those whose cut the promotion has moved to the end of their copy: no batch of the source is known."""
+        moved = {
+            one.source: one
+            for one in positions
+            if one.epoch == 0 and one.run == promotion.run and one.target_offset is not None
+        }
+        admin = self.sessions.source.admin
+        starts = skip_missing(lambda asked: admin.offsets(asked, at="earliest", read_committed=False), moved)
+        ends = skip_missing(lambda asked: admin.offsets(asked, at="latest", read_committed=False), moved)
+        return {
+            source: ChangedSource(
+                position=one,
+                state=SourceState.REPLACED,
+                log_start=starts[source],
+                end=ends[source],
+                found="its last batch is not known",
+            )
+            for source, one in moved.items()
+            if source in starts and source in ends
+        }
 
     def _refuse_stale(
         self, back: Link, promotion: Promotion, before: PromotionHistory, noted: Reversal | None = None

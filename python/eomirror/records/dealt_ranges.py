@@ -13,7 +13,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["DealtRange", "DealtRanges", "decoded_ranges", "encoded_ranges", "rest", "united"]
+__all__ = ["DealtRange", "DealtRanges", "decoded_ranges", "encoded_ranges", "furthest", "rest", "united"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,11 @@ def rest(
                 if piece[0] < piece[1]
             ]
     return sorted(left)
+
+
+def furthest(end: int, dealt: Iterable[DealtRange]) -> int:
+    """Returns the end of the orphans of a partition: what was dealt with later may stand behind its reversal."""
+    return max((end, *(one.end for one in dealt)))
 
 
 def united(*ranges: DealtRanges) -> dict[SourcePartition, tuple[DealtRange, ...]]:

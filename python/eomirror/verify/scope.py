@@ -16,7 +16,7 @@ from eomirror.errors import DifferenceError, TopicError, UsageError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
-from eomirror.records.dealt_ranges import rest
+from eomirror.records.dealt_ranges import furthest, rest
 from eomirror.records.names import LinkNames
 from eomirror.recovery.resume import gone_sources
 from eomirror.types import SourcePartition
@@ -573,7 +573,8 @@ def _left_behind(history: PromotionHistory, number: int) -> set[SourcePartition]
     return set(reversal.cuts) | {
         cut.source
         for cut in promotion.cuts
-        if rest(cut.position, reversal.ends.get(cut.source, 0), dealt.get(cut.source, ()), {"merge"})
+        for done in (dealt.get(cut.source, ()),)
+        if rest(cut.position, furthest(reversal.ends.get(cut.source, 0), done), done, {"merge"})
     }
 
 
