@@ -99,7 +99,7 @@ _CALM_STEPS = 24
 _READ = frozenset({"failover.read", "failover.group_moved", "failover.groups_moved", "failover.recorded"})
 
 #: Defects that stand open, whose schedules are left out.
-OPEN = frozenset("AEFGIJKMO")
+OPEN = frozenset("AFGIJK")
 
 
 class BrokenReturnError(AssertionError):
@@ -953,7 +953,11 @@ class _Producers:
 
     def batch_at(self, record: tuple[str, int, int]) -> CommittedBatch | None:
         one = self._entry(record[:2], record[2])
-        return None if one is None else CommittedBatch(record[2], record[2], one.producer_id, one.epoch)
+        if one is None:
+            return None
+        # A marker is of no producer, although its batch names one.
+        writer = (-1, -1) if one.is_marker else (one.producer_id, one.epoch)
+        return CommittedBatch(record[2], record[2], *writer)
 
     def committed(self, where: Any, offsets: tuple[int, int]) -> list[CommittedBatch]:
         entries = self._world.log_of(self._side, tuple(where)).entries

@@ -38,14 +38,16 @@ from eomirror.link.owner import LinkOwner
 from eomirror.link.status import LinkStatus
 from eomirror.records.control import ControlView, decode_control
 from eomirror.records.position import Position, decode_key, decode_position
+from eomirror.recovery.copy_end import whole
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.kafka.consumer_groups import Row
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.promotion import Promotion
+    from eomirror.recovery.copy_end import CopyEnd
 
 __all__ = ["STEPS", "BrokenPromotionError", "PromotionWorld", "installed"]
 
@@ -669,6 +671,9 @@ class _Admin:
     def topic_names(self) -> list[str]:
         return [TOPIC]
 
+    def visible_topics(self, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+        return self.describe_topics(names), {}
+
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts | None]:
         numbers = len(self._world.source)
         ids = {TOPIC: "id-a", COPY: "id-copy"}
@@ -832,6 +837,13 @@ class _Denials:
     def __init__(self, *_: object, **__: object) -> None:
         self._world = _world()
 
+    def cluster_id(self) -> str:
+        return "east"
+
+    def bare(self, topics: object) -> frozenset[str]:
+        del topics
+        return frozenset()
+
     def existing(self) -> frozenset[str]:
         return frozenset({TOPIC} if self._world.denied else ())
 
@@ -873,10 +885,28 @@ class _Nothing:
 
     def look(self, *_: object, **__: object) -> None: ...
 
-    refuse_copies = refuse_running = start = stop = look
+    refuse_copies = refuse_running = refuse_first_run = start = stop = look
 
     def without_filled(self, partitions: Sequence[Any], *_: object, **__: object) -> Sequence[Any]:
         return partitions
+
+    def fences(self, **_: object) -> tuple[()]:
+        return ()
+
+
+class _Copies:
+    """Copies that hold what their positions say, up to their log ends (`sim_disaster` has others)."""
+
+    def __init__(self, _: object, target: Any) -> None:
+        self._target = target
+
+    def read(self, positions: Collection[Position], **_: object) -> dict[SourcePartition, CopyEnd]:
+        copies = [(one.target_topic, one.target_partition) for one in positions]
+        ends = self._target.admin.offsets(copies, at="latest", read_committed=False)
+        return {
+            one.source: whole(one, one.target_topic_id, ends[one.target_topic, one.target_partition])
+            for one in positions
+        }
 
 
 class _Firsts:
@@ -1007,12 +1037,13 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     promotion: {
         "link_sessions": lambda *_, **__: sessions(_world()), "source_answers": lambda *_: True,
         "read_facts": _facts, "GroupReader": _Reader, "note_moves": lambda *_: "",
-        "ClusterGroups": _Groups, "LinkState": _State,
+        "ClusterGroups": _Groups, "LinkState": _State, "CopyEnds": _Copies,
         "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
         "crash_point": lambda _: _world().point(), "new_run_id": lambda: f"command-{next(_RUNS)}",
     },
     drain: {"StatusTopics": _Topics},
     writer_fence: {
+        "OtherLinks": _Nothing,
         "history_of": _history, "LinkState": _State, "TransactionalProducer": _FenceProducer,
         "WriteDenials": _Denials, "ClusterSession": _Closing, "fence": _fence_control,
     },
