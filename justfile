@@ -7,12 +7,13 @@ venv := justfile_directory() / ".venv"
 export VIRTUAL_ENV := venv
 export PATH := venv / "bin:" + env("PATH")
 
-# fault tests in six parts that CI runs at the same time
+# fault tests in seven parts that CI runs at the same time
 kills := "test_kill.py"
 crashes := "test_crash_points.py"
 cuts := "test_network.py or test_broker_phases.py or test_neighbours.py"
 losses := "test_left_open.py or test_lost_logs.py or test_gaps.py or test_hanging.py"
 copies := "test_copies_cut.py or test_positions_older.py"
+rounds := "test_disaster_rounds.py or test_promoted_copies.py"
 
 # show the recipes
 _default:
@@ -124,8 +125,11 @@ faults-losses: (faults "-k" losses)
 # those in which a copy loses records, or its positions are older
 faults-copies: (faults "-k" copies)
 
+# those in which logs lose their ends around a failover
+faults-rounds: (faults "-k" rounds)
+
 # the others
-faults-rest: (faults "-k" "not (" + kills + " or " + crashes + " or " + cuts + " or " + losses + " or " + copies + ")")
+faults-rest: (faults "-k" "not (" + kills + " or " + crashes + " or " + cuts + " or " + losses + " or " + copies + " or " + rounds + ")")
 
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:

@@ -130,7 +130,15 @@ STAGES = (
         20,
         ("faults-kills",),
         test_files("faults"),
-        beside=("faults-losses", "faults-rest", "faults-copies", "faults-crashes", "faults-cuts", "audit"),
+        beside=(
+            "faults-losses",
+            "faults-rest",
+            "faults-copies",
+            "faults-rounds",
+            "faults-crashes",
+            "faults-cuts",
+            "audit",
+        ),
         at_once=3,
     ),
     # likewise

@@ -30,7 +30,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A target whose logs are put back to what they were."""
-    with LocalCluster.start(ClusterSpec("brittle")) as cluster:
+    with LocalCluster.start(ClusterSpec("frail")) as cluster:
         yield cluster
 
 
