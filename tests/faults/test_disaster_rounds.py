@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]  # fmt: skip
 
-_CI_SEED, _CI, _SIX = 35, 3, 6
+_CI_SEED, _CI, _SIX = 35, 2, 6
 _ROUNDS = int(os.environ.get("EOMIRROR_ROUNDS", "200"))
 
 
