@@ -88,6 +88,8 @@ def test_a_copy_that_is_cut_under_a_running_lane_that_writes(
         run.wait(lambda: link.topic("lost") in run.stopped, 60)
         text = run.stopped[link.topic("lost")]
     assert _WORDS in text
+    # what a supervisor gets for a mirror that it stops
+    assert run.report.exit_code == 4
     named = re.search(r"records \[(\d+), (\d+)\] of", text)
     assert named is not None
     # behind the cut there may be markers that the coordinator brought meanwhile
