@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartition
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.link import TestLink
 from support.older_logs import Logs
-from support.records import produce, read_committed, some_records, wait_for
+from support.records import produce, read_committed, some_records, wait_for, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,16 +51,6 @@ def link(
     return TestLink(
         east.client_properties, fragile.client_properties, topic_name, tmp_path, spark_context, entry
     )
-
-
-def watermarks(properties: dict[str, Any], topic: str) -> tuple[int, int]:
-    """Log start and high watermark of a topic's only partition."""
-    reader = Consumer({**properties, "group.id": "watermarks"})
-    try:
-        low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)
-    finally:
-        reader.close()
-    return int(low), int(high)
 
 
 def test_a_copy_that_is_cut_under_a_running_lane_that_writes(
