@@ -11,6 +11,7 @@ machine read from it under a name of the page's own (DNS rebinding).
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import re
 import socket
@@ -108,10 +109,11 @@ class HttpServer:
             self._server = _Server(address, handle)
         except (OSError, UnicodeError) as error:
             reason = error.strerror or str(error) if isinstance(error, OSError) else "not a host name"
-            raise MirrorError(
-                f"cannot listen on {address}: {reason}",
-                fix="name a free port of an address of this machine: --listen 127.0.0.1:9464",
-            ) from error
+            fix = "name a free port of an address of this machine: --listen 127.0.0.1:9464"
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                free = address._replace(port=0)
+                fix = f"end the process that listens there, or let the system choose a port: --listen {free}"
+            raise MirrorError(f"cannot listen on {address}: {reason}", fix=fix) from error
         self.port: int = self._server.server_address[1]
         self.url = f"http://{address._replace(port=self.port)}/"
         if not address.loopback:

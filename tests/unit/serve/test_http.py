@@ -163,8 +163,10 @@ def test_idle_connections_keep_no_scraper_out(server: HttpServer, monkeypatch: p
 
 def test_a_port_in_use_is_named(server: HttpServer) -> None:
     """The error says what and where."""
-    with pytest.raises(MirrorError, match=rf"cannot listen on 127\.0\.0\.1:{server.port}: .*in use"):
+    with pytest.raises(MirrorError, match=rf"cannot listen on 127\.0\.0\.1:{server.port}: .*in use") as taken:
         HttpServer(Address("127.0.0.1", server.port), lambda _: Response(b"", ""))
+    # an option that works as it is written
+    assert "--listen 127.0.0.1:0" in taken.value.fix
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a" * 70 + ".example"])
