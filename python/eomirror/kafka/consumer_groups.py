@@ -31,7 +31,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
@@ -41,6 +41,7 @@ from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.error_text import said, without_values
 from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
+from eomirror.kafka.exact_admin_client import ExactAdminClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -148,7 +149,7 @@ class GroupCoordinators:
         properties = admin_properties(cluster, client_id=client_id)
         self._connect = connect or (
             lambda: create_client(
-                AdminClient, cluster, properties | {"logger": ClientLog(cluster=cluster.alias)}
+                ExactAdminClient, cluster, properties | {"logger": ClientLog(cluster=cluster.alias)}
             )
         )
         self._client: Any = self._connect()
