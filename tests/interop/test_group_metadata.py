@@ -103,24 +103,7 @@ def test_groups_with_metadata_go_through_every_command(
 ) -> None:
     """They are shown, exported, followed by a running mirror and failed over; each call ends with exit code 0."""
     source, target = dict(east.client_properties), dict(west.client_properties)
-    topic, copy = f"{topic_name}.orders", f"east.{topic_name}.orders"
-    create_topic(source, topic, PARTITIONS)
-    produce(source, topic, PARTITIONS, some_records(7, 300), transactional_id=topic_name)
-    path = tmp_path / "mirror.yaml"
-    link = {
-        "name": topic_name,
-        "source": "east",
-        "target": "west",
-        "topics": [topic],
-        "groups": [f"{topic_name}.*"],
-        "sync_group_offsets": True,
-    }
-    path.write_text(
-        yaml.safe_dump(
-            {"clusters": {"east": source, "west": target}, "links": [link], "defaults": {"lanes": 1}}
-        )
-    )
-    path.chmod(0o600)
+    path, topic, copy = mirrored(source, target, topic_name, tmp_path)
     wanted = groups_of(f"{topic_name}.early", topic)
     for group, offsets in wanted.items():
         java.commit(source, group, offsets)
@@ -152,6 +135,68 @@ def test_groups_with_metadata_go_through_every_command(
         assert {number: text for (_, number), (_, text) in moved.items()} == {
             number: text for (_, number), (_, text) in plain(offsets).items()
         }
+
+
+@pytest.mark.spark
+def test_an_offset_that_consumers_on_the_target_have_reached_is_left_alone(
+    east: Any, west: Any, java: JavaGroups, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """By the running mirror, and by a failover as readiness says; an offset that the link wrote moves."""
+    source, target = dict(east.client_properties), dict(west.client_properties)
+    path, topic, copy = mirrored(source, target, topic_name, tmp_path)
+    own, read = f"{topic_name}.own", f"{topic_name}.read"
+
+    def stand(offset: int) -> None:
+        for group in (own, read):
+            java.commit(source, group, {(topic, 0): (offset, None, "")})
+
+    def follow() -> None:
+        with Mirror(load_config(path), spark=spark_context) as mirror:
+            assert mirror.run(until="caught-up").exit_code == 0
+
+    def there() -> dict[str, int]:
+        return {group: java.offsets(target, group)[copy, 0][0] for group in (own, read)}
+
+    stand(10)
+    follow()
+    before = there()
+    assert before[own] == before[read]
+    java.commit(target, read, {(copy, 0): (before[read] + 3, None, "")})
+    stand(60)
+    follow()
+    after = there()
+    assert (after[own] > before[own] + 3, after[read]) == (True, before[read] + 3)
+    code, answer = run(("readiness",), path)
+    assert code == 0
+    (said,) = [each for each in answer["checks"] if each["name"] == "groups"]
+    assert "1 not moved" in said["text"]
+    assert f"{read}: it was read on the target to {before[read] + 3} of {copy}-0" in said["fix"]
+    code, answer = run(("failover", "--force", "--yes"), path)
+    assert there() == after
+
+
+def mirrored(
+    source: dict[str, Any], target: dict[str, Any], name: str, folder: Path
+) -> tuple[Path, str, str]:
+    """File of a link that keeps the offsets of its groups; its topic with records, and the copy."""
+    topic, path = f"{name}.orders", folder / "mirror.yaml"
+    create_topic(source, topic, PARTITIONS)
+    produce(source, topic, PARTITIONS, some_records(7, 300), transactional_id=name)
+    link = {
+        "name": name,
+        "source": "east",
+        "target": "west",
+        "topics": [topic],
+        "groups": [f"{name}.*"],
+        "sync_group_offsets": True,
+    }
+    path.write_text(
+        yaml.safe_dump(
+            {"clusters": {"east": source, "west": target}, "links": [link], "defaults": {"lanes": 1}}
+        )
+    )
+    path.chmod(0o600)
+    return path, topic, f"east.{topic}"
 
 
 def run(command: tuple[str, ...], path: Path) -> tuple[int, Any]:

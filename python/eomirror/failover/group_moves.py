@@ -111,6 +111,7 @@ def plan_moves(
     absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
     active: Mapping[str, str] | None = None,
     from_checkpoints: bool = False,
+    keeps: bool = False,
 ) -> list[GroupMove]:
     """
     Returns what happens to every group and partition.
@@ -124,6 +125,7 @@ def plan_moves(
         absences: Times at which the link was promoted, of partitions whose other map is not asked.
         active: Groups that commit on the source, or may, with the reason.
         from_checkpoints: True if the source was not asked.
+        keeps: True if the link keeps the groups' offsets on the target.
     """
     moves = []
     for row in rows:
@@ -145,7 +147,12 @@ def plan_moves(
             reason = f"{reason}; {busy}" if reason else busy
         has = there.offset(row.group, copy) if there.offsets else None
         action, why = ruling(
-            copy, at, has, there.states[row.group].name, placed=placed.get((row.group, *copy), ())
+            copy,
+            at,
+            has,
+            there.states[row.group].name,
+            placed=placed.get((row.group, *copy), ()),
+            keeps=keeps,
         )
         moves.append(
             GroupMove(

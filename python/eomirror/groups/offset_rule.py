@@ -5,7 +5,13 @@ The running mirror (`sync_group_offsets`), an import, and every verb of a failov
 questions, in this order:
 
 1. *Members there*: they commit for the group, and a coordinator refuses all others.
-2. *The offset there*: one that is ahead was reached by consumers there, unless the link wrote it.
+2. *The offset there*: one that is ahead was reached by consumers there, unless the link wrote it.  Where the link keeps
+   the group's offsets (`sync_group_offsets`), one behind that it did not write was reached by consumers there as well::
+
+       copy:    | read there | 850 records that only the source's consumers have read |
+       group:                 has                                                       at
+
+   Consumers there would skip them, so the offset is left alone and named.
 3. *Records of another link*: with equal names or ``aggregate`` a copy has several sources.  An offset map knows its own
    records only, so the translated offset is past records of the other source, which the group may not have read::
 
@@ -26,13 +32,16 @@ if TYPE_CHECKING:
 
     from eomirror.groups.translation import Name, OtherRecords
 
-__all__ = ["PASSES", "Ruling", "has_members", "members_there", "past_others", "ruling"]
+__all__ = ["NOT_OURS", "PASSES", "Ruling", "has_members", "members_there", "past_others", "ruling"]
 
 # in these states a group has no members
 _IDLE = frozenset({"EMPTY", "DEAD"})
 
 #: Words of the reason of an offset that would pass records of another link.
 PASSES = "which the group may not have read"
+
+#: Words of the reason of an offset that consumers have reached where the link keeps the group's offsets.
+NOT_OURS = "which is not the link's"
 
 
 class Ruling(NamedTuple):
@@ -86,6 +95,7 @@ def ruling(
     placed: Collection[int],
     others: OtherRecords | None = None,
     rewind: str = "follow",
+    keeps: bool = False,
 ) -> Ruling:
     """
     Returns what happens to the offset of a group in one partition.
@@ -98,6 +108,7 @@ def ruling(
         placed: Offsets there that the link may have written.
         others: Records of other links in this copy; None for none.
         rewind: ``follow`` or ``ignore``: whether an offset of the link goes back with the group.
+        keeps: True if the link keeps the group's offsets there: one that it did not write is left alone.
     """
     if at is None:
         return Ruling("skip")
@@ -112,6 +123,12 @@ def ruling(
         return Ruling("skip", reason)
     if has == at:
         return Ruling("stay")
+    if keeps and read_there:
+        return Ruling(
+            "skip",
+            f"it was read on the target to {has} of {where[0]}-{where[1]}, {NOT_OURS}: {at} would skip what was not "
+            f"read there; `eomirror offsets export` and `import` set it",
+        )
     if has is not None and has > at and rewind != "follow":
         return Ruling("skip", "it went back on the source, and group_rewind is ignore")
     return Ruling("move")

@@ -25,6 +25,18 @@ COPY = ("orders", 0)
         ({"has": 60}, "skip", "ahead on the target"),
         ({"has": 60, "placed": (60,)}, "move", ""),
         ({"has": 60, "placed": (60,), "rewind": "ignore"}, "skip", "group_rewind"),
+        # a link that keeps the offsets there moves its own alone
+        ({"has": 20}, "move", ""),
+        (
+            {"has": 20, "keeps": True},
+            "skip",
+            "was read on the target to 20 of orders-0, which is not the link's",
+        ),
+        ({"has": 20, "keeps": True, "placed": (20,)}, "move", ""),
+        ({"has": 60, "keeps": True}, "skip", "ahead on the target"),
+        ({"has": 50, "keeps": True}, "stay", ""),
+        ({"keeps": True}, "move", ""),
+        ({"has": 20, "keeps": True, "others": OtherRecords("north", 49)}, "skip", "link north"),
         # the other link's first record is at the offset itself: nothing is passed
         ({"others": OtherRecords("north", 50)}, "move", ""),
         ({"others": OtherRecords("north", 49)}, "skip", "records of link north from offset 49 on, before 50"),
