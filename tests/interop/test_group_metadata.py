@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eomirror import Mirror, load_config
 from eomirror.config import Cluster
@@ -46,9 +48,14 @@ def metadata_of(length: int, number: int) -> str | None:
 
 
 def groups_of(name: str, topic: str) -> dict[str, dict[tuple[str, int], tuple[int, int | None, str | None]]]:
-    """Groups with metadata of each length, in several partitions, with and without a leader epoch."""
+    """
+    Groups with metadata of each length, in several partitions, with and without a leader epoch.
+
+    One has a line feed in its id, and one an id of thousands of letters.
+    """
+    ids = {20: "line\nfeed", 64: "g" * 4_000}
     return {
-        f"{name}.g{length}": {
+        f"{name}.{ids.get(length, length)}": {
             (topic, number): (10 + number, 0 if number == 1 else None, metadata_of(length, number))
             for number in range(PARTITIONS)
         }
@@ -88,6 +95,23 @@ def test_metadata_is_read_and_committed_byte_for_byte(
             assert there.write(group, {where: Committed(*one) for where, one in offsets.items()}) == ""
 
     assert {group: java.offsets(target, group) for group in wanted} == expected
+
+
+def test_a_partition_whose_metadata_is_too_large_is_committed_without_it(
+    west: Any, java: JavaGroups, topic_name: str
+) -> None:
+    """The others keep theirs: an answer is by partition."""
+    target = dict(west.client_properties)
+    create_topic(target, topic_name, PARTITIONS)
+    with closing(ClusterGroups(Cluster("west", target), client_id="test")) as groups:
+        assert groups.metadata_limit() == 4096
+        rows = [(topic_name, 0, 5, "m" * 4096), (topic_name, 1, 6, "m" * 4097)]
+        assert groups.write_all({topic_name: rows}) == {topic_name: ""}
+
+    assert java.offsets(target, topic_name) == {
+        (topic_name, 0): (5, "m" * 4096),
+        (topic_name, 1): (6, ""),
+    }
 
 
 @pytest.mark.spark
@@ -173,6 +197,45 @@ def test_an_offset_that_consumers_on_the_target_have_reached_is_left_alone(
     assert f"{read}: it was read on the target to {before[read] + 3} of {copy}-0" in said["fix"]
     code, answer = run(("failover", "--force", "--yes"), path)
     assert there() == after
+
+
+@pytest.mark.spark
+def test_a_group_with_offsets_in_an_open_transaction_leaves_the_others_alone(
+    east: Any, west: Any, java: JavaGroups, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Every command names it and goes on with the others, within a minute."""
+    source, target = dict(east.client_properties), dict(west.client_properties)
+    path, topic, copy = mirrored(source, target, topic_name, tmp_path)
+    with Mirror(load_config(path), spark=spark_context) as mirror:
+        assert mirror.run(until="caught-up").exit_code == 0
+    fine, pending = f"{topic_name}.fine", f"{topic_name}.pending"
+    java.commit(source, fine, {(topic, 0): (20, None, "")})
+    producer = Producer({**source, "transactional.id": pending, "transaction.timeout.ms": 600_000})
+    member = Consumer({**source, "group.id": pending})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 30)], member.consumer_group_metadata(), 30)
+    member.close()
+
+    for command in (("offsets", "groups"), ("offsets", "export")):
+        began = time.monotonic()
+        code, answer = run(command, path)
+        assert (code, time.monotonic() - began < 60) == (3, True), answer
+        shown = answer["groups"]
+        assert fine in (shown if command[1] == "export" else [each["group"] for each in shown])
+        if command[1] == "groups":
+            (said,) = [each["skipped"] for each in shown if each["group"] == pending]
+            assert said.startswith("its offsets cannot be read: an open transaction holds them")
+    code, answer = run(("readiness",), path)
+    (said,) = [each for each in answer["checks"] if each["name"] == "groups"]
+    assert (said["level"], f"{pending}: its offsets cannot be read" in said["fix"]) == ("warn", True)
+    began = time.monotonic()
+    code, answer = run(("failover", "--force", "--yes"), path)
+    assert (code, time.monotonic() - began < 60) == (1, True)
+    assert pending in answer["refused_groups"]
+    assert java.offsets(target, fine)[copy, 0][0] > 0
+    assert java.offsets(target, pending) == {}
+    producer.abort_transaction(30)
 
 
 def mirrored(

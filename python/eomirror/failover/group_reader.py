@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.failover.group_moves import Absence, plan_moves
 from eomirror.groups.bidirectional_reader import opposite_link
-from eomirror.groups.groups_there import groups_there
+from eomirror.groups.groups_there import groups_there, unreadable_topics
 from eomirror.groups.handed_over import handed_over, link_wrote
 from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator
@@ -50,7 +50,7 @@ class GroupReader:
     """
 
     def __init__(self, config: Config, link: Link, target: ClusterSession) -> None:
-        self._config, self._link = config, link
+        self._config, self._link, self._target = config, link, target
         self._reader = OffsetMapReader(link, target, keeps=True)
 
     def positions(self) -> Mapping[SourcePartition, Position]:
@@ -108,7 +108,8 @@ class GroupReader:
             {
                 (row.to_topic, row.to_partition)
                 for row in rows
-                if row.to_offset is None
+                # A group whose offsets cannot be read has no topic.
+                if (row.to_offset is None and row.to_topic)
                 or (gone and SourcePartition(row.topic, row.partition) in gone)
                 or (row.group, row.to_topic, row.to_partition) in foreign
             }
@@ -133,6 +134,8 @@ class GroupReader:
             active={} if from_checkpoints else active,
             from_checkpoints=from_checkpoints,
             keeps=keeps,
+            denied=unreadable_topics(self._target.admin, (row.to_topic for row in rows)),
+            limit=self._groups.metadata_limit() if any(row.metadata for row in rows) else None,
         )
 
     def _active_on_source(self) -> tuple[dict[str, str], dict[str, UnreachableError]]:
