@@ -28,6 +28,8 @@ __all__ = [
     "upstream_aliases",
 ]
 
+# A dot matches a line feed, too: a group id may hold any letter.
+_ANY = "(?s)"
 _META = frozenset(".^$*+?{}[]\\|()")
 
 
@@ -59,7 +61,7 @@ def upstream_aliases(topic: str) -> Iterator[str]:
 def pattern_fault(pattern: str) -> str:
     """Returns the error of a regular expression; empty if it is valid."""
     try:
-        PatternSet([pattern], [])
+        PatternSet([_ANY + pattern], [])
     except ValueError as error:
         # the regex crate draws the pattern with a caret; the last line is the message
         message = " ".join(str(error).rpartition("error:")[2].split())
@@ -124,7 +126,7 @@ class TopicFilter:
 
 @lru_cache(maxsize=256)
 def _compiled(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternSet:
-    return PatternSet(list(include), list(exclude))
+    return PatternSet([_ANY + each for each in include], [_ANY + each for each in exclude])
 
 
 def topic_filter(
