@@ -21,7 +21,7 @@ from eomirror.config.secret import is_secret_key
 from eomirror.config.token_function import OAUTH_CB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Imported", "NotHonoured", "import_entries", "import_mm2"]
 
@@ -97,9 +97,7 @@ _PROVIDERS = {
     "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "directory",
 }
 # ConfigTransformer.java: ${PROVIDER:[PATH:]KEY}
-_REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
-# KAFKA-9914 and DefaultReplicationPolicy.java: a topic that returns to a cluster whose alias is in its name is a cycle
-_CYCLES = "(.*{separator})?({aliases}){separator}.*"
+_REFERENCE = re.compile(r"(?<!\$)\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 _QUOTED = r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s;\"']+)"
 
 
@@ -393,7 +391,7 @@ class _Import:
         self._left_settings(
             link, path, found("config.properties.exclude") or found("config.properties.blacklist")
         )
-        self._naming(link, path, found("replication.policy.class"), found("replication.policy.separator"))
+        self._naming(link, path, found)
         self._replicas(link, path, found("replication.factor"))
         for name, ours, meaning in _WORDS:
             given = found(name)
@@ -437,9 +435,9 @@ class _Import:
         self,
         link: dict[str, Any],
         path: str,
-        policy: tuple[str, str] | None,
-        separator: tuple[str, str] | None,
+        found: Callable[[str], tuple[str, str] | None],
     ) -> None:
+        policy, separator = found("replication.policy.class"), found("replication.policy.separator")
         kind = "prefix"
         if policy is not None:
             if policy[1] not in _POLICIES:
@@ -451,19 +449,14 @@ class _Import:
             self._honour(policy[0], f"{path}.naming")
         text = "." if separator is None else separator[1]
         link["naming"] = kind
-        if kind == "prefix" and text != ".":
-            link["naming"] = {"pattern": "{source}" + text + "{topic}"}
-            # the mirror detects cycles by names only with its own prefix naming
-            aliases = "|".join(map(re.escape, (link["source"], link["target"])))
-            link["exclude"].append(_CYCLES.format(separator=re.escape(text), aliases=aliases))
-        if separator is not None and kind == "prefix" and text != ".":
-            self._refuse(
-                separator[0],
-                "it applies to mirrored topics only: the topics of heartbeats, offset syncs and checkpoints, which "
-                "MirrorMaker 2's readers look for, keep '.'",
-            )
-        elif separator is not None:
-            self._honour(separator[0], f"{path}.naming")
+        internal = found("replication.policy.internal.topic.separator.enabled")
+        if text != ".":
+            link["naming"] = ({} if kind == "prefix" else {"policy": kind}) | {"separator": text}
+            if internal is not None and internal[1].lower() == "false":
+                link["naming"]["separator_for_internal"] = False
+        for given in (separator, internal):
+            if given is not None:
+                self._honour(given[0], f"{path}.naming")
 
     def _replicas(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
         if given is None:

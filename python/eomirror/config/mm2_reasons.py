@@ -66,7 +66,6 @@ _REASONS = (
         r"producer\.override\..*",
         "MirrorMaker 2 reads it on a flow only: SOURCE->TARGET.producer.override.NAME",
     ),
-    (r"replication\.policy\.internal.*", "the topics of offset syncs and checkpoints keep '.'"),
     (r"metric.*", "eomirror's metrics have other names"),
     (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror sets its own time-outs"),
 )
