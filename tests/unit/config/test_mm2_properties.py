@@ -362,3 +362,33 @@ def test_java_reads_property_files_like_this() -> None:
         "h": "=v",
     }
     assert parse_properties(text)["f"][1] == 7
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE", " True ", "false", "FaLsE"])
+def test_a_boolean_is_read_as_by_kafka(value: str) -> None:
+    """ConfigDef trims it and takes any case."""
+    assert link_of(f"sync.group.offsets.enabled={value}")[1] == {}
+
+
+@pytest.mark.parametrize(
+    "value", ["yes", "no", "1", "0", "on", "off", "t", "truee", "", "true,", '"true"', "true\u00a0", "${x}"]
+)
+@pytest.mark.parametrize(
+    "key", ["sync.group.offsets.enabled", "a->b.sync.topic.configs.enabled", "b->a.enabled", "enabled"]
+)
+def test_a_boolean_with_another_value_is_refused_with_its_key_value_and_line(
+    key: str, value: str, tmp_path: Path
+) -> None:
+    """By `import`, `check` and `run` alike: MM2 does not start with it, or leaves the flow off."""
+    path = tmp_path / "mm2.properties"
+    path.write_text(
+        "clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n"
+        f"{key} = {value}\n",
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(import_files, [str(path)], standalone_mode=False)
+    assert done.return_value == 78
+    assert f"REFUSED: {key} (line 5)" in done.stderr
+    with pytest.raises(ConfigError) as refused:
+        load_config(path)
+    assert any(fault.line == 5 for fault in refused.value.faults)
