@@ -209,7 +209,8 @@ def test_a_group_with_offsets_in_an_open_transaction_leaves_the_others_alone(
     with Mirror(load_config(path), spark=spark_context) as mirror:
         assert mirror.run(until="caught-up").exit_code == 0
     fine, pending = f"{topic_name}.fine", f"{topic_name}.pending"
-    java.commit(source, fine, {(topic, 0): (20, None, "")})
+    for group in (fine, pending):
+        java.commit(source, group, {(topic, 0): (20, None, "")})
     producer = Producer({**source, "transactional.id": pending, "transaction.timeout.ms": 600_000})
     member = Consumer({**source, "group.id": pending})
     producer.init_transactions(30)
