@@ -209,7 +209,8 @@ def test_a_group_with_offsets_in_an_open_transaction_leaves_the_others_alone(
     with Mirror(load_config(path), spark=spark_context) as mirror:
         assert mirror.run(until="caught-up").exit_code == 0
     fine, pending = f"{topic_name}.fine", f"{topic_name}.pending"
-    java.commit(source, fine, {(topic, 0): (20, None, "")})
+    for group in (fine, pending):
+        java.commit(source, group, {(topic, 0): (20, None, "")})
     producer = Producer({**source, "transactional.id": pending, "transaction.timeout.ms": 600_000})
     member = Consumer({**source, "group.id": pending})
     producer.init_transactions(30)
@@ -236,6 +237,45 @@ def test_a_group_with_offsets_in_an_open_transaction_leaves_the_others_alone(
     assert java.offsets(target, fine)[copy, 0][0] > 0
     assert java.offsets(target, pending) == {}
     producer.abort_transaction(30)
+
+
+@pytest.mark.spark
+def test_offsets_of_a_store_are_translated_all_at_once(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """As Spark's checkpoint has them: each is the same record on the target, or named; the source is not asked."""
+    source, target = dict(east.client_properties), dict(west.client_properties)
+    path, topic, copy = mirrored(source, target, topic_name, tmp_path)
+    with Mirror(load_config(path), spark=spark_context) as mirror:
+        assert mirror.run(until="caught-up").exit_code == 0
+    wanted = {0: 20, 1: 35, 2: 10**6}
+    file = tmp_path / "7"
+    file.write_text("v1\n{}\n" + json.dumps({topic: wanted}) + "\n" + json.dumps({"other": {"0": 5}}))
+    done = subprocess.run(
+        [sys.executable, "-m", "eomirror", "offsets", "translate", str(path), "--file", str(file), "-o", "json"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    rows = {(each["topic"], each["partition"]): each for each in json.loads(done.stdout)["offsets"]}
+    assert done.returncode == 3
+    assert rows.keys() == {(topic, 0), (topic, 1), (topic, 2), ("other", 0)}
+    for number in (0, 1):
+        there = rows[topic, number]["to_offset"]
+        assert next_value(source, topic, number, wanted[number]) == next_value(target, copy, number, there)
+    assert rows[topic, 2]["reason"].startswith("not mirrored yet")
+    assert rows["other", 0]["reason"] == "no link has mirrored this partition"
+
+
+def next_value(properties: dict[str, Any], topic: str, number: int, offset: int) -> bytes | None:
+    """Value of the first committed record at or behind an offset."""
+    consumer = Consumer({**properties, "group.id": "reader", "isolation.level": "read_committed"})
+    try:
+        consumer.assign([TopicPartition(topic, number, offset)])
+        message = consumer.poll(30)
+        assert message is not None
+        return message.value()
+    finally:
+        consumer.close()
 
 
 def mirrored(

@@ -164,7 +164,7 @@ def _show(names: str, found: Imported, output: str | None) -> int:
     refused = any(item.grave for item in found.not_honoured)
     lines = [f"# from {names}"]
     if not refused:
-        _check(names, found)
+        lines += [f"# warning: {each}" for each in _check(names, found)]
         lines += [f"# set {name}: {_secret(key)}" for name, key in found.variables.items()]
     for item in found.not_honoured:
         mark = "REFUSED" if item.grave else "not honoured"
@@ -191,18 +191,24 @@ def _secret(key: str) -> str:
     return key if key.startswith("key ") else f"the secret of {key}"
 
 
-def _check(names: str, found: Imported) -> None:
-    """Raises the faults of the configuration, if it has any: a file that `check` refuses is not worth writing."""
+def _check(names: str, found: Imported) -> list[str]:
+    """
+    Raises the faults of the configuration, if it has any: a file that `check` refuses is not worth writing.
+
+    Returns the warnings about patterns that match nothing: the file that is imported has them as well.
+    """
     import json
 
     from eomirror.config import load_config
+    from eomirror.topology.covered import MATCHES_NOTHING
 
     # the references are checked where the configuration runs: variables and files may not exist here
     text = re.sub(r"\$\{(env|file):[^}]*\}", "secret", json.dumps(found.settings))
     try:
-        load_config(json.loads(text))
+        loaded = load_config(json.loads(text))
     except ConfigError as error:
         raise ConfigError(error.faults, source=names) from None
+    return [str(each) for each in loaded.warnings if MATCHES_NOTHING in each.message]
 
 
 def _write(lines: list[str], settings: dict[str, Any]) -> None:

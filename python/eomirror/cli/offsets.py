@@ -48,6 +48,11 @@ def offsets() -> None:
 @click.option("--topic", shell_complete=complete_topics, help="One offset: its topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="One offset: its partition.")
 @click.option("--offset", type=click.IntRange(min=0), help="One offset: the next offset to read.")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Many offsets, as JSON of topic, partition and offset, or as Spark keeps them.",
+)
 @options.reverse
 @options.source_gone
 @options.link("Only this link.")
@@ -59,6 +64,7 @@ def translate(
     topic: str | None,
     partition: int | None,
     offset: int | None,
+    file: Path | None,
     reverse: bool,
     source_gone: bool,
     link: str | None,
@@ -66,7 +72,7 @@ def translate(
     output: str | None,
 ) -> int:
     """
-    Translate an offset, or all offsets of a consumer group, to the other cluster.
+    Translate an offset, a file of offsets, or all offsets of a consumer group, to the other cluster.
 
     Reads the target's eomirror topics; needs no running mirror.
 
@@ -87,6 +93,7 @@ def translate(
         topic=topic,
         partition=partition,
         offset=offset,
+        offsets=() if file is None else _listed(file),
         reverse=reverse,
         source_unavailable=source_gone,
         link=link,
@@ -209,6 +216,17 @@ def import_(
         lambda: _draw_imported(done, dry_run=dry_run),
     )
     return 0 if all(each.written for each in done) else 3
+
+
+def _listed(file: Path) -> list[tuple[str, int, int]]:
+    """Returns the offsets of a file."""
+    from eomirror.errors import UsageError
+    from eomirror.groups.offset_list import OFFSET_LIST_FIX, read_offset_list
+
+    try:
+        return read_offset_list(file.read_bytes(), str(file))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", fix=OFFSET_LIST_FIX) from error
 
 
 def _chosen(config: Config, *, reverse: bool, source_gone: bool, **names: str | None) -> dict[str, Any]:

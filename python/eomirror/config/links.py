@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from eomirror.config.nodes import quoted
 from eomirror.config.values import duration_text
 from eomirror.records.names import LinkNames
+from eomirror.topology.covered import covered_text
 from eomirror.topology.flow import Flow
 from eomirror.topology.graph import topology
 from eomirror.topology.meeting import meeting
@@ -44,6 +45,7 @@ def check_links(
         checker.deletions(link)
         checker.placement(link)
         checker.names(link)
+        checker.covered(link)
     _twice(links, nodes, faults)
     # a topology of faulty links would report mistakes that do not exist
     if len(faults.faults) > before or not all(link.topics for link in links) or faults.faults:
@@ -105,6 +107,22 @@ class _Checker:
                     "correct bootstrap.servers; or, to copy topics within a cluster, name it once and use one alias as "
                     "source and target",
                     self._node.line_of("target"),
+                )
+
+    def covered(self, link: Link) -> None:
+        """Warns of patterns that match nothing, because the other list excludes them as a whole."""
+        for key, against, include, exclude in (
+            ("topics", "exclude", link.topics, link.exclude),
+            ("groups", "exclude_groups", link.groups, link.exclude_groups),
+        ):
+            for pattern in include:
+                if not (text := covered_text((pattern,), exclude, against)):
+                    continue
+                self._faults.warn(
+                    f"{self._path}.{key}",
+                    text,
+                    f"take one of them out (`{against}: []` excludes nothing)",
+                    self._node.line_of(key),
                 )
 
     def _own_cluster(self, link: Link) -> None:

@@ -27,6 +27,7 @@ from eomirror.records.promotion import Cut, lost
 from eomirror.recovery.resume import gone_sources
 from eomirror.topics.diff import AlterConfig, Differs
 from eomirror.topics.discovery import Discovery
+from eomirror.topology.covered import covered_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -236,6 +237,7 @@ def read_facts(
         source_answers=answers,
         now_ms=clock.wall_ms(),
         follows=bool(link.groups),
+        covered=covered_text(link.groups, link.exclude_groups, "exclude_groups"),
         no_checkpoints=link.guard and bool(link.groups),
     )
     if status.state == "never ran":

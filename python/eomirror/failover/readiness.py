@@ -123,6 +123,7 @@ class Facts:
         fence_fix: Recommended action for it.
         unfollowed: Share and streams groups of the source that match the link's `groups`; None if it was not asked.
         follows: True if the link follows groups.
+        covered: Patterns of its `groups` that match nothing, in a sentence; empty for none.
         torn_copies: Copies that are not what their positions say, by source partition as text.
         no_checkpoints: True if it writes no checkpoints of them, because it guards against its link back.
     """
@@ -130,6 +131,7 @@ class Facts:
     status: LinkStatus
     promotion: Promotion | None = None
     source_answers: bool = True
+    covered: str = ""
     groups: tuple[GroupMove, ...] = ()
     groups_problem: str = ""
     open_transactions: tuple[tuple[str, int, int, int], ...] = ()
@@ -601,7 +603,8 @@ def _groups(facts: Facts, verb: Verb) -> Check:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"
         reasons.append(_TAKE_OUT)
-    warned = skipped or old or unprepared or active or left_out
+    warned = skipped or old or unprepared or active or left_out or facts.covered
+    text += f"; {facts.covered}" if facts.covered else ""
     return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
 
 
@@ -610,7 +613,10 @@ def _no_groups(facts: Facts) -> Check:
     if not facts.follows:
         return Check("groups", Level.OK, "none is followed: the link's `groups` is empty")
     if facts.source_answers:
-        return Check("groups", Level.OK, "0: no followed group has offsets on the source")
+        none = "0: no followed group has offsets on the source"
+        if facts.covered:
+            return Check("groups", Level.WARN, f"{none}; {facts.covered}", "take one of the patterns out")
+        return Check("groups", Level.OK, none)
     if facts.no_checkpoints:
         return Check(
             "groups",

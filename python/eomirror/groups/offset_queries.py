@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 
+_NOT_MIRRORED = "no link has mirrored this partition"
 _TRANSLATED = tuple(each.name for each in fields(Translation))
 
 
@@ -90,6 +91,7 @@ def translate(
     topic: str | None = None,
     partition: int | None = None,
     offset: int | None = None,
+    offsets: Sequence[tuple[str, int, int]] = (),
     reverse: bool = False,
     link: str | None = None,
     source_unavailable: bool = False,
@@ -99,14 +101,16 @@ def translate(
     Translates offsets to the other side of a link.
 
     Either ``group``: resume offsets for all of its committed offsets in topics of the link; or ``topic``,
-    ``partition`` and ``offset``: the offset of that record.  If equal names are written on both sides these differ, and
-    ``group`` queries the maps of both links.
+    ``partition`` and ``offset``: the offset of that record; or ``offsets``: those of many records at once.  If equal
+    names are written on both sides a group's offset is another than that of a record, and ``group`` queries the maps of
+    both links.
 
     Args:
         group: A consumer group of the source (of the target with ``reverse``).
         topic: A topic of the source (of the target with ``reverse``).
         partition: A partition of it.
         offset: Next offset to read there.
+        offsets: Topic, partition and next offset to read of each record.  One that no link has mirrored is unknown.
         reverse: From target to source.  Of the source, only equal names that are written on both sides are read.
         link: Name of the link; by default all links that know the topic or the group's topics are queried.
         source_unavailable: For a group: use its checkpoints on the target, as for a source that does not answer.
@@ -121,22 +125,26 @@ def translate(
         ClusterError: A cluster cannot be asked.
     """
     plain = (topic, partition, offset)
-    if (group is None) == (None in plain) or (group is not None and any(item is not None for item in plain)):
+    given = [group is not None, any(item is not None for item in plain), bool(offsets)]
+    if given.count(True) != 1 or (given[1] and None in plain):
         raise UsageError(
-            "name either a group, or a topic, a partition and an offset",
-            fix="give --group, or all of --topic, --partition and --offset",
+            "name either a group, or a topic, a partition and an offset, or a file of offsets",
+            fix="give --group, or all of --topic, --partition and --offset, or --file",
         )
     _refuse(group, source_unavailable=source_unavailable, reverse=reverse)
     if offset is not None and offset < 0:
         raise UsageError(f"{offset} is not an offset", fix="give an offset of 0 or more")
+    asked = [Asked((name, number), at) for name, number, at in offsets]
+    if topic is not None and partition is not None and offset is not None:
+        asked = [Asked((topic, partition), offset)]
     found: list[Translation] = []
     links = config.mapped_links(link)
     unreachable = away(links)
     for each in links:
         ask_source = group is not None and not reverse
         with closing(OffsetTranslator(config, each, reverse=reverse, ask_source=ask_source)) as translator:
-            if topic is not None and partition is not None and offset is not None:
-                found += translator.translate_record(Asked((topic, partition), offset))
+            if asked:
+                found += translator.translate_records(asked)
                 continue
             matches = group_matcher(each, group)
             found += translator.translate_groups(
@@ -148,6 +156,13 @@ def translate(
             f"no link has mirrored {topic}-{partition} on its {side}",
             fix="`eomirror status CONFIG` lists the partitions; without --reverse, name the source's topic",
         )
+    if offsets:
+        mirrored = {(each.topic, each.partition) for each in found}
+        found += [
+            translated("", each, ("", -1), reason=_NOT_MIRRORED)
+            for each in asked
+            if each.name not in mirrored
+        ]
     return sorted(found, key=lambda item: (item.link, item.topic, item.partition))
 
 

@@ -151,15 +151,15 @@ class OffsetTranslator:
             found = from_log_start(found, self._source)
         return found + unknown + refused, False
 
-    def translate_record(self, asked: Asked) -> list[Translation]:
+    def translate_records(self, asked: Sequence[Asked]) -> list[Translation]:
         """
-        Returns the offset of one record; empty if the link has no position of its partition.
+        Returns the offsets of records; those are left out of whose partition the link has no position.
 
         Raises:
             StateError: A record in the link's topics is not readable.
             ClusterError: A cluster cannot be asked.
         """
-        found, unknown = self._mapped([asked], self._positions())
+        found, unknown = self._mapped(asked, self._positions())
         return found + unknown
 
     def _committed(

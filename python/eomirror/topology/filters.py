@@ -73,6 +73,8 @@ def upstream_aliases(topic: str, separator: str = ".") -> Iterator[str]:
 def pattern_fault(pattern: str) -> str:
     """Returns the error of a regular expression; empty if it is valid."""
     try:
+        # By itself first: the error shows it.
+        PatternSet([pattern], [])
         PatternSet([_ANY + pattern], [])
     except ValueError as error:
         # the regex crate draws the pattern with a caret; the last line is the message

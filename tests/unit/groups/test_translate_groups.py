@@ -259,3 +259,16 @@ def test_a_group_at_the_end_of_an_empty_partition_has_a_place(monkeypatch: pytes
     for ask in (translate, group_offsets):
         empty, _ = ask(config, group="billing")
         assert (empty.to_offset, empty.kind) == (3, "next")
+
+
+def test_a_list_of_offsets_is_translated_at_once_and_what_no_link_has_is_named() -> None:
+    """In one reading of the map; nothing is left out."""
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+    found = translate(config, offsets=[("t", 0, 50), ("gone", 3, 7)])
+    known = {(each.topic, each.partition): (each.to_offset, each.kind, each.reason) for each in found}
+    assert known == {
+        ("t", 0): (60, "exact", ""),
+        ("gone", 3): (None, "unknown", "no link has mirrored this partition"),
+    }
+    with pytest.raises(UsageError, match="name either a group"):
+        translate(config, group="g", offsets=[("t", 0, 50)])
