@@ -73,3 +73,53 @@ def test_the_imported_file_of_a_separator_resumes_every_topic_that_mm2_mirrored(
     names = set(AdminClient(target).list_topics(timeout=10).topics)
     assert f"{alias}{separator}checkpoints{separator}internal" in names
     assert separator == "." or f"{alias}.checkpoints.internal" not in names
+
+
+_HEAD = (
+    "clusters = source, target\nsource.bootstrap.servers = {}\ntarget.bootstrap.servers = {}\n"
+    "source->target.enabled = true\n"
+)
+_FACTORS = "replication.factor = 1\nsource->target.emit.heartbeats.enabled = false\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "follow", "copy"),
+    [
+        ("source.cluster.alias =\ntarget.cluster.alias =\nreplication.policy.separator =\n", False, "{}"),
+        ("source.cluster.alias = {alias}\n", True, "{alias}.{}"),
+    ],
+    ids=["names-are-kept", "an-alias-for-all"],
+)
+def test_clusters_called_source_and_target_give_the_copies_that_mm2_made(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, given: str, follow: bool, copy: str
+) -> None:
+    """Empty aliases keep names; another alias is refused, and the lines that the refusal prints run."""
+    source, target = dict(east.client_properties), dict(west.client_properties)
+    topic, alias = f"stock-{topic_name}", topic_name.replace("_", "-").replace(".", "-")
+    create_topic(source, topic, 1)
+    committed = produce(source, topic, 1, some_records(3, 40), transactional_id=topic)
+    path = tmp_path / "mm2.properties"
+    text = _HEAD.format(source["bootstrap.servers"], target["bootstrap.servers"]) + _FACTORS
+    text += f"topics = {topic}\n{given.format(alias=alias)}"
+    path.write_text(text)
+    if follow:
+        done = subprocess.run(
+            [sys.executable, "-m", "eomirror", "import", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 78
+        assert f"clusters = {alias}, target" in done.stderr
+        followed = text.replace("source.cluster.alias", "#").replace(
+            "clusters = source", f"clusters = {alias}"
+        )
+        path.write_text(followed.replace("source.", f"{alias}.", 1).replace("source->", f"{alias}->"))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "eomirror", "run", str(path), "--until", "caught-up", "-o", "json"],
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert read_committed(target, copy.format(topic, alias=alias)) == committed

@@ -150,7 +150,7 @@ def _draw(config: Config) -> None:
     for link in config.links:
         header = "added" if link.provenance_header else "not needed"
         console.print(f"{escape(link.name)}: provenance header {header}: {escape(link.loops.why)}")
-        if link.remark:
+        if link.remark and link.remark != link.slow:
             console.print(f"{escape(link.name)}: {escape(link.remark)}")
     for warning in config.warnings:
         console.print(f"[yellow]warning[/]: {escape(str(warning))}")

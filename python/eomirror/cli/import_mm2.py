@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +18,20 @@ from eomirror.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eomirror.config.mm2_clients import NotHonoured
     from eomirror.config.mm2_properties import Imported
     from eomirror.convert.mirrormaker1 import MirrorMakerOptions
 
 __all__ = ["import_files"]
 
 _REFUSED = 78
+# titles of notes by their weight
+_WEIGHTS = {
+    "refused": "",
+    "lost": "not honoured, behaviour lost",
+    "look": "look at",
+    "harmless": "not honoured, harmless",
+}
 _FILE = click.Path(dir_okay=False, path_type=Path)
 # options of MirrorMaker 1 and Go MirrorMaker beside the files and the filter, with their help; by their names there
 _OPTIONS = {
@@ -163,17 +173,24 @@ def _show(names: str, found: Imported, output: str | None) -> int:
     """Writes the result; returns the exit code."""
     refused = any(item.grave for item in found.not_honoured)
     lines = [f"# from {names}"]
+    notes = [*found.not_honoured]
     if not refused:
-        lines += [f"# warning: {each}" for each in _check(names, found)]
+        notes += _check(names, found)
         lines += [f"# set {name}: {_secret(key)}" for name, key in found.variables.items()]
-    for item in found.not_honoured:
-        mark = "REFUSED" if item.grave else "not honoured"
-        where = f" (line {item.line})" if item.line else ""
-        lines.append(f"# {mark}: {item.key}{where}: {item.reason}")
-    for line in lines[1:]:
-        print_message(_printable(line.removeprefix("# ")))
+    for weight, title in _WEIGHTS.items():
+        items = [item for item in notes if item.weight == weight]
+        if items and title:
+            lines.append(f"# {title} ({len(items)}):")
+        for item in items:
+            mark = "REFUSED: " if item.grave else "  "
+            where = f" (line {item.line})" if item.line else ""
+            lines.append(f"# {mark}{item.key}{where}: {item.reason}")
+    # the comments are read in the same place if both streams go there
+    if refused or output == "json" or not _share_a_place():
+        for line in lines[1:]:
+            print_message(_printable(line.removeprefix("# ")))
     if output == "json":
-        not_honoured = [{**asdict(item), "grave": item.grave} for item in found.not_honoured]
+        not_honoured = [{**asdict(item), "grave": item.grave} for item in notes]
         config = None if refused else found.settings
         print_structured(
             {"config": config, "not_honoured": not_honoured, "variables": found.variables}, output
@@ -191,24 +208,45 @@ def _secret(key: str) -> str:
     return key if key.startswith("key ") else f"the secret of {key}"
 
 
-def _check(names: str, found: Imported) -> list[str]:
+def _check(names: str, found: Imported) -> list[NotHonoured]:
     """
-    Raises the faults of the configuration, if it has any: a file that `check` refuses is not worth writing.
+    Returns the warnings of the configuration, each at the key that it comes from.
 
-    Returns the warnings about patterns that match nothing: the file that is imported has them as well.
+    Raises:
+        ConfigError: It has faults: a file that `check` refuses is not worth writing.
     """
     import json
 
     from eomirror.config import load_config
-    from eomirror.topology.covered import MATCHES_NOTHING
+    from eomirror.config.mm2_clients import NotHonoured
 
     # the references are checked where the configuration runs: variables and files may not exist here
-    text = re.sub(r"\$\{(env|file):[^}]*\}", "secret", json.dumps(found.settings))
+    text = re.sub(
+        r'("bootstrap.servers": )"(\$\{(env|file):[^}]*\})"', r'\1"secret:9092"', json.dumps(found.settings)
+    )
+    text = re.sub(r"(?<!\$)\$\{(env|file):[^}]*\}", "secret", text)
     try:
-        loaded = load_config(json.loads(text))
+        config = load_config(json.loads(text))
     except ConfigError as error:
-        raise ConfigError(error.faults, source=names) from None
-    return [str(each) for each in loaded.warnings if MATCHES_NOTHING in each.message]
+        faults = []
+        for fault in error.faults:
+            key, line = found.where(fault.path)
+            path = fault.path if key == fault.path else f"{key}: {fault.path}"
+            faults.append(replace(fault, path=path, line=line))
+        raise ConfigError(faults, source=names) from None
+    notes = []
+    for fault in config.warnings:
+        key, line = found.where(fault.path)
+        notes.append(NotHonoured(key, f"{fault.message}; {fault.fix}", line, "look"))
+    return notes
+
+
+def _share_a_place() -> bool:
+    """Returns True if stdout and stderr are the same terminal, file or pipe."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
 
 
 def _write(lines: list[str], settings: dict[str, Any]) -> None:

@@ -143,19 +143,43 @@ class _Tree:
         return merged
 
 
-def parse_python(value: Any, faults: Faults, path: str = "") -> Node:
-    """Returns the tree of plain Python values: dicts, lists, texts, numbers, booleans, None; and `OAUTH_CB`."""
+def parse_python(
+    value: Any,
+    faults: Faults,
+    path: str = "",
+    *,
+    lines: AbstractMapping[str, int] | None = None,
+    line: int = 0,
+) -> Node:
+    """
+    Returns the tree of plain Python values: dicts, lists, texts, numbers, booleans, None; and `OAUTH_CB`.
+
+    Args:
+        value: The values.
+        faults: Receives what is no plain value.
+        path: Path of ``value``.
+        lines: Lines of paths in the file that the values come from; what is below a path has its line.
+        line: Line of ``value``, if ``lines`` has none.
+    """
+    known = lines or {}
+    line = known.get(path, line)
     if isinstance(value, AbstractMapping):
         entries = {}
         for key, item in value.items():
             if isinstance(key, str):
-                entries[key] = parse_python(item, faults, f"{path}.{key}".lstrip("."))
+                where = f"{path}.{key}".lstrip(".")
+                entries[key] = parse_python(item, faults, where, lines=known, line=line)
             else:
                 faults.add(path or "configuration", f"a key is a {type(key).__name__}", "use texts as keys")
-        return Map(entries)
+        return Map(entries, line)
     if isinstance(value, list | tuple):
-        return Sequence([parse_python(item, faults, f"{path}[{n}]") for n, item in enumerate(value)])
-    return _python_scalar(value, faults, path)
+        items = enumerate(value)
+        return Sequence(
+            [parse_python(item, faults, f"{path}[{n}]", lines=known, line=line) for n, item in items], line
+        )
+    scalar = _python_scalar(value, faults, path)
+    scalar.line = line
+    return scalar
 
 
 def _python_scalar(value: Any, faults: Faults, path: str) -> Scalar:

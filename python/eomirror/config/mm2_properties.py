@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config.java_properties import parse_properties
+from eomirror.config.mm2_clients import ClientProperties, Keys, NotHonoured
 from eomirror.config.mm2_reasons import boolean_fault, flow_slip, holds_always, reason
 from eomirror.config.nodes import quoted
-from eomirror.config.rules import ADVICE, MSK_MECHANISM, MSK_TOKEN_FUNCTION
 from eomirror.config.secret import is_secret_key, shows_secret
-from eomirror.config.token_function import OAUTH_CB
+from eomirror.config.values import without_look_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,43 +39,10 @@ _POLICIES = {
 }
 # keys of the flows' connectors, not of a cluster that has the name `source` or `target`
 _END = re.compile(r"(\S+->\S+\.)?(source|target)\.cluster\.(.+)")
-_JAVA_BLANKS = "".join(map(chr, range(33)))
 _ROLES = ("consumer", "producer", "admin")
 _MOST_REPLICAS = 100
+_LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 
-# properties that mean the same to both clients
-_SAME = frozenset(
-    {
-        "batch.size",
-        "bootstrap.servers",
-        "client.dns.lookup",
-        "client.rack",
-        "compression.type",
-        "connections.max.idle.ms",
-        "fetch.max.bytes",
-        "fetch.min.bytes",
-        "linger.ms",
-        "max.partition.fetch.bytes",
-        "metadata.max.age.ms",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retry.backoff.ms",
-        "sasl.kerberos.service.name",
-        "sasl.mechanism",
-        "security.protocol",
-        "ssl.key.password",
-        "ssl.keystore.password",
-    }
-)
-_RENAMED = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "max.request.size": "message.max.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-}
 # connection settings that MM2 also takes from the top of the file, for all clusters
 _SHARED = re.compile(r"(bootstrap\.servers|security\.protocol|(ssl|sasl)\..*)")
 
@@ -87,47 +54,6 @@ _WORDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("offset-syncs.topic.location", "offset_syncs", {"source": "source", "target": None}),
     ("emit.offset-syncs.enabled", "offset_syncs", {"false": "off"}),
 )
-_IAM = "software.amazon.msk.auth.iam."
-_MSK_BROKER = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
-_OF_IAM = ("sasl.mechanism", "sasl.jaas.config")
-# options of IAMLoginModule, and those of our token function
-_IAM_OPTIONS = {
-    "awsProfileName": "profile",
-    "awsRoleArn": "role_arn",
-    "awsRoleSessionName": "role_session_name",
-}
-_PROVIDERS = {
-    "org.apache.kafka.common.config.provider.EnvVarConfigProvider": "env",
-    "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "directory",
-}
-# ConfigTransformer.java: ${PROVIDER:[PATH:]KEY}
-_REFERENCE = re.compile(r"(?<!\$)\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
-_QUOTED = r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s;\"']+)"
-
-
-@dataclass(frozen=True, slots=True)
-class NotHonoured:
-    """
-    A key that is not carried over.
-
-    Attributes:
-        key: Key in the file.
-        reason: Reason why not.
-        line: Line in the file; 0 for a default of MM2.
-        weight: ``refused`` if other records would be mirrored without it, or a cluster could not be reached: the file
-            is then refused in place of a configuration.  ``lost``: the mirror does less.  ``look``: a person should
-            look at it.  ``harmless`` otherwise.
-    """
-
-    key: str
-    reason: str
-    line: int
-    weight: str = "harmless"
-
-    @property
-    def grave(self) -> bool:
-        """True if the file is refused."""
-        return self.weight == "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +66,24 @@ class Imported:
         honoured: Path in ``settings`` of each key that is carried over.
         not_honoured: All other keys, in the order of the file.
         variables: Key whose secret each environment variable must hold; empty if secrets were kept.
+        places: Key of each path in ``settings``, also of one that several paths share.
+        lines: Line of each key.
     """
 
     settings: dict[str, Any] = field(repr=False)
     honoured: Mapping[str, str]
     not_honoured: tuple[NotHonoured, ...]
     variables: Mapping[str, str]
+    places: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def where(self, path: str) -> tuple[str, int]:
+        """Returns key and line of a path in ``settings``; the path itself and 0 if it comes from no key."""
+        place = path
+        while place and place not in self.places:
+            place = place.rpartition("[" if place.endswith("]") else ".")[0]
+        key = self.places.get(place, "")
+        return (key, self.lines.get(key, 0)) if key else (path, 0)
 
 
 def import_mm2(text: str, *, keep_secrets: bool) -> Imported:
@@ -173,56 +111,38 @@ def import_entries(given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) 
 
 class _Import:
     def __init__(self, given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) -> None:
-        self._given = given
-        self._keep_secrets = keep_secrets
-        self._honoured: dict[str, str] = {}
-        self._refused: dict[str, NotHonoured] = {}
-        self._variables: dict[str, str] = {}
-        self._aliases = _list(self._value("clusters"))
-        self._providers = self._config_providers()
+        self._keys = Keys(given)
+        self._clients = ClientProperties(self._keys, keep_secrets)
+        self._aliases = _list(self._keys.value("clusters"))
         self._pairs = [f"{s}->{t}" for s in self._aliases for t in self._aliases if s != t]
-        self._flows = [each for each in self._pairs if self._value(f"{each}.enabled").lower() == "true"]
+        self._flows = [each for each in self._pairs if self._keys.value(f"{each}.enabled").lower() == "true"]
 
     def run(self) -> Imported:
         clusters = {alias: self._cluster(alias) for alias in self._aliases}
-        self._honour("clusters", "clusters")
+        self._keys.honour("clusters", "clusters")
         links: list[dict[str, Any]] = []
         pairs = [(s, t) for s in self._aliases for t in self._aliases if s != t]
         for source, target in pairs:
             enabled = f"{source}->{target}.enabled"
-            if self._value(enabled).lower() == "true":
+            if self._keys.value(enabled).lower() == "true":
                 links.append(self._link(source, target, f"links[{len(links)}]"))
-                self._honour(enabled, f"links[{len(links) - 1}]")
-        for key in self._given:
-            if key not in self._honoured and key not in self._refused:
+                self._keys.honour(enabled, f"links[{len(links) - 1}]")
+        for key in self._keys.given:
+            if key not in self._keys.honoured and key not in self._keys.refused:
                 self._explain(key)
-        refused = [self._refused[key] for key in self._given if key in self._refused]
-        if links and not any(re.fullmatch(r"(.*\.)?sync\.topic\.acls\.enabled", key) for key in self._given):
+        refused = [self._keys.refused[key] for key in self._keys.given if key in self._keys.refused]
+        if links and not any(
+            re.fullmatch(r"(.*\.)?sync\.topic\.acls\.enabled", key) for key in self._keys.given
+        ):
             refused.append(NotHonoured("sync.topic.acls.enabled", _ACLS_BY_DEFAULT, 0, "lost"))
         return Imported(
-            {"clusters": clusters, "links": links}, self._honoured, tuple(refused), self._variables
+            {"clusters": clusters, "links": links},
+            self._keys.honoured,
+            tuple(refused),
+            self._clients.variables,
+            self._keys.places,
+            {key: line for key, (_, line) in self._keys.given.items()},
         )
-
-    def _config_providers(self) -> dict[str, str]:
-        """Returns the config providers with a counterpart, by their names in the file."""
-        found = {"env": "env"}
-        for key, (value, _) in self._given.items():
-            if name := re.fullmatch(r"config\.providers\.([^.]+)\.class", key):
-                found[name[1]] = _PROVIDERS.get(value.strip(), "")
-        return found
-
-    def _value(self, key: str) -> str:
-        # String.trim() of Java, which keeps other blanks of Unicode
-        return self._given[key][0].strip(_JAVA_BLANKS) if key in self._given else ""
-
-    def _honour(self, key: str, place: str) -> None:
-        # a key that one flow cannot carry over is reported, even if another flow can
-        if key in self._given and key not in self._refused:
-            self._honoured[key] = place
-
-    def _refuse(self, key: str, reason: str, *, grave: bool = False, weight: str = "harmless") -> None:
-        self._honoured.pop(key, None)
-        self._refused[key] = NotHonoured(key, reason, self._given[key][1], "refused" if grave else weight)
 
     # -- clusters --------------------------------------------------------------------------------
 
@@ -230,12 +150,12 @@ class _Import:
         cluster: dict[str, Any] = {}
         own = {
             key.removeprefix(f"{alias}."): key
-            for key in self._given
+            for key in self._keys.given
             if key.startswith(f"{alias}.") and not _END.fullmatch(key)
         }
-        shared = {key: key for key in self._given if _SHARED.fullmatch(key)}
+        shared = {key: key for key in self._keys.given if _SHARED.fullmatch(key)}
         plain = {name: key for name, key in {**shared, **own}.items() if name.split(".")[0] not in _ROLES}
-        self._client(alias, f"clusters.{alias}", plain, cluster)
+        self._clients.convert(alias, f"clusters.{alias}", plain, cluster)
         for role in _ROLES[:2]:
             names = {
                 name.removeprefix(f"{role}."): key for name, key in own.items() if name.startswith(f"{role}.")
@@ -243,7 +163,7 @@ class _Import:
             if role == "producer":
                 names |= self._overrides(alias)
             section: dict[str, str] = {}
-            self._client(f"{alias}_{role}", f"clusters.{alias}.{role}", names, section)
+            self._clients.convert(f"{alias}_{role}", f"clusters.{alias}.{role}", names, section)
             if section:
                 cluster[role] = section
         return cluster
@@ -255,129 +175,13 @@ class _Import:
             prefix = f"{source}->{target}.producer.override."
             if f"{source}->{target}" not in self._flows:
                 continue
-            for key in self._given:
+            for key in self._keys.given:
                 name = key.removeprefix(prefix) if key.startswith(prefix) else ""
-                if name and self._value(found.setdefault(name, key)) != self._value(key):
-                    self._refuse(key, "all flows to a cluster share its producer's properties", grave=True)
+                if name and self._keys.value(found.setdefault(name, key)) != self._keys.value(key):
+                    self._keys.refuse(
+                        key, "all flows to a cluster share its producer's properties", grave=True
+                    )
         return found
-
-    def _client(self, scope: str, path: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
-        """Converts one client's properties; ``names`` maps Java's names to keys in the file."""
-        iam = self._value(names.get("sasl.mechanism", "")).upper() == MSK_MECHANISM
-        if iam:
-            self._iam(path, names, into)
-        for name, key in names.items():
-            if name in _OF_IAM and iam:
-                continue
-            if name == "sasl.jaas.config":
-                self._jaas(scope, path, key, into)
-            elif name.startswith("ssl.") and name.endswith("store.location"):
-                self._store(path, name, names, into)
-            elif name == "ssl.endpoint.identification.algorithm":
-                into[name] = self._value(key).lower() or "none"
-                self._honour(key, f"{path}.{name}")
-            elif name in ("ssl.truststore.type", "ssl.keystore.type"):
-                self._honour(key, path)
-            elif name in _SAME or name in _RENAMED:
-                self._property(scope, path, name, key, into)
-
-    def _property(self, scope: str, path: str, name: str, key: str, into: dict[str, Any]) -> None:
-        """Converts a property with a counterpart."""
-        value = self._plain(key)
-        if value is not None:
-            ours = _RENAMED.get(name, name)
-            into[ours] = self._hidden(scope, ours, key, value)
-            self._honour(key, f"{path}.{ours}")
-
-    def _plain(self, key: str) -> str | None:
-        """Returns a value with references in our form; refuses one with references that have none."""
-        unknown = []
-
-        def ours(found: re.Match[str]) -> str:
-            kind = self._providers.get(found[1], "")
-            if kind == "env" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", found[3]) and not found[2]:
-                return f"${{env:{found[3]}}}"
-            if kind == "directory" and (found[2] or "").startswith("/"):
-                return f"${{file:{found[2].rstrip('/')}/{found[3]}}}"
-            unknown.append(found[1])
-            return found[0]
-
-        value = _REFERENCE.sub(ours, self._value(key))
-        if unknown:
-            self._refuse(
-                key,
-                "it refers to a config provider without a counterpart; write ${env:NAME} and set that variable",
-                grave=True,
-            )
-            return None
-        return value
-
-    def _hidden(self, scope: str, name: str, key: str, value: str) -> str:
-        """Returns a value as it may be written: a secret as a reference to a variable."""
-        if self._keep_secrets or not is_secret_key(name) or re.fullmatch(r"\$\{(env|file):[^}]*\}", value):
-            return value
-        variable = re.sub(r"[^A-Z0-9]", "_", f"{scope}_{name}".upper())
-        while self._variables.get(variable, key) != key:
-            variable += "_"
-        self._variables[variable] = key
-        return f"${{env:{variable}}}"
-
-    def _jaas(self, scope: str, path: str, key: str, into: dict[str, Any]) -> None:
-        value = self._plain(key)
-        if value is None:
-            return
-        user = re.search(rf"\busername\s*=\s*{_QUOTED}", value)
-        password = re.search(rf"\bpassword\s*=\s*{_QUOTED}", value)
-        if not re.match(r"\S+\.(Plain|Scram)LoginModule\s", value) or not user or not password:
-            self._refuse(key, ADVICE["sasl.jaas.config"] + ", or the properties of its mechanism", grave=True)
-            return
-        into["sasl.username"] = _unquoted(user[1])
-        into["sasl.password"] = self._hidden(scope, "sasl.password", key, _unquoted(password[1]))
-        self._honour(key, f"{path}.sasl.password")
-
-    def _iam(self, path: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
-        """Converts MSK's IAM: its brokers take a signed token as well."""
-        into["sasl.mechanism"] = "OAUTHBEARER"
-        into[OAUTH_CB] = MSK_TOKEN_FUNCTION
-        self._honour(names["sasl.mechanism"], f"{path}.{OAUTH_CB}")
-        handler = names.get("sasl.client.callback.handler.class", "")
-        if self._value(handler) == f"{_IAM}IAMClientCallbackHandler":
-            self._honour(handler, f"{path}.{OAUTH_CB}")
-        jaas = names.get("sasl.jaas.config", "")
-        options = {"region": _region(self._value(names.get("bootstrap.servers", "")))}
-        login = re.fullmatch(rf"{re.escape(_IAM)}IAMLoginModule\s+required\s*(.*?)\s*;?", self._value(jaas))
-        given = dict(re.findall(rf"(\w+)\s*=\s*{_QUOTED}", login[1])) if login else {}
-        if jaas and (login is None or not given.keys() <= _IAM_OPTIONS.keys()):
-            self._refuse(
-                jaas, f"only these options have a counterpart: {', '.join(_IAM_OPTIONS)}", grave=True
-            )
-        elif jaas:
-            self._honour(jaas, f"{path}.sasl.oauthbearer.config")
-        options |= {
-            _IAM_OPTIONS[name]: _unquoted(value) for name, value in given.items() if name in _IAM_OPTIONS
-        }
-        words = " ".join(f"{name}={value}" for name, value in options.items() if value)
-        if words:
-            into["sasl.oauthbearer.config"] = words
-
-    def _store(self, path: str, name: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
-        key = names[name]
-        location = self._value(key)
-        kind = self._value(names.get(name.replace("location", "type"), "")).upper()
-        kind = kind or {"p12": "PKCS12", "pfx": "PKCS12", "pem": "PEM"}.get(
-            location.rsplit(".", 1)[-1].lower(), ""
-        )
-        if name == "ssl.truststore.location" and kind == "PEM":
-            into["ssl.ca.location"] = location
-        elif name == "ssl.keystore.location" and kind == "PKCS12":
-            into["ssl.keystore.location"] = location
-        elif name == "ssl.keystore.location" and kind == "PEM":
-            into["ssl.key.location"] = into["ssl.certificate.location"] = location
-        else:
-            what = "a PEM file" if name == "ssl.truststore.location" else "a PKCS#12 or PEM file"
-            self._refuse(key, f"librdkafka cannot read such a store; convert it to {what}", grave=True)
-            return
-        self._honour(key, path)
 
     # -- links -----------------------------------------------------------------------------------
 
@@ -387,8 +191,8 @@ class _Import:
 
         def found(name: str) -> tuple[str, str] | None:
             for key in (f"{flow}.{name}", name):
-                if key in self._given:
-                    return key, self._value(key)
+                if key in self._keys.given:
+                    return key, self._keys.value(key)
             return None
 
         for names, ours, default in (
@@ -400,7 +204,9 @@ class _Import:
             given = next((each for each in map(found, names) if each is not None), None)
             link[ours] = list(default) if given is None else _list(given[1])
             if given is not None:
-                self._honour(given[0], f"{path}.{ours}")
+                self._keys.honour(given[0], f"{path}.{ours}")
+        self._look_around(link, "topics", "exclude", found("topics"))
+        self._look_around(link, "groups", "exclude_groups", found("groups"))
         self._left_settings(
             link, path, found("config.properties.exclude") or found("config.properties.blacklist")
         )
@@ -412,37 +218,59 @@ class _Import:
                 link.update(
                     {ours: meaning[given[1].lower()]} if meaning[given[1].lower()] is not None else {}
                 )
-                self._honour(given[0], f"{path}.{ours}")
+                self._keys.honour(given[0], f"{path}.{ours}")
         self._interval(link, path, found("sync.topic.configs.interval.seconds"))
         self._checkpoints(link, path, found("emit.checkpoints.enabled"))
         # MirrorConnectorConfig.sourceConsumerConfig: source.consumer.* wins over consumer.*, a flow over a cluster
         scopes = (f"{flow}.source", source, flow)
         self._start(link, path, *(f"{scope}.consumer.auto.offset.reset" for scope in scopes))
         # a key of the flow hides the one of the whole file
-        for key in self._given:
-            if f"{flow}.{key}" in self._honoured:
-                self._honour(key, f"hidden by {flow}.{key}")
+        for key in self._keys.given:
+            if f"{flow}.{key}" in self._keys.honoured:
+                self._keys.honour(key, f"hidden by {flow}.{key}")
         return link
+
+    def _look_around(
+        self, link: dict[str, Any], ours: str, excluded: str, given: tuple[str, str] | None
+    ) -> None:
+        """Divides an expression with look-around into two; refuses it with the lines to write if a list has several."""
+        patterns: list[str] = link[ours]
+        if given is None or not any(map(_LOOK_AROUND.search, patterns)):
+            return
+        parts = [without_look_around(each) if _LOOK_AROUND.search(each) else (each, []) for each in patterns]
+        divided = [each for each in parts if each is not None]
+        news = [text for _, texts in divided for text in texts]
+        if len(divided) == len(parts) == 1:
+            link[ours] = [divided[0][0]]
+            link[excluded] = [*link[excluded], *news]
+            return
+        if len(divided) < len(parts):
+            how = f"name the {ours} without it, and leave out others by {ours}.exclude"
+        else:
+            # [.] needs no second backslash in a property file
+            left = ", ".join([*link[excluded], *news]).replace("\\.", "[.]")
+            how = f"write {ours} = {', '.join(text for text, _ in divided)} and {ours}.exclude = {left}"
+        self._keys.refuse(given[0], f"matching takes linear time, without look-around; {how}", grave=True)
 
     def _left_settings(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
         if given is not None:
             link["exclude_configs"] = _list(given[1])
-            self._honour(given[0], f"{path}.exclude_configs")
+            self._keys.honour(given[0], f"{path}.exclude_configs")
 
     def _interval(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
         # Scheduler.java: a negative interval switches the task off
         if given is not None and given[1].startswith("-"):
             link["sync_topic_configs"] = False
-            self._honour(given[0], f"{path}.sync_topic_configs")
+            self._keys.honour(given[0], f"{path}.sync_topic_configs")
 
     def _start(self, link: dict[str, Any], path: str, *keys: str) -> None:
         for key in keys:
-            value = self._value(key).lower()
+            value = self._keys.value(key).lower()
             if value in {"earliest", "latest"}:
                 link.setdefault("start", value)
-                self._honour(key, f"{path}.start")
+                self._keys.honour(key, f"{path}.start")
             elif value:
-                self._refuse(key, "a link starts at `earliest` or `latest`", grave=True)
+                self._keys.refuse(key, "a link starts at `earliest` or `latest`", grave=True)
 
     def _naming(
         self,
@@ -454,12 +282,12 @@ class _Import:
         kind = "prefix"
         if policy is not None:
             if policy[1] not in _POLICIES:
-                self._refuse(
+                self._keys.refuse(
                     policy[0], "write the policy as `naming`: a pattern, a match or a map", grave=True
                 )
                 return
             kind = _POLICIES[policy[1]]
-            self._honour(policy[0], f"{path}.naming")
+            self._keys.honour(policy[0], f"{path}.naming")
         text = "." if separator is None else separator[1]
         link["naming"] = kind
         if self._keeps_names(link, path, kind, separator):
@@ -471,7 +299,7 @@ class _Import:
                 link["naming"]["separator_for_internal"] = False
         for given in (separator, internal):
             if given is not None:
-                self._honour(given[0], f"{path}.naming")
+                self._keys.honour(given[0], f"{path}.naming")
 
     def _keeps_names(
         self, link: dict[str, Any], path: str, kind: str, separator: tuple[str, str] | None
@@ -483,25 +311,25 @@ class _Import:
                 (
                     key
                     for key in (f"{flow}.{end}.cluster.alias", f"{end}.cluster.alias")
-                    if key in self._given
+                    if key in self._keys.given
                 ),
                 "",
             )
             for end in ("source", "target")
         }
-        empty = [key for key in aliases.values() if key and not self._value(key)]
+        empty = [key for key in aliases.values() if key and not self._keys.value(key)]
         nameless = aliases["source"] in empty
         for key in empty:
-            self._honour(key, f"{path}.naming")
+            self._keys.honour(key, f"{path}.naming")
         if kind == "identity" or (separator is not None and not separator[1] and nameless):
             if separator is not None and not separator[1]:
                 link["naming"] = "identity"
-                self._honour(separator[0], f"{path}.naming")
+                self._keys.honour(separator[0], f"{path}.naming")
                 return True
             return False
         same = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
         if nameless:
-            self._refuse(
+            self._keys.refuse(
                 aliases["source"],
                 "names of copies would begin with the separator; if topics keep their names, write in place of it "
                 f"{same}",
@@ -510,7 +338,7 @@ class _Import:
             return True
         if separator is not None and not separator[1]:
             link["naming"] = {"pattern": "{source}{topic}"}
-            self._refuse(
+            self._keys.refuse(
                 separator[0],
                 f"a copy of orders is named {link['source']}orders, as MirrorMaker 2 names it; if topics keep their "
                 f"names, write in place of it {same}",
@@ -525,9 +353,9 @@ class _Import:
         key, value = given
         if value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_REPLICAS:
             link["replication_factor"] = int(value)
-            self._honour(key, f"{path}.replication_factor")
+            self._keys.honour(key, f"{path}.replication_factor")
         else:
-            self._refuse(
+            self._keys.refuse(
                 key,
                 f"`replication_factor` is a number from 1 to {_MOST_REPLICAS}; unset it means three, or the number of "
                 "brokers if that is smaller",
@@ -539,26 +367,26 @@ class _Import:
             link["groups"] = []
             link.pop("exclude_groups", None)
             link.pop("sync_group_offsets", None)
-            self._honour(given[0], f"{path}.groups")
+            self._keys.honour(given[0], f"{path}.groups")
         elif given is not None and given[1].lower() == "true":
-            self._honour(given[0], f"{path}.groups")
+            self._keys.honour(given[0], f"{path}.groups")
 
     # -- the rest --------------------------------------------------------------------------------
 
     def _explain(self, key: str) -> None:
         """Records the reason why a key is not carried over."""
-        name, value = self._bare(key), self._value(key)
+        name, value = self._bare(key), self._keys.value(key)
         if name.startswith("producer.override.") and "->" in key:
             name = name.removeprefix("producer.override.")
         if fault := self._misread(key, name, value):
-            self._refuse(key, fault, grave=True)
+            self._keys.refuse(key, fault, grave=True)
         elif self._has_no_effect(key) or (name == "enabled" and value.lower() == "false"):
-            self._honour(key, "no link")
+            self._keys.honour(key, "no link")
         elif holds_always(name, value) or self._is_known_provider(name, value):
-            self._honour(key, "always")
+            self._keys.honour(key, "always")
         else:
             text, weight = reason(name, value)
-            self._refuse(key, text, grave=weight == "refused", weight=weight)
+            self._keys.refuse(key, text, grave=weight == "refused", weight=weight)
 
     def _misread(self, key: str, name: str, value: str) -> str:
         """Returns why a key cannot mean what was written: a slip in a flow, a boolean, or a layer; empty if it can."""
@@ -599,7 +427,7 @@ class _Import:
                 f"the names of topics; write clusters = {others}, and {value} in place of {old} at the beginning of "
                 "keys and in flows"
             )
-        renamed = self._value(f"{flow}{end}.cluster.alias") or self._value(f"{end}.cluster.alias")
+        renamed = self._keys.value(f"{flow}{end}.cluster.alias") or self._keys.value(f"{end}.cluster.alias")
         if renamed and name != "alias":
             aliases = {renamed: None}
         shown = "VALUE" if is_secret_key(name) or shows_secret(value) else value
@@ -611,14 +439,14 @@ class _Import:
         flow = next((each for each in self._pairs if key.startswith(f"{each}.")), None)
         if flow is not None:
             return flow not in self._flows
-        overridden = bool(self._flows) and all(f"{each}.{key}" in self._given for each in self._flows)
+        overridden = bool(self._flows) and all(f"{each}.{key}" in self._keys.given for each in self._flows)
         return overridden and key != "enabled"
 
     def _is_known_provider(self, name: str, value: str) -> bool:
         if name == "config.providers":
-            return all(self._providers.get(each) for each in _list(value))
+            return all(map(self._clients.knows_provider, _list(value)))
         found = re.fullmatch(r"config\.providers\.([^.]+)\..*", name)
-        return found is not None and bool(self._providers.get(found[1]))
+        return found is not None and self._clients.knows_provider(found[1])
 
     def _bare(self, key: str) -> str:
         """Returns the key without flow, cluster and role of the client."""
@@ -631,13 +459,3 @@ class _Import:
 
 def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith(('"', "'")) else text
-
-
-def _region(brokers: str) -> str:
-    """Returns the AWS region in the names of MSK's brokers; empty if they have none, or several."""
-    found = set(_MSK_BROKER.findall(brokers))
-    return found.pop() if len(found) == 1 else ""

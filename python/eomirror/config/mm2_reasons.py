@@ -68,6 +68,11 @@ _REASONS = (
         r"producer\.override\..*",
         "MirrorMaker 2 reads it on a flow only: SOURCE->TARGET.producer.override.NAME",
     ),
+    (
+        r"sasl\.login\.(refresh|connect|read|retry)\..*|sasl\.oauthbearer\.(clock|jwks|expected|header|sub)\..*",
+        "the client of the mirror requests and renews tokens",
+    ),
+    (r"config\.providers.*", "keys that refer to a provider without a counterpart are refused themselves"),
     (r"metric.*", "eomirror's metrics have other names"),
     (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror sets its own time-outs"),
 )
@@ -100,10 +105,6 @@ _REFUSED = (
     (r"transforms.*|predicates.*", "records are mirrored unchanged; there are no transformations"),
     (r"(topic|group|config\.property)\.filter\.class", "use `topics`, `exclude` and `groups` as filters"),
     (r"forwarding\.admin\.class", "the mirror creates topics itself"),
-    (
-        r"config\.providers.*",
-        "only EnvVarConfigProvider and DirectoryConfigProvider have a counterpart, ${env:NAME} and ${file:/PATH}",
-    ),
 )
 # what is behind these is missed
 _LOST = r"sync\.topic\.acls\..*|metric\.reporters"

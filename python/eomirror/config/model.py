@@ -76,6 +76,7 @@ class Link:
     Attributes:
         loops: Rules that the topology of all links sets for this one: `provenance_header`, `guard` and `origins`.
         cluster_ids: Cluster ids by alias; empty until the driver has read them (`origin_ids` needs them).
+        slow: Reason why the client plane serves although the native plane could; empty for none.
     """
 
     source: str = field(metadata=described(ALIAS, "Alias of the cluster to read.", shareable=False))
@@ -137,13 +138,13 @@ class Link:
         "origin, built from all links of the file), `local` (records written on the source), or a list of aliases.",
     )
     groups: tuple[str, ...] = setting(
-        patterns([".*"]),
+        patterns([".*"], of="group"),
         "Full-match regular expressions of consumer groups of the source to follow: their offsets are translated and "
         "written as MirrorMaker 2 checkpoints to `SOURCE.checkpoints.internal`; `[]` for none. Share groups have no "
         "offsets and are not followed.",
     )
     exclude_groups: tuple[str, ...] = setting(
-        patterns([]),
+        patterns([], of="group"),
         "Full-match regular expressions of groups that are not followed, even if `groups` matches them.",
     )
     group_interval: float = setting(
@@ -223,7 +224,7 @@ class Link:
         "`false`: settings are set when a copy is created, and never changed.",
     )
     exclude_configs: tuple[str, ...] = setting(
-        patterns([]),
+        patterns([], of="setting"),
         "Full-match regular expressions of topic settings that belong to the target: not set on a new copy, and not "
         "changed. Throttles, tiering, `min.insync.replicas` and `unclean.leader.election.enable` always do.",
     )
@@ -245,6 +246,7 @@ class Link:
     )
     loops: LoopRules = field(default_factory=LoopRules)
     cluster_ids: Mapping[str, str] = field(default_factory=FrozenMapping)
+    slow: str = ""
 
     @property
     def state_name(self) -> str:
@@ -328,7 +330,7 @@ class Link:
     def remark(self) -> str:
         """Restriction that the link's settings imply, for plan, check, run and status; empty for none."""
         if not self.keyed:
-            return ""
+            return self.slow
         return "partitions: keyed: offsets of consumer groups are not translated; the client plane serves"
 
     @property

@@ -1,4 +1,4 @@
-"""Resolves ``${env:NAME}`` and ``${file:/path}``, which keep secrets out of the configuration file."""
+"""Resolves ``${env:NAME}``, ``${file:/path}`` and ``${file:/path:key}``, which keep secrets out of the file."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from eomirror.config.java_properties import parse_properties
 from eomirror.config.nodes import Place, quoted
+from eomirror.config.secret import OUR_REFERENCE, REFERENCE, is_secret_key, unfilled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["has_reference", "resolve"]
 
-_REFERENCE = re.compile(r"(\$?)\$\{(env|file):([^}]*)\}")
 _MAX_FILE_BYTES = 1 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def has_reference(text: str) -> bool:
     """Returns True if a text refers to the environment or to a file."""
-    return any(not found[1] for found in _REFERENCE.finditer(text))
+    return any(not found[1] and OUR_REFERENCE.fullmatch(found[2]) for found in REFERENCE.finditer(text))
 
 
-def resolve(place: Place, text: str, environ: Mapping[str, str]) -> str | None:
+def resolve(place: Place, text: str, environ: Mapping[str, str], *, foreign: bool = False) -> str | None:
     """
-    Returns the text with its references replaced; ``$${env:`` stands for a literal ``${env:``.
+    Returns the text with its references replaced; ``$${...}`` stands for a literal ``${...}``.
+
+    Args:
+        place: Where the text stands.
+        text: The text.
+        environ: Variables.
+        foreign: Keep ``${...}`` of other programs as it is, rather than refuse it.
 
     Returns None and adds a fault if a reference cannot be resolved.  Faults name the variable or the file, never its
     content.
@@ -35,13 +42,23 @@ def resolve(place: Place, text: str, environ: Mapping[str, str]) -> str | None:
     pieces: list[str] = []
     complete = True
     end = 0
-    for found in _REFERENCE.finditer(text):
+    for found in REFERENCE.finditer(text):
         pieces.append(text[end : found.start()])
         end = found.end()
         if found[1]:
             pieces.append(found[0][1:])
             continue
-        piece = _variable(place, found[3], environ) if found[2] == "env" else _file(place, found[3])
+        ours = OUR_REFERENCE.fullmatch(found[2])
+        if ours is None:
+            if foreign:
+                pieces.append(found[0])
+                continue
+            complete = False
+            _, fix = unfilled(found[0]) or ("", "")
+            shown = "a reference ${...}" if is_secret_key(place.path) else quoted(found[0])
+            place.refuse(f"{shown} is of another program, and was not filled in", fix)
+            continue
+        piece = _variable(place, ours[2], environ) if ours[1] == "env" else _file(place, ours[2])
         complete = complete and piece is not None
         pieces.append(piece or "")
     pieces.append(text[end:])
@@ -61,7 +78,10 @@ def _variable(place: Place, name: str, environ: Mapping[str, str]) -> str | None
     return value
 
 
-def _file(place: Place, name: str) -> str | None:
+def _file(place: Place, text: str) -> str | None:
+    name, _, key = text.partition(":")
+    if key and os.path.lexists(text):
+        name, key = text, ""
     path = PurePosixPath(name)
     if not path.is_absolute() or ".." in path.parts or "\0" in name:
         place.refuse(f"{quoted(name)} is not an absolute path", "write ${file:/path/to/secret}, without ..")
@@ -88,7 +108,15 @@ def _file(place: Place, name: str) -> str | None:
             f"chmod 600 {Path(name).name}",
             place.node.line,
         )
-    return _content(place, name, data)
+    content = _content(place, name, data)
+    if content is None or not key:
+        return content
+    # as Kafka's FileConfigProvider: one key of a property file
+    properties = parse_properties(content)
+    if key not in properties:
+        place.refuse(f"{quoted(name)} has no key {quoted(key)}", "correct the key, or the file")
+        return None
+    return properties[key][0]
 
 
 def _content(place: Place, name: str, data: bytes) -> str | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADVICE",
+    "CODECS",
     "CONSUMER_FORCED",
     "MSK_MECHANISM",
     "MSK_TOKEN_FUNCTION",
@@ -96,6 +97,9 @@ MSK_TOKEN_FUNCTION = "eomirror.aws_msk_iam:token"  # noqa: S105  the name of a f
 _VERIFICATION = "enable.ssl.certificate.verification"
 _IDENTIFICATION = "ssl.endpoint.identification.algorithm"
 _TOKEN_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  the name of a property
+
+#: Properties of a producer that the native plane cannot honour: batches keep the codec of their producers.
+CODECS = ("compression.type", "compression.codec", "compression.level")
 
 #: Properties of other Kafka clients, and librdkafka's counterparts.
 ADVICE: Mapping[str, str] = {

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MASK", "Secret", "is_secret_key", "shows_secret"]
+__all__ = ["MASK", "OUR_REFERENCE", "REFERENCE", "Secret", "is_secret_key", "shows_secret", "unfilled"]
 
 MASK = "***"
+#: A reference, or with two dollar signs these characters.
+REFERENCE = re.compile(r"(\$?)\$\{([^{}]+)\}")
+#: What a reference of ours has in its braces.
+OUR_REFERENCE = re.compile(r"(env|file):(.*)", re.DOTALL)
 
 # `pem` also matches public certificates: masking those is harmless
 _SECRET_KEY = re.compile(
@@ -68,3 +72,19 @@ def shows_secret(value: str) -> bool:
 def is_secret_key(key: str) -> bool:
     """Returns True if the name of a property says that its value is a secret."""
     return _SECRET_KEY.search(key) is not None
+
+
+def unfilled(text: str) -> tuple[str, str] | None:
+    """
+    Returns the first reference of another program in a text, and what to write instead; None without one.
+
+    A template that no program filled in, such as ``${REGION}``, is no host and no user, and must not be sent as one.
+    """
+    for found in REFERENCE.finditer(text):
+        if not found[1] and not OUR_REFERENCE.fullmatch(found[2]):
+            name = re.match(r"[A-Za-z_]\w*(?=$|:?[-?=+])", found[2], re.ASCII)
+            variable = name[0] if name else "NAME"
+            return found[
+                0
+            ], f"write ${{env:{variable}}} and set that variable; or $${{...}} for these characters"
+    return None

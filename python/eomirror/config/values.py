@@ -31,11 +31,13 @@ __all__ = [
     "choice",
     "duration",
     "duration_text",
+    "foreign_sign",
     "integer",
     "patterns",
     "seconds_of",
     "setting",
     "settings_of",
+    "without_look_around",
     "written",
 ]
 
@@ -47,6 +49,11 @@ _DURATION_SCHEMA = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?\s*(ms|s|m|
 # a name with a * behind a letter, and nothing else that only a regular expression has
 _GLOB = re.compile(r"[A-Za-z0-9._*-]*?([A-Za-z0-9_-])\*[A-Za-z0-9._*-]*")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
+# an escape, a class, or any other character of an expression
+_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+# repetitions, and the beginnings of groups
+_MARKUP = re.compile(r"\{\d+(?:,\d*)?\}|(?<=\()\?(?:P?<\w+>|[a-zA-Z-]*:?)|\\[pP]\{[^}]*\}|\\x\{[^}]*\}")
+_SIGNS = frozenset(".^$*+?{}[]|()")
 _TEXT = {"type": "string", "minLength": 1}
 # 1973: seconds since 1970, and dates without dashes, are smaller numbers
 _FIRST_PLAIN_MS = 100_000_000_000
@@ -205,15 +212,21 @@ def _texts(place: Place, fix: str) -> list[tuple[Place, str]] | None:
     return found
 
 
-def patterns(default: list[str] | None = None) -> Setting:
-    """Returns the kind of lists of full-match regular expressions; without a default the list cannot be empty."""
+def patterns(default: list[str] | None = None, *, of: str = "topic") -> Setting:
+    """
+    Returns the kind of lists of full-match regular expressions; without a default the list cannot be empty.
+
+    Args:
+        default: The default.
+        of: What has the names: ``topic``, ``group`` or ``setting``.
+    """
 
     def parse(place: Place) -> tuple[str, ...] | None:
         texts = _texts(place, 'write a list of regular expressions, such as ["orders", "pay.*"]')
         if texts is None:
             return None
         for inner, text in texts:
-            _check_pattern(inner, text)
+            _check_pattern(inner, text, of)
         if default is None and isinstance(place.node, Sequence) and not place.node.items:
             place.refuse("an empty list matches nothing", 'write [".*"] for all topics')
         return tuple(text for _, text in texts)
@@ -222,19 +235,30 @@ def patterns(default: list[str] | None = None) -> Setting:
     return Setting(parse, schema, tuple(default or ()), "" if default is None else json.dumps(default))
 
 
-def _check_pattern(place: Place, text: str) -> None:
+def _check_pattern(place: Place, text: str, of: str) -> None:
     if not text:
         place.refuse("an empty expression matches nothing", "remove it")
     elif problem := pattern_fault(text):
         fix = "correct the regular expression"
         if "(?=" in text or "(?!" in text or "(?<" in text:
-            fix = "look-around is not supported (matching takes linear time); use `exclude` instead"
+            other = {"topic": "`exclude`", "group": "`exclude_groups`"}.get(of, "names")
+            fix = f"look-around is not supported (matching takes linear time); use {other} instead"
+            if parts := without_look_around(text):
+                fix += f": write {quoted(parts[0])}, and {', '.join(map(quoted, parts[1]))} there"
         elif text.startswith("*"):
             fix = f"write {quoted(_of_glob(text))}: these are regular expressions, not file patterns"
         place.refuse(f"{quoted(text)} is not a regular expression: {problem}", fix)
     elif "," in text and "{" not in text:
         place.refuse(
             f"{quoted(text)} contains a comma, which names do not have", "write a list: [first, second]"
+        )
+    elif sign := foreign_sign(text, of):
+        meant = re.sub(r"\s[#!].*", "", text).strip().rstrip(";").strip("\"'` ").replace('\\"', "")
+        place.faults.warn(
+            place.path,
+            f"{quoted(text)} has {quoted(sign)}, which no {of}'s name has, so it matches none",
+            f"write {quoted(meant)}" if meant and not foreign_sign(meant, of) else "remove it",
+            place.node.line,
         )
     elif found := _GLOB.fullmatch(text):
         place.faults.warn(
@@ -243,6 +267,56 @@ def _check_pattern(place: Place, text: str) -> None:
             f"write {quoted(_of_glob(text))} if anything may stand there",
             place.node.line,
         )
+
+
+def foreign_sign(pattern: str, of: str) -> str:
+    """
+    Returns the first literal character of an expression that no name can have; empty if there is none.
+
+    A group's name may have any character: there only blanks and quotation marks at its ends, a remark, and a semicolon
+    at the end are taken for slips.
+    """
+    if of == "group":
+        found = re.search(r"^\s|\s$|;$|\s#|^([\"']).*\1$", pattern)
+        return found[0][:1] if found else ""
+    for token in _TOKEN.findall(_MARKUP.sub("", pattern)):
+        sign = token.removeprefix("\\")
+        if token.startswith("[") or (token.startswith("\\") and sign.isalnum()) or token in _SIGNS:
+            continue
+        if not re.fullmatch(r"[A-Za-z0-9._-]", sign):
+            return str(sign)
+    return ""
+
+
+def without_look_around(pattern: str) -> tuple[str, list[str]] | None:
+    """
+    Returns an expression without negative look-ahead at its start or look-behind at its end, and what it leaves out.
+
+    Returns None if it has none, or other look-around.
+    """
+    rest, excluded = pattern.removeprefix("^"), []
+    while rest.startswith("(?!") and (end := _closing(rest)):
+        inner, rest = rest[3:end], rest[end + 1 :]
+        whole = inner.endswith("$") and not inner.endswith("\\$")
+        text = f"({inner.removesuffix('$')})" if "|" in inner else inner.removesuffix("$")
+        excluded.append(text if whole or text.endswith(".*") else f"{text}.*")
+    if found := re.fullmatch(r"(.*)\(\?<!([^()]+)\)\$?", rest):
+        rest = found[1]
+        excluded.append(f".*({found[2]})" if "|" in found[2] else f".*{found[2]}")
+    if not excluded or not rest or any(pattern_fault(each) for each in (rest, *excluded)):
+        return None
+    return rest, excluded
+
+
+def _closing(text: str) -> int:
+    """Returns the index of the parenthesis that closes the one at the start; 0 if there is none."""
+    depth = at = 0
+    for sign in _TOKEN.findall(text):
+        depth += {"(": 1, ")": -1}.get(sign, 0)
+        if depth == 0:
+            return at
+        at += len(sign)
+    return 0
 
 
 def _of_glob(text: str) -> str:

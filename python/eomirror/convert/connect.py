@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eomirror.convert.connectors import Flow, add_clusters, add_flow, role_of
+from eomirror.convert.connectors import Flow, add_clusters, add_flows, role_of
 from eomirror.convert.flat import FlatFile, Setting
+from eomirror.convert.replicator import REPLICATORS, refuse_replicator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,11 +34,13 @@ class Connector:
         key: Place in the file, for reports; empty for a file with a single connector.
         settings: Settings by their names.
         line: Line of the connector in the file.
+        stopped: Setting or state that says that it does not run; None if it runs.
     """
 
     key: str
     settings: Mapping[str, Setting]
     line: int = 0
+    stopped: Setting | None = None
 
 
 def is_connector(tree: Tree) -> bool:
@@ -53,10 +56,20 @@ def connectors_of(tree: Tree) -> list[Connector]:
         return [Connector("", settings_of(tree, ""), tree.line)]
     if tree.get("config", "connector.class"):
         name = tree.get("name").text
-        return [Connector(name, settings_of(tree.get("config"), f"{name}: " if name else ""), tree.line)]
+        found = Connector(name, settings_of(tree.get("config"), f"{name}: " if name else ""), tree.line)
+        return [_in_state(found, tree.get("initial_state"))]
     if tree.get("info"):
-        return connectors_of(tree.get("info"))
+        state = tree.get("status", "connector", "state")
+        return [_in_state(each, state) for each in connectors_of(tree.get("info"))]
     return [each for inner in tree.entries.values() if inner.kind == "map" for each in connectors_of(inner)]
+
+
+def _in_state(connector: Connector, state: Tree) -> Connector:
+    """Returns a connector that is marked if its state says that it does not run."""
+    if state.text.upper() not in ("PAUSED", "STOPPED"):
+        return connector
+    key = f"{connector.key}: state" if connector.key else "state"
+    return replace(connector, stopped=Setting(key, state.text, state.line))
 
 
 def settings_of(tree: Tree, prefix: str) -> dict[str, Setting]:
@@ -73,14 +86,18 @@ def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
     flat = FlatFile()
     flows: dict[tuple[str, str], Flow] = {}
     aliases: dict[str, Setting] = {}
+    ends: list[tuple[Connector, Flow, Setting, Setting]] = []
     for connector in connectors:
         given = connector.settings
         kind = given["connector.class"]
         role = role_of(kind.value)
         if not role:
-            flat.refuse(
-                kind, "it is no connector of MirrorMaker 2; remove this connector from what you import"
-            )
+            if kind.value.rpartition(".")[2] in REPLICATORS:
+                refuse_replicator(flat, kind, given)
+            else:
+                flat.refuse(
+                    kind, "it is no connector of MirrorMaker 2; remove this connector from what you import"
+                )
             continue
         source = given.get("source.cluster.alias")
         if source is None:
@@ -104,12 +121,16 @@ def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
             )
             continue
         flow.connectors[role] = dict(given)
-        for each, end in ((source, "source"), (target, "target")):
+        if connector.stopped is not None:
+            flow.stopped[role] = connector.stopped
+        ends.append((connector, flow, source, target))
+    for connector, flow, source, target in ends:
+        # a cluster of which only a flow that does not run speaks is left out with it
+        for each, end in ((source, "source"), (target, "target")) if "source" not in flow.stopped else ():
             aliases.setdefault(each.value, each)
             _brokers(flat, connector, each.value, end)
     add_clusters(flat, aliases)
-    for flow in flows.values():
-        add_flow(flat, flow)
+    add_flows(flat, list(flows.values()))
     return flat
 
 

@@ -15,12 +15,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eomirror.convert.flat import FlatFile, Setting
+from eomirror.convert.flat import FlatFile, Setting, meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["ROLES", "Flow", "add_clusters", "add_flow", "role_of"]
+__all__ = ["ROLES", "Flow", "add_clusters", "add_flow", "add_flows", "role_of"]
 
 _PACKAGE = "org.apache.kafka.connect.mirror."
 #: Simple class names of the connectors, by their role in a flow.
@@ -67,6 +67,7 @@ class Flow:
         key: Place of the flow in the file.
         line: Line of that place.
         connectors: Settings by MirrorMaker 2's name, by the role of the connector.
+        stopped: Settings that say that a connector does not run, by its role.
     """
 
     source: str
@@ -74,6 +75,7 @@ class Flow:
     key: str
     line: int = 0
     connectors: dict[str, dict[str, Setting]] = field(default_factory=dict)
+    stopped: dict[str, Setting] = field(default_factory=dict)
 
 
 def role_of(name: str) -> str:
@@ -91,8 +93,28 @@ def add_clusters(flat: FlatFile, aliases: Mapping[str, Setting]) -> None:
         flat.take(setting, f"clusters.{alias}")
 
 
+def add_flows(flat: FlatFile, flows: Sequence[Flow]) -> None:
+    """Adds the flows whose source connector runs and names the others; refuses flows of which none runs."""
+    running = [flow for flow in flows if "source" not in flow.stopped]
+    for flow in flows:
+        if flow in running:
+            add_flow(flat, flow)
+            continue
+        why = f"the connector does not run, so there is no link from {flow.source} to {flow.target}"
+        if running:
+            flat.note(
+                flow.stopped["source"], f"{why}; to mirror it, resume the connector and import again", "lost"
+            )
+        else:
+            flat.refuse(flow.stopped["source"], f"{why}; remove this setting to mirror it here")
+
+
 def add_flow(flat: FlatFile, flow: Flow) -> None:
     """Adds the settings of a flow, or refuses it."""
+    for role, setting in flow.stopped.items():
+        del flow.connectors[role]
+        what = "no groups are followed" if role == "checkpoint" else "there are no heartbeats"
+        flat.note(setting, f"the connector does not run, so {what}", "lost")
     if "source" not in flow.connectors:
         known = ", ".join(ROLES[role] for role in flow.connectors) or "none"
         flat.refuse(
@@ -161,7 +183,7 @@ def _add(flat: FlatFile, flow: Flow, role: str, name: str, setting: Setting) -> 
 
 def _same_topics(flat: FlatFile, flow: Flow, name: str, setting: Setting) -> None:
     mirrored = flow.connectors["source"].get(name)
-    if mirrored is not None and mirrored.value == setting.value:
+    if mirrored is not None and meaning(name, mirrored.value) == meaning(name, setting.value):
         flat.take(setting, f"{flow.source}->{flow.target}.{name}")
     else:
         flat.note(setting, "offsets are translated for all mirrored topics of the link")

@@ -7,15 +7,21 @@ in place of ``a->b.transforms``.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from eomirror.config.mm2_properties import Imported, NotHonoured, import_entries
+from eomirror.config.jaas import JaasFaultError, parse_jaas
+from eomirror.config.mm2_clients import NotHonoured, broker_list
+from eomirror.config.mm2_properties import Imported, import_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FlatFile", "Setting"]
+__all__ = ["FlatFile", "Setting", "meaning"]
+
+_LISTS = re.compile(r"(^|\.)(topics|groups|config\.properties)(\.(exclude|blacklist))?$")
+_WORDS = re.compile(r"security\.protocol$|sasl\.mechanism$|store\.type$|identification\.algorithm$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,16 @@ class FlatFile:
         before = self._settings.setdefault(flat, setting)
         if before is setting:
             return
-        if before.value == setting.value:
+        one, other = meaning(flat, before.value), meaning(flat, setting.value)
+        if one == other:
             self.take(setting, flat)
+        elif flat.endswith("bootstrap.servers") and (one < other or other < one):
+            # some of a cluster's brokers name it as well as all
+            more, fewer = (setting, before) if one < other else (before, setting)
+            self._settings[flat] = more
+            self.note(
+                fewer, f"{more.key} names more brokers of the same cluster; all of them are used", "look"
+            )
         else:
             self.refuse(
                 setting,
@@ -84,7 +98,11 @@ class FlatFile:
         written = {flat: each.key for flat, each in self._settings.items()}
         honoured = {written[flat]: place for flat, place in found.honoured.items() if written[flat]}
         reported = [
-            replace(each, key=written.get(each.key, each.key))
+            replace(
+                each,
+                key=written.get(each.key, each.key),
+                reason=each.reason.replace(f"{each.key} = ", f"{_name(written.get(each.key, each.key))} = "),
+            )
             for each in found.not_honoured
             if written.get(each.key, each.key)
         ]
@@ -94,12 +112,35 @@ class FlatFile:
             {**honoured, **self._taken},
             tuple(order),
             {name: _written(key, written) for name, key in found.variables.items()},
+            {place: _written(key, written) for place, key in found.places.items()},
+            {_written(flat, written): each.line for flat, each in self._settings.items()},
         )
+
+
+def meaning(flat: str, text: str) -> Any:
+    """Returns what a value means, however it is written."""
+    value = text.strip()
+    name = flat.rpartition("->")[2]
+    if name.endswith("bootstrap.servers"):
+        return frozenset(broker.lower() for broker in broker_list(value)[0])
+    if _LISTS.search(name):
+        return frozenset(filter(None, (part.strip() for part in value.split(","))))
+    if name.endswith("sasl.jaas.config"):
+        try:
+            return parse_jaas(value)
+        except JaasFaultError:
+            return value
+    return value.lower() if _WORDS.search(name) or value.lower() in ("true", "false") else value
 
 
 def _place(item: NotHonoured) -> tuple[bool, str, int]:
     """Returns the place of an item in a report: by file or connector, then by line."""
     return item.line == 0, item.key.partition(": ")[0] if ": " in item.key else "", item.line
+
+
+def _name(key: str) -> str:
+    """Returns a setting's name without the connector that has it."""
+    return key.rpartition(": ")[2]
 
 
 def _written(key: str, written: Mapping[str, str]) -> str:

@@ -163,7 +163,12 @@ def _connectors(resource: Tree) -> list[Connector]:
     settings["connector.class"] = Setting(f"{where}: spec.class", spec.get("class").text, spec.line)
     if spec.get("tasksMax"):
         settings["tasks.max"] = Setting(f"{where}: spec.tasksMax", spec.get("tasksMax").text, spec.line)
-    return [Connector(where, settings, resource.line)]
+    pause, state = spec.get("pause"), spec.get("state")
+    stopped = None
+    for name, value in (("pause", pause), ("state", state)):
+        if value and value.text not in ("false", "running"):
+            stopped = Setting(f"{where}: spec.{name}", value.text, value.line)
+    return [Connector(where, settings, resource.line, stopped)]
 
 
 def _unknown(name: str, resources: Sequence[Tree]) -> ConfigError:

@@ -14,9 +14,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from eomirror.config.jaas import unescaped
 from eomirror.config.mm2_properties import Imported
+from eomirror.config.nodes import quoted
+from eomirror.config.secret import unfilled
 from eomirror.convert.connect import settings_of
-from eomirror.convert.connectors import Flow, add_clusters, add_flow
+from eomirror.convert.connectors import Flow, add_clusters, add_flows
 from eomirror.convert.flat import FlatFile, Setting
 
 if TYPE_CHECKING:
@@ -65,7 +68,12 @@ def convert_strimzi(resources: Sequence[Tree], *, keep_secrets: bool = False) ->
         if alias in found.settings["clusters"]:
             found.settings["clusters"][alias].update(properties)
     return Imported(
-        found.settings, found.honoured, found.not_honoured, {**found.variables, **secrets.variables}
+        found.settings,
+        found.honoured,
+        found.not_honoured,
+        {**found.variables, **secrets.variables},
+        found.places,
+        found.lines,
     )
 
 
@@ -104,8 +112,11 @@ class _Resource:
         named = {alias: _text(tree.get("alias"), f"{path}.alias") for alias, (tree, path) in clusters.items()}
         add_clusters(self._flat, named)
         target = self._spec.get("target", "alias").text
-        for number, mirror in enumerate(self._spec.get("mirrors").items):
+        found = [
             self._mirror(mirror, f"{self._path}.mirrors[{number}]", target, clusters)
+            for number, mirror in enumerate(self._spec.get("mirrors").items)
+        ]
+        add_flows(self._flat, [flow for flow in found if flow is not None])
         if not self._spec.get("mirrors").items:
             self._refuse(f"{self._path}.mirrors", self._spec, "it is missing, so nothing is mirrored")
         self._rest()
@@ -241,13 +252,20 @@ class _Resource:
         """Converts a login with user and password."""
         into = self._properties[alias]
         into["sasl.mechanism"] = _MECHANISMS[tree.get("type").text]
-        into["sasl.username"] = tree.get("username").text
+        # the operator writes it in quotation marks of JAAS, where \\$ is $
+        into["sasl.username"] = unescaped(tree.get("username").text)
+        self._filled(tree.get("username"), f"{key}.username")
         if not into["sasl.username"]:
             self._refuse(f"{key}.username", tree, "it is missing")
         source = tree.get("passwordSecret")
         password = self._secret(alias, "sasl.password", source, f"{key}.passwordSecret", "password")
         if password is not None:
             into["sasl.password"] = password
+
+    def _filled(self, tree: Tree, key: str) -> None:
+        """Refuses a value with a template that was not filled in."""
+        if left := unfilled(tree.text):
+            self._refuse(key, tree, f"{quoted(left[0])} refers to nothing here; {left[1]}")
 
     def _own_certificate(self, alias: str, tree: Tree, key: str) -> None:
         for name, what in (("ssl.certificate.pem", "certificate"), ("ssl.key.pem", "key")):
@@ -262,6 +280,7 @@ class _Resource:
             place = f"{key}.{name}"
             if name in _OAUTH:
                 into[_OAUTH[name]] = value.text
+                self._filled(value, place)
                 self._take(place, f"clusters.{alias}.{_OAUTH[name]}")
             elif name == "clientSecret":
                 reference = self._secret(alias, "sasl.oauthbearer.client.secret", value, place, "key")
@@ -288,14 +307,17 @@ class _Resource:
 
     # -- mirrors ---------------------------------------------------------------------------------
 
-    def _mirror(self, tree: Tree, path: str, target: str, clusters: dict[str, tuple[Tree, str]]) -> None:
+    def _mirror(
+        self, tree: Tree, path: str, target: str, clusters: dict[str, tuple[Tree, str]]
+    ) -> Flow | None:
+        """Returns the flow of a mirror; None if it is refused."""
         source = tree.get("sourceCluster").text or tree.get("source", "alias").text
         target = tree.get("targetCluster").text or target
         for alias, name in ((source, "sourceCluster"), (target, "targetCluster")):
             if alias not in clusters:
                 what = f"there is no cluster {alias} under spec.clusters" if alias else "it is missing"
                 self._refuse(f"{path}.{name}", tree.get(name), what)
-                return
+                return None
         flow = Flow(source, target, path, tree.line)
         for name, value in tree.entries.items():
             place = f"{path}.{name}"
@@ -313,7 +335,7 @@ class _Resource:
                 tree.get("targetCluster"),
                 f"Strimzi requires connectCluster, {connect.text}",
             )
-        add_flow(self._flat, flow)
+        return flow
 
     def _patterns(self, flow: Flow, tree: Tree, path: str) -> None:
         """Sets topics and groups on the connectors, over their own configuration, as the operator does."""
@@ -335,13 +357,10 @@ class _Resource:
                 else:
                     self._note(place, value, "there is no Connect worker")
             elif name in ("pause", "state"):
-                running = value.text in ("false", "running")
-                if running:
+                if value.text in ("false", "running"):
                     self._take(place, f"{flow.source}->{flow.target}")
                 else:
-                    self._refuse(
-                        place, value, "the connector does not run; remove the mirror, or this setting"
-                    )
+                    flow.stopped[role] = _text(value, place)
             elif name in ("autoRestart", "version", "listOffsets"):
                 self._note(place, value, "there is no Connect worker; lanes restart by themselves")
             elif name == "alterOffsets":

@@ -7,6 +7,7 @@ messages.  ``EOMIRROR_REWRITE=1`` writes what comes out; read the difference bef
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -84,3 +85,20 @@ def test_the_corpus_is_large_enough() -> None:
     """Twenty of each of the three mirrors that users come from most."""
     count = {kind: sum(path.parent.name == kind for path in CASES) for kind in ("mm2", "strimzi", "go")}
     assert min(count.values()) >= 20, count
+
+
+def test_the_file_that_the_refusal_of_replicator_prints_is_accepted(tmp_path: Path) -> None:
+    """Written as it stands, it mirrors the same topics to the same names."""
+    case = Case.read(next(CORPUS.glob("connect/*-confluent-replicator.txt")))
+    said = imported(case, tmp_path)
+    settings, _ = json.JSONDecoder().raw_decode(said[said.index('{"clusters"') :])
+
+    config = load_config(settings, environ={"SRC_SASL_PASSWORD": "secret"})
+
+    assert "hush" not in said
+    link = config.links[0]
+    assert [name for name in ("orders", "pay.in", "payxin", "pay.test") if link.mirrors(name)] == [
+        "orders",
+        "pay.in",
+    ]
+    assert link.target_topic("orders") == "orders.replica"

@@ -20,6 +20,7 @@ import structlog
 from eomirror._native import NativeLane, PlaneReader
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import consumer_properties, producer_properties
+from eomirror.config.rules import CODECS
 from eomirror.errors import TransactionFailedError
 from eomirror.plane.native.errors import NativeFailureError, lane_error
 from eomirror.plane.native.oauth import as_text, with_tokens
@@ -61,8 +62,6 @@ _MAX_MESSAGE_BYTES = 1_048_588
 _WORTH_SAYING_SECONDS = 10.0
 # failures that prove something only in a log that was never compacted
 _PROVED_BY_POLICY = {"rewritten", "hole"}
-# batches keep the codec of their producers, so these have no effect
-_CODECS = ("compression.type", "compression.codec", "compression.level")
 # maximum of one fetch answer, and librdkafka's default for it
 _ANSWER, _ANSWER_BYTES = "fetch.max.bytes", 52_428_800
 
@@ -93,7 +92,7 @@ def unsupported_properties(spec: LaneSpec) -> list[str]:
         for name, reason in PlaneReader.unsupported_properties(*with_tokens(properties))
     ]
     reason = "batches keep the compression of their producers"
-    return refused + [f"{spec.target.alias}: {name}: {reason}" for name in _CODECS if name in target]
+    return refused + [f"{spec.target.alias}: {name}: {reason}" for name in CODECS if name in target]
 
 
 def stalled_text(stalled: Sequence[tuple[str, int, float, str]]) -> str:
