@@ -6,6 +6,9 @@ Its topic ids, and with them all that metadata tell, are the same.
 
 from __future__ import annotations
 
+import base64
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +17,10 @@ from confluent_kafka import KafkaException
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.disaster import Disaster
 from support.older_logs import Logs
-from support.records import produce, wait_for
+from support.records import produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -53,9 +55,9 @@ def end_of(scene: Disaster) -> int:
     return found[-1]
 
 
-def foreign(scene: Disaster, count: int) -> list[bytes]:
+def foreign(scene: Disaster, count: int, name: bytes = b"foreign") -> list[bytes]:
     """Write records into partition 0 of the source that no copy holds; their values."""
-    records = [(b"foreign", b"foreign-%d" % each, 1_700_000_000_000, ()) for each in range(count)]
+    records = [(b"foreign", b"%b-%d" % (name, each), 1_700_000_000_000, ()) for each in range(count)]
     written = produce(
         scene.east, scene.topic, 1, records, transactional_id=f"{scene.name}-foreign", per_transaction=10
     )
@@ -180,3 +182,57 @@ def test_a_source_that_loses_what_it_got_back_before_is_no_way_back(
     scene.catch_up(scene.back)
     assert values(scene, "east") == held
     assert values(scene, "west") == held
+
+
+def exported(path: Path) -> list[bytes]:
+    """The values in a file of exported records, sorted."""
+    return sorted(base64.b64decode(json.loads(line)["value"]) for line in path.read_text().splitlines())
+
+
+def test_exported_records_that_the_source_has_lost_since_stay_in_their_file(
+    fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Its log is cut and written on between two exports to one file: the second needs another file."""
+    scene = Disaster(
+        fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
+        equal_names=True,
+    )  # fmt: skip
+    logs, path = Logs(fragile, tmp_path), tmp_path / "orphans.jsonl"
+    export = ("restore", "--orphans", "export", "--yes")
+    scene.write("east", 20)
+    scene.catch_up()
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    first = foreign(scene, 10, b"first")
+    logs.save(scene.topic)
+    start = end_of(scene)
+    lost = foreign(scene, 10, b"lost")
+    for place in (("--to", str(path)), ("--to-topic",)):
+        code, found, said = scene.command(*export, *place)
+        assert (code, found["records"]) == (0, len(first + lost)), said
+    assert exported(path) == sorted(first + lost)
+    assert path.stat().st_mode & 0o777 == 0o600
+    logs.restore(scene.topic)
+    late = foreign(scene, 20, b"late")
+
+    before = path.read_bytes()
+    for _ in range(2):
+        code, _, said = scene.command(*export, "--to", str(path))
+        assert (code, path.read_bytes()) == (2, before), said
+        assert f"{path} holds {len(lost)} exported records that this export does not contain" in said
+        assert f"{scene.topic}-0 [{start}, {start + len(lost)}): {len(lost)}" in said
+    advice = said.partition("--to ")[2].split()[0]
+
+    code, found, said = scene.command(*export, "--to", advice)
+    assert (code, found["records"]) == (0, len(first + late)), said
+    assert (path.read_bytes(), exported(Path(advice))) == (before, sorted(first + late))
+    code, found, said = scene.command(*export, "--to-topic")
+    assert (code, found["records"]) == (0, len(first + late)), said
+    (held,) = read_committed(scene.west, found["place"]).values()
+    assert sorted(one[1] for one in held) == sorted(first + lost + late)
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    # what is deleted then must be in the place of an export as it is
+    Path(advice).unlink()
+    scene.command("restore", "--orphans", "recreate", "--yes")
+    assert values(scene, "east") == values(scene, "west")

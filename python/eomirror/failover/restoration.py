@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
-    from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
 
@@ -162,8 +161,10 @@ def restore(
         on_event: Receives a short text for each step.
 
     Raises:
-        UsageError: A file or ``merge`` is missing, or the configuration has no link back.
-        NotReadyError: The link is not promoted; or a merge, and its link back is promoted or does not mark its copies.
+        UsageError: A file or ``merge`` is missing, the configuration has no link back, or the file holds records that
+            the new one would lack.
+        NotReadyError: The link is not promoted; or a merge, and its link back
+            is promoted or does not mark its copies.
         DataLossError: Orphans were deleted on the old source, and that is not accepted.
         SupersededError: A mirror of the link runs.
         StateError: A state topic is not readable.
@@ -229,10 +230,9 @@ class _Restore(PromotedLink):
         topic = OrphanTopic(chosen, sessions.target, promotion.number)
         place = topic.name if to is None else str(to.absolute())
         if written:
-            if to is not None:
-                self._refuse_lossy(to, written, dealt)
             tell(f"writing orphans to {place}")
-            sink = topic if to is None else OrphanFile(to, source.alias)
+            starts = log_starts(sessions.source.admin, written)
+            sink = topic if to is None else OrphanFile(to, source.alias, starts)
             counts |= write_orphans(
                 source, written, sink, client_id=client_id, clock=self.clock, reading=reading
             )
@@ -349,23 +349,6 @@ class _Restore(PromotedLink):
             if (one := positions.get(each.source)) is not None
             and each.start < (cuts.get(each.source, 0) if each.source in reached else one.offset)
         )
-
-    def _refuse_lossy(self, to: Path, written: Sequence[OrphanRange], dealt: DealtRanges) -> None:
-        """Refuses to replace a file that holds orphans which the source has deleted since."""
-        starts = log_starts(self.sessions.source.admin, written)
-        for each in written:
-            start = starts[each.source]
-            gone = [
-                one
-                for one in dealt.get(each.source, ())
-                if one.place == str(to.absolute()) and (start is None or one.start < start) and one.records
-            ]
-            if gone and to.exists():
-                raise UsageError(
-                    f"{to} holds orphans of {each.source} that {self.link.source} has deleted since: it would be "
-                    "replaced without them",
-                    fix="name another file: --to FILE",
-                )
 
     # -- what was done ---------------------------------------------------------------------------
 

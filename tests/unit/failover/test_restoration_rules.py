@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.types import SourcePartition
 from support.lane_fakes import FakeClock, position
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ORDERS, NEW = SourcePartition("orders", 0), SourcePartition("orders", 1)
 CUT = Cut(
@@ -142,26 +139,6 @@ def test_a_restoration_records_how_far_a_merge_came_and_adds_to_earlier_ones() -
     assert made._restoration(
         report(partition(ORDERS, 20, 25, 4, "merge")), history, set(), {}, to_file=False
     ).ranges == (first.ranges)
-
-
-def test_a_file_with_orphans_that_the_source_has_deleted_is_not_replaced(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It may be the only place that holds them."""
-    path = tmp_path / "orphans"
-    done = {ORDERS: (DealtRange(20, 25, "export", str(path), 4, "h"),)}
-    ranges = [OrphanRange(source=ORDERS, start=20, end=40)]
-    monkeypatch.setattr(module, "log_starts", lambda *_: {ORDERS: 24})
-    rules()._refuse_lossy(path, ranges, done)
-    path.touch()
-
-    with pytest.raises(UsageError, match="holds orphans of orders-0 that east has deleted since") as raised:
-        rules()._refuse_lossy(path, ranges, done)
-
-    assert "--to FILE" in raised.value.fix
-    rules()._refuse_lossy(tmp_path / "another", ranges, done)
-    monkeypatch.setattr(module, "log_starts", lambda *_: {ORDERS: 20})
-    rules()._refuse_lossy(path, ranges, done)
 
 
 def test_an_unknown_way_back_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
