@@ -75,6 +75,20 @@ def returned(scene: Disaster) -> None:
     assert codes == [0, 0]
 
 
+def named_by_others(scene: Disaster, older: str, end: int, said: str) -> None:
+    """By offsets some orphans of such a log would not be found: `restore` refuses as `reverse` did; `verify` tells."""
+    file = scene.folder / "file"
+    for orphans in ("merge", "keep", "export"):
+        code, _, told = scene.command("restore", "--orphans", orphans, "--to", str(file), "--yes")
+        assert (code, file.exists()) == (6, False), told
+        assert told.splitlines()[-2:] == said.splitlines()[-2:]
+    code, found, told = scene.command("verify")
+    assert code == 3, told
+    (changed,) = [one["changed"] for one in found["links"][0]["partitions"] if one["changed"]]
+    assert (changed.startswith(f"{older} "), str(end) in changed) == (True, True), changed
+    assert f"`eomirror reverse CONFIG --link {scene.name}` names the ways on" in changed
+
+
 @pytest.mark.parametrize(
     ("equal_names", "written_on"),
     [
@@ -116,6 +130,7 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
         assert str(end) in said
         assert f"{scene.topic}-1" not in said
         assert f"eomirror reverse CONFIG --link {scene.name} --from-common-end" in said
+    named_by_others(scene, older, end, said)
     for point in POINTS:
         code, _, said = scene.command("reverse", "--yes", "--from-common-end", crash=point, timeout=240)
         assert (code, (tmp_path / point).exists()) == (-9, True), said

@@ -77,6 +77,21 @@ FOUND: dict[str, tuple[str, Sequence[int]]] = {
             0, 9, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 5, 0, 6,
         ],
     ),
+    "J2": (
+        "what was exported or kept counts as dealt with after the source was cut and written on",
+        [
+            1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 2,
+            11, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 0, 14, 14, 0, 0, 37, 0, 1,
+        ],
+    ),
+    "J3": (
+        "a reversal that was killed and repeated does not name what stands on one side alone",
+        [
+            3, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            10, 0, 0, 0, 14, 0, 0, 38, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            39,
+        ],
+    ),
 }  # fmt: skip
 
 

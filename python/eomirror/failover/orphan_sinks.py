@@ -70,7 +70,7 @@ _SHOWN = 5
 
 class HeldRecords:
     """
-    What a file or topic holds of some ranges: a record at an offset is told by its key, value and headers.
+    Records that a file or topic holds of some ranges: one at an offset is told by its key, value and headers.
 
     As a sink it takes the records of the source, and counts those that are held.
 
@@ -219,8 +219,8 @@ class OrphanFile:
         os.fsync(file.fileno())
         if missing := self._missing():
             raise UsageError(
-                f"{self._path} holds {sum(each.records for each in missing)} exported records that this export does not "
-                f"contain: {', '.join(map(str, missing[:_SHOWN]))}; they may be nowhere else, so it is not replaced",
+                f"{self._path} holds {sum(each.records for each in missing)} exported records that this export does "
+                f"not contain: {', '.join(map(str, missing[:_SHOWN]))}; they may be nowhere else: it is not replaced",
                 fix=f"repeat this with another file: {self._another()}",
             )
         self._part.replace(self._path)

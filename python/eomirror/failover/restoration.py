@@ -49,8 +49,10 @@ from eomirror.failover.orphans import (
 )
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.recreation import refuse_recreated
+from eomirror.failover.reversal import refuse_changed
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
+from eomirror.link.source_comparison import batches_before, changed_sources, standing
 from eomirror.link.state import LinkState
 from eomirror.records.dealt_ranges import DealtRange, united
 from eomirror.records.names import LinkNames
@@ -65,10 +67,13 @@ if TYPE_CHECKING:
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
+    from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
 
 __all__ = ["OrphanPartition", "RestorationReport", "restore"]
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +168,7 @@ def restore(
     Raises:
         UsageError: A file or ``merge`` is missing, the configuration has no link back, or the file holds records that
             the new one would lack.
-        NotReadyError: The link is not promoted; or a merge, and its link back
+        NotReadyError: The link is not promoted, or its source is not what was mirrored; or a merge, and its link back
             is promoted or does not mark its copies.
         DataLossError: Orphans were deleted on the old source, and that is not accepted.
         SupersededError: A mirror of the link runs.
@@ -200,9 +205,10 @@ class _Restore(PromotedLink):
                 fix="add the link back to the configuration first: `eomirror reverse CONFIG --dry-run` shows its entry",
             )
         history = control.history
+        self._refuse_changed(orphans, promotion, history)
         ends = self._ends(promotion, history.reversals.get(promotion.number), orphans)
         uncut = ends.keys() - {cut.source for cut in promotion.cuts}
-        dealt = history.dealt(promotion.number)
+        dealt = standing(chosen, sessions.source, history.dealt(promotion.number))
         # An orphan that was merged has a copy; what was exported or kept may be dealt with in another way.
         ranges = _one_each(
             undecided(
@@ -271,9 +277,36 @@ class _Restore(PromotedLink):
             merge(merging)
             reached = merged(promotion, self._positions())
         crash_point("failover.orphans_written")
-        self.note(self._restoration(report, history, uncut, reached, to_file=to is not None))
+        self.note(self._restoration(report, history, dealt, uncut, reached, to_file=to is not None))
         crash_point("failover.restored")
         return report
+
+    def _refuse_changed(self, orphans: str, promotion: Promotion, history: PromotionHistory) -> None:
+        """
+        Refuses a source that is not what was mirrored: by the offsets of its log some orphans would not be found.
+
+        Behind the reversal, which moves no cut any more, what the log holds may still be exported.
+        """
+        if promotion.number not in history.reversals:
+            refuse_changed(self.config, self.link.name, clock=self.clock)
+            return
+        positions = self._positions()
+        named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+        changed = changed_sources(self.link, self.sessions.source, named).values()
+        if not (parted := [str(each) for each in changed if each.parts]):
+            return
+        some = "; ".join(parted[:_SHOWN]) + (
+            f"; and {len(parted) - _SHOWN} more" if len(parted) > _SHOWN else ""
+        )
+        text = f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}"
+        if orphans == "export":
+            self.tell(text)
+            return
+        raise NotReadyError(
+            text,
+            fix="restore its logs, and repeat this; to keep what they hold: `eomirror restore CONFIG --link "
+            f"{quote(self.link.name)} --orphans export --to FILE`",
+        )
 
     # -- how far the orphans reach ---------------------------------------------------------------
 
@@ -356,12 +389,27 @@ class _Restore(PromotedLink):
         self,
         report: RestorationReport,
         history: PromotionHistory,
+        dealt: DealtRanges,
         uncut: Collection[SourcePartition],
         reached: Mapping[SourcePartition, int],
         *,
         to_file: bool,
     ) -> Restoration:
-        """Returns the record of this call, with what earlier ones have done."""
+        """
+        Returns the record of this call, with what earlier ones have done.
+
+        Args:
+            dealt: What these have dealt with and still stands.
+        """
+        batches = batches_before(
+            self.link,
+            self.sessions.source,
+            {
+                SourcePartition(each.topic, each.partition): each.end
+                for each in report.partitions
+                if each.action != "merge"
+            },
+        )
         before = history.restorations.get(report.number)
         ranges: dict[SourcePartition, tuple[DealtRange, ...]] = {}
         for each in report.partitions:
@@ -375,10 +423,10 @@ class _Restore(PromotedLink):
                     *ranges.get(source, ()),
                     DealtRange(
                         start, end, each.action, report.place if kept else "", each.records,
-                        socket.gethostname() if kept and to_file else "",
+                        socket.gethostname() if kept and to_file else "", batches.get(source),
                     ),
                 )  # fmt: skip
-        every = united(history.dealt(report.number), ranges)
+        every = united(dealt, ranges)
         lost = {} if before is None else dict(before.lost)
         for each in report.partitions:
             if each.lost:

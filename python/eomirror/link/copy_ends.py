@@ -81,13 +81,7 @@ class CopyEnds:
             ClusterError: The target does not answer.
         """
         self._highest_lane, self._lanes = highest_lane, None
-        topics = self._target.admin.describe_topics(sorted({one.target_topic for one in positions}))
-        ids = {name: facts.topic_id for name, facts in topics.items() if facts is not None}
-        ends = skip_missing(
-            lambda asked: self._target.admin.offsets(asked, at="latest", read_committed=False),
-            {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)},
-        )
-        there = {one.source: one for one in positions if _copy(one) in ends}
+        there, ids, ends = self._facts(positions)
         found = {source: whole(one, ids[one.target_topic], ends[_copy(one)]) for source, one in there.items()}
         problems = self._problems(there.values(), ids, ends)
         # Only markers and aborted records, or records that others committed, follow the last one of the link.
@@ -115,7 +109,24 @@ class CopyEnds:
             found[source] = self._searched(one, ids[one.target_topic], ends[_copy(one)], problem)
         return found
 
+    def problems(self, positions: Collection[Position]) -> dict[SourcePartition, str]:
+        """Returns what is wrong with copies without the record that their position names last; a lane may run."""
+        there, ids, ends = self._facts(positions)
+        return self._problems(there.values(), ids, ends)
+
     # -- inside ----------------------------------------------------------------------------------
+
+    def _facts(
+        self, positions: Collection[Position]
+    ) -> tuple[dict[SourcePartition, Position], dict[str, str], Mapping[_Where, int]]:
+        """Returns the positions whose copy exists and has a leader, the ids of copies, and their ends."""
+        topics = self._target.admin.describe_topics(sorted({one.target_topic for one in positions}))
+        ids = {name: facts.topic_id for name, facts in topics.items() if facts is not None}
+        ends = skip_missing(
+            lambda asked: self._target.admin.offsets(asked, at="latest", read_committed=False),
+            {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)},
+        )
+        return {one.source: one for one in positions if _copy(one) in ends}, ids, ends
 
     def _problems(
         self, positions: Collection[Position], ids: Mapping[str, str], ends: Mapping[_Where, int]

@@ -112,33 +112,39 @@ def partition(
     )
 
 
-def test_a_restoration_records_how_far_a_merge_came_and_adds_to_earlier_ones() -> None:
+def test_a_restoration_records_how_far_a_merge_came_and_adds_to_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The position tells, not the log's end at the start; a partition without a cut begins at 0."""
+    batch = (7, 8, 9)
+    monkeypatch.setattr(module, "batches_before", lambda *asked: dict.fromkeys(asked[2], batch))
     made = rules()
     first = made._restoration(
         report(partition(ORDERS, 20, 25, 4, "merge"), partition(NEW, 3, 9, 2, "export"), place="/file"),
-        PromotionHistory({1: PROMOTION}), {NEW}, {ORDERS: 24}, to_file=False,
+        PromotionHistory({1: PROMOTION}), {}, {NEW}, {ORDERS: 24}, to_file=False,
     )  # fmt: skip
     assert first.ranges == {
         ORDERS: (DealtRange(20, 24, "merge", records=4),),
-        NEW: (DealtRange(0, 9, "export", "/file", 2),),
+        NEW: (DealtRange(0, 9, "export", "/file", 2, batch=batch),),
     }
     history = PromotionHistory({1: PROMOTION}, {1: REVERSAL}, {1: first})
 
     second = made._restoration(
         report(partition(ORDERS, 24, 40, 3, "keep", lost=((24, 26),)), orphans="keep"),
-        history, set(), {}, to_file=False,
+        history, first.ranges, set(), {}, to_file=False,
     )  # fmt: skip
 
     assert second.ranges == {
-        ORDERS: (DealtRange(20, 24, "merge", records=4), DealtRange(24, 40, "keep", records=3)),
-        NEW: (DealtRange(0, 9, "export", "/file", 2),),
+        ORDERS: (DealtRange(20, 24, "merge", records=4), DealtRange(24, 40, "keep", records=3, batch=batch)),
+        NEW: (DealtRange(0, 9, "export", "/file", 2, batch=batch),),
     }
     assert (second.records, second.place, second.lost) == (9, "/file", {ORDERS: ((24, 26),)})
     # a merge that did not move records nothing
     assert made._restoration(
-        report(partition(ORDERS, 20, 25, 4, "merge")), history, set(), {}, to_file=False
+        report(partition(ORDERS, 20, 25, 4, "merge")), history, first.ranges, set(), {}, to_file=False
     ).ranges == (first.ranges)
+    # what was dealt with in a log that is another one since does not count any more
+    assert made._restoration(report(), history, {}, set(), {}, to_file=False).ranges == {}
 
 
 def test_an_unknown_way_back_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +165,6 @@ def test_an_old_restoration_counts_in_full_once_the_end_is_known() -> None:
     old = Restoration(number=1, orphans="merge", records=5, place="", run="r", timestamp=1)
     history = PromotionHistory({1: PROMOTION}, {1: REVERSAL}, {1: old})
 
-    found = rules()._restoration(report(), history, set(), {}, to_file=False)
+    found = rules()._restoration(report(), history, history.dealt(1), set(), {}, to_file=False)
 
     assert found.ranges == {ORDERS: (DealtRange(0, 25, "merge"),)}
