@@ -324,9 +324,11 @@ class _Restore(PromotedLink):
         if reversal is None:
             found = admin.offsets(wanted, at="latest", read_committed=False)
             unseen = uncut_partitions(self.link, admin, wanted)
+            if silent := sorted(str(source) for source, some in unseen.items() if some is None):
+                self.tell(f"{', '.join(silent[:_SHOWN])} have no leader: their records are not dealt with")
             return {
                 **{source: found[source] for source in wanted},
-                **{source: end for source, (_, end) in unseen.items()},
+                **{source: some[1] for source, some in unseen.items() if some is not None},
             }
         now = skip_missing(
             lambda asked: admin.offsets(asked, at="latest", read_committed=False),
