@@ -967,6 +967,10 @@ class _Producers:
             for where, (offset, one) in found.items()
         }
 
+    def batches_at(self, records: Mapping[Any, int]) -> dict[Any, CommittedBatch]:
+        found = {where: self.batch_at((*where, offset)) for where, offset in records.items()}
+        return {where: batch for where, batch in found.items() if batch is not None}
+
     def batch_at(self, record: tuple[str, int, int]) -> CommittedBatch | None:
         one = self._entry(record[:2], record[2])
         if one is None:

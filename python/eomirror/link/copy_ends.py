@@ -146,9 +146,11 @@ class CopyEnds:
                     problems.setdefault(position.source, copy_cut_error(one, end).message)
                 elif last is not None and (writer := one.target_writer) is not None:
                     asked.setdefault(_copy(one), []).append((one, last, writer))
-        for where, each in asked.items():
-            for one, last, writer in each:
-                there = self._client.batch_at((*where, last))
+        # several positions name one copy where records are placed by key, or where links share it
+        while left := {where: each.pop() for where, each in asked.items() if each}:
+            batches = self._client.batches_at({where: last for where, (_, last, _) in left.items()})
+            for where, (one, _, writer) in left.items():
+                there = batches.get(where)
                 if there is not None and (there.producer_id, there.epoch) != writer:
                     problems.setdefault(one.source, copy_overwritten_error(one).message)
         return problems
