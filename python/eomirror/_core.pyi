@@ -443,6 +443,22 @@ class HangingTransactionClient:
             MirrorError: A broker refuses us.
         """
 
+    def batches_at(
+        self, records: Sequence[tuple[str, int, int]], seconds: float
+    ) -> list[tuple[str, int, tuple[int, int, int, int, int, int]]]:
+        """
+        Returns topic, partition and the batch, as `batch_at` does, of each partition where one holds the offset.
+
+        One request to each leader brings the batches of many partitions.
+
+        Args:
+            records: Topic, partition and offset; one offset of a partition.
+
+        Raises:
+            UnreachableError: A leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
     def committed(
         self, partition: tuple[str, int], offsets: tuple[int, int], seconds: float
     ) -> tuple[list[tuple[int, int, int, int, int, int]], int]:

@@ -86,6 +86,13 @@ def test_a_copy_that_lost_acknowledged_records_is_not_promoted_as_whole(
         produce(scene.west, scene.copy, 1, early, transactional_id=f"{topic_name}-early")
     before = values(scene, "west")
 
+    code, found, said = scene.command("verify")
+    assert code == 3, said
+    (changed,) = [one["changed"] for one in found["links"][0]["partitions"] if one["changed"]]
+    assert (f"{scene.copy}-0" in changed, f"eomirror run CONFIG --link {scene.name}" in changed) == (
+        True,
+        True,
+    )
     _, found, said = scene.command("readiness", "--source-gone", lost=True)
     assert found["lost"] >= missing, said
     (check,) = [one for one in found["checks"] if one["name"] == "copies"]

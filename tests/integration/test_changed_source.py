@@ -6,6 +6,9 @@ Its topic ids, and with them all that metadata tell, are the same.
 
 from __future__ import annotations
 
+import base64
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +17,10 @@ from confluent_kafka import KafkaException
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.disaster import Disaster
 from support.older_logs import Logs
-from support.records import produce, wait_for
+from support.records import produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -53,9 +55,9 @@ def end_of(scene: Disaster) -> int:
     return found[-1]
 
 
-def foreign(scene: Disaster, count: int) -> list[bytes]:
+def foreign(scene: Disaster, count: int, name: bytes = b"foreign") -> list[bytes]:
     """Write records into partition 0 of the source that no copy holds; their values."""
-    records = [(b"foreign", b"foreign-%d" % each, 1_700_000_000_000, ()) for each in range(count)]
+    records = [(b"foreign", b"%b-%d" % (name, each), 1_700_000_000_000, ()) for each in range(count)]
     written = produce(
         scene.east, scene.topic, 1, records, transactional_id=f"{scene.name}-foreign", per_transaction=10
     )
@@ -71,6 +73,20 @@ def returned(scene: Disaster) -> None:
     assert values(scene, "west") == values(scene, "east")
     codes = [scene.command("verify", link=link)[0] for link in (scene.name, scene.back)]
     assert codes == [0, 0]
+
+
+def named_by_others(scene: Disaster, older: str, end: int, said: str) -> None:
+    """By offsets some orphans of such a log would not be found: `restore` refuses as `reverse` did; `verify` tells."""
+    file = scene.folder / "file"
+    for orphans in ("merge", "keep", "export"):
+        code, _, told = scene.command("restore", "--orphans", orphans, "--to", str(file), "--yes")
+        assert (code, file.exists()) == (6, False), told
+        assert told.splitlines()[-2:] == said.splitlines()[-2:]
+    code, found, told = scene.command("verify")
+    assert code == 3, told
+    (changed,) = [one["changed"] for one in found["links"][0]["partitions"] if one["changed"]]
+    assert (changed.startswith(f"{older} "), str(end) in changed) == (True, True), changed
+    assert f"`eomirror reverse CONFIG --link {scene.name}` names the ways on" in changed
 
 
 @pytest.mark.parametrize(
@@ -114,6 +130,7 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
         assert str(end) in said
         assert f"{scene.topic}-1" not in said
         assert f"eomirror reverse CONFIG --link {scene.name} --from-common-end" in said
+    named_by_others(scene, older, end, said)
     for point in POINTS:
         code, _, said = scene.command("reverse", "--yes", "--from-common-end", crash=point, timeout=240)
         assert (code, (tmp_path / point).exists()) == (-9, True), said
@@ -180,3 +197,57 @@ def test_a_source_that_loses_what_it_got_back_before_is_no_way_back(
     scene.catch_up(scene.back)
     assert values(scene, "east") == held
     assert values(scene, "west") == held
+
+
+def exported(path: Path) -> list[bytes]:
+    """The values in a file of exported records, sorted."""
+    return sorted(base64.b64decode(json.loads(line)["value"]) for line in path.read_text().splitlines())
+
+
+def test_exported_records_that_the_source_has_lost_since_stay_in_their_file(
+    fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """Its log is cut and written on between two exports to one file: the second needs another file."""
+    scene = Disaster(
+        fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
+        equal_names=True,
+    )  # fmt: skip
+    logs, path = Logs(fragile, tmp_path), tmp_path / "orphans.jsonl"
+    export = ("restore", "--orphans", "export", "--yes")
+    scene.write("east", 20)
+    scene.catch_up()
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    first = foreign(scene, 10, b"first")
+    logs.save(scene.topic)
+    start = end_of(scene)
+    lost = foreign(scene, 10, b"lost")
+    for place in (("--to", str(path)), ("--to-topic",)):
+        code, found, said = scene.command(*export, *place)
+        assert (code, found["records"]) == (0, len(first + lost)), said
+    assert exported(path) == sorted(first + lost)
+    assert path.stat().st_mode & 0o777 == 0o600
+    logs.restore(scene.topic)
+    late = foreign(scene, 20, b"late")
+
+    before = path.read_bytes()
+    for _ in range(2):
+        code, _, said = scene.command(*export, "--to", str(path))
+        assert (code, path.read_bytes()) == (2, before), said
+        assert f"{path} holds {len(lost)} exported records that this export does not contain" in said
+        assert f"{scene.topic}-0 [{start}, {start + len(lost)}): {len(lost)}" in said
+    advice = said.partition("--to ")[2].split()[0]
+
+    code, found, said = scene.command(*export, "--to", advice)
+    assert (code, found["records"]) == (0, len(first + late)), said
+    assert (path.read_bytes(), exported(Path(advice))) == (before, sorted(first + late))
+    code, found, said = scene.command(*export, "--to-topic")
+    assert (code, found["records"]) == (0, len(first + late)), said
+    (held,) = read_committed(scene.west, found["place"]).values()
+    assert sorted(one[1] for one in held) == sorted(first + lost + late)
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    # what is deleted then must be in the place of an export as it is
+    Path(advice).unlink()
+    scene.command("restore", "--orphans", "recreate", "--yes")
+    assert values(scene, "east") == values(scene, "west")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from eomirror.kafka.record_reader import CommittedPartition
 from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.kafka.session import ClusterSession
 from eomirror.recovery.hanging import RecordState
+from eomirror.recovery.hanging_client import extension_client
 from eomirror.recovery.record_state import RecordStateReader
 from support.records import wait_for
 
@@ -131,3 +133,27 @@ def test_ranges_of_many_partitions(cluster: Cluster, topic: str) -> None:
             reader.read(ranges, take, deadline=Deadline(3))
     finally:
         reader.close()
+
+
+def test_batches_that_are_asked_for_together_are_those_of_one_question_each(
+    cluster: Cluster, topic: str
+) -> None:
+    """Also one that does not fit into the answer for many, one that is not there, and one of a marker."""
+    producer = Producer(
+        {**cluster.properties, "transactional.id": f"{topic}-big", "message.max.bytes": 900_000}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(OPEN):
+        # what does not shrink
+        producer.produce(topic, os.urandom(300_000 if number % 2 else 10), partition=number)
+    producer.commit_transaction(30)
+    client = extension_client(cluster, "test")
+    wait_for(lambda: client.batch_at((topic, OPEN - 1, 4), 30.0))
+    asked = [(topic, 0, 2), (topic, 1, 4), (topic, 2, 4), (topic, 3, 4), (topic, 4, 99)]
+    wait_for(lambda: all(client.batch_at(each, 30.0) for each in asked[:4]))
+
+    found = {(name, number): batch for name, number, batch in client.batches_at(asked, 30.0)}
+
+    assert found == {each[:2]: client.batch_at(each, 30.0) for each in asked[:4]}
+    assert client.batches_at([], 30.0) == []

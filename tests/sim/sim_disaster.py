@@ -14,9 +14,13 @@ there twice.
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import shutil
+import tempfile
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +42,7 @@ from eomirror.failover import (
 )
 from eomirror.failover.back_link import merged
 from eomirror.failover.machine import Verb
+from eomirror.failover.orphan_sinks import OrphanFile
 from eomirror.failover.promotion import PromotionOptions
 from eomirror.failover.readiness import Facts
 from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
@@ -99,7 +104,7 @@ _CALM_STEPS = 24
 _READ = frozenset({"failover.read", "failover.group_moved", "failover.groups_moved", "failover.recorded"})
 
 #: Defects that stand open, whose schedules are left out.
-OPEN = frozenset("AFGIJK")
+OPEN = frozenset("AFGIK")
 
 
 class BrokenReturnError(AssertionError):
@@ -181,22 +186,6 @@ class Message:
         return 1, self.entry.uid or 0
 
 
-class FilePath:
-    """A file of exported records."""
-
-    def __init__(self, world: DisasterWorld, name: str) -> None:
-        self._world, self.name = world, name
-
-    def absolute(self) -> FilePath:
-        return self
-
-    def exists(self) -> bool:
-        return self.name in self._world.files
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class DisasterWorld:
     """
     One schedule.
@@ -219,7 +208,7 @@ class DisasterWorld:
             (side, number): Log(f"id-{side}", []) for side in _TOPICS for number in range(_PARTITIONS)
         }
         self.states = {link.state_name: LinkTopics(link) for link in CONFIG.links}
-        self.files: dict[str, list[int]] = {}
+        self._folder: Path | None = None
         # acknowledged records, those that the environment has taken, and those that the user leaves where they are
         self.acknowledged: set[int] = set()
         self.taken: set[int] = set()
@@ -227,6 +216,7 @@ class DisasterWorld:
         # of others, in the copies of a link that mirrors: what they are is asked when it is promoted
         self.waiting: set[int] = set()
         self.changes = self.draw(4)
+        self.exports = 0
         self.refused = ""
         self.completed = self.returns = 0
         self.foreign = self.east_changed = False
@@ -312,7 +302,7 @@ class DisasterWorld:
         """The first link mirrors, and has caught up: each record is on both sides, or the user left it."""
         self.completed += 1
         sides = [self._uids(side) for side in _TOPICS]
-        filed = {uid for each in self.files.values() for uid in each}
+        filed = self._filed()
         left = sorted((sides[0] ^ sides[1]) - filed - self.kept - self.waiting)
         if left:
             uid = left[0]
@@ -327,6 +317,26 @@ class DisasterWorld:
             if one.uid is not None
         }
 
+    def folder(self) -> Path:
+        """The folder of exported records."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="eomirror-sim-"))
+        return self._folder
+
+    def close(self) -> None:
+        """Delete that folder."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None
+
+    def _filed(self) -> set[int]:
+        """The records in files, those of killed exports too."""
+        return {
+            json.loads(line)["timestamp"]
+            for path in (self._folder.iterdir() if self._folder is not None else ())
+            for line in path.read_bytes().splitlines()
+        }
+
     def _check_once(self) -> None:
         there: set[int] = set()
         for where, log in self.logs.items():
@@ -338,7 +348,7 @@ class DisasterWorld:
                     raise BrokenReturnError(f"D-3 twice: {one.uid} is twice in {where}")
                 seen.add(one.uid)
             there |= seen
-        filed = {uid for each in self.files.values() for uid in each}
+        filed = self._filed()
         if gone := sorted(self.acknowledged - there - filed - self.taken):
             raise BrokenReturnError(f"D-1 nowhere: {gone} are in neither cluster nor file")
 
@@ -473,7 +483,7 @@ class DisasterWorld:
         return at
 
     def _take(self) -> None:
-        filed = {uid for each in self.files.values() for uid in each}
+        filed = self._filed()
         self.taken |= self.acknowledged - self._uids("east") - self._uids("west") - filed
 
     def point(self, name: str = "", *, quiet: bool = False) -> None:
@@ -575,18 +585,24 @@ class DisasterWorld:
             or ("K" in self.open and there.current is not None and there.current.number in there.reversals)
         ):
             action = "export"
-        to = FilePath(self, f"f{self.draw(2)}" if "J" not in self.open else f"f{len(self.files)}")
-        found, report = self._command(
-            f"restore {action} {to}",
-            lambda: restoration.restore(
-                CONFIG,
-                action,
-                link="there",
-                to=to,
-                merge=self.mirror_once,
-                clock=self,  # type: ignore[arg-type]
-            ),
-        )
+
+        def call(to: str) -> tuple[str, Any]:
+            return self._command(
+                f"restore {action} {to}",
+                lambda: restoration.restore(
+                    CONFIG,
+                    action,
+                    link="there",
+                    to=self.folder() / to,
+                    merge=self.mirror_once,
+                    clock=self,  # type: ignore[arg-type]
+                ),
+            )
+
+        found, report = call(f"f{self.draw(2)}")
+        if "they may be nowhere else" in found or "they are not continued" in found:
+            self.exports += 1
+            found, report = call(f"another{self.exports}")
         if report is not None:
             for each in report.partitions:
                 self.say(
@@ -951,6 +967,10 @@ class _Producers:
             for where, (offset, one) in found.items()
         }
 
+    def batches_at(self, records: Mapping[Any, int]) -> dict[Any, CommittedBatch]:
+        found = {where: self.batch_at((*where, offset)) for where, offset in records.items()}
+        return {where: batch for where, batch in found.items() if batch is not None}
+
     def batch_at(self, record: tuple[str, int, int]) -> CommittedBatch | None:
         one = self._entry(record[:2], record[2])
         if one is None:
@@ -1106,26 +1126,12 @@ class _Discovery:
         return _world().partitions(self._link)
 
 
-class _File:
-    """A file that is replaced when it is complete, as `OrphanFile` does."""
+class _File(OrphanFile):
+    """A real file; the command may be killed between two records."""
 
-    def __init__(self, path: FilePath, cluster: str) -> None:
-        del cluster
-        self._name, self._found = path.name, list[int]()
-
-    def resume(self, ranges: object, found: object) -> dict[Any, int]:
-        del ranges, found
-        return {}
-
-    def write(self, where: object, message: Message, headers: object) -> None:
-        del where, headers
-        self._found.append(message.entry.uid or 0)
-
-    def finish(self) -> None:
-        _world().files[self._name] = self._found
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def write(self, where: SourcePartition, message: Message, headers: Any) -> None:
+        _world().point("an export", quiet=True)
+        super().write(where, message, headers)
 
 
 def _facts(config: Config, link: Link, *, answers: bool, **_: object) -> Facts:
@@ -1207,6 +1213,8 @@ class disasters:  # noqa: N801  used like a function
     def __exit__(self, *_: object) -> None:
         for place, name, value in reversed(self._before):
             setattr(place, name, value)
+        for world in _CURRENT:
+            world.close()
         _CURRENT.clear()
 
     def _made(

@@ -447,7 +447,6 @@ def _report(verdict: LinkVerdict, reported: set[tuple[str, str, int]], display: 
         where = (verdict.link, one.source.topic, one.source.partition)
         if partition.differs and where not in reported:
             reported.add(where)
-            words = one.problem or ", ".join(
-                f"{n:,} {kind}" for kind, n in partition.differences.items() if n
-            )
+            counts = (f"{n:,} {kind}" for kind, n in partition.differences.items() if n)
+            words = ", ".join(filter(None, (one.problem, *counts, partition.changed)))
             display.message(f"{verdict.link}: {one.source.topic}-{one.source.partition} differs: {words}")

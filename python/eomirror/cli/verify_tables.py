@@ -105,6 +105,8 @@ def _draw_differences(console: Console, partition: PartitionVerdict) -> None:
     where = escape(f"{partition.scope.source.topic}-{partition.scope.source.partition}")
     if partition.scope.problem:
         console.print(f"[red]{where}[/red]: {escape(partition.scope.problem)}")
+    if partition.changed:
+        console.print(f"[red]{where}[/red]: {escape(partition.changed)}")
     for start, end in partition.holes:
         console.print(
             f"[yellow]{where}[/yellow]: the source has no batch for offsets \\[{start}, {end}), although the topic is "

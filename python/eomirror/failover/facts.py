@@ -174,9 +174,11 @@ def beside_cuts(
     positions: Mapping[SourcePartition, Position],
     control: ControlView,
     source: ClusterAdmin | None,
-) -> dict[SourcePartition, tuple[int, int]]:
+) -> dict[SourcePartition, tuple[int, int] | None]:
     """
     Returns the source offsets of partitions that the link should mirror and that have no cut: all of them are lost.
+
+    None stands for a partition without a leader, as in `uncut_partitions`.
 
     Args:
         positions: All positions of the link: what stands before one has a copy.
@@ -192,10 +194,10 @@ def beside_cuts(
         found = control.ends_beside(cut, offsets)
         return {where: some for where, some in found.items() if where.topic != link.target_naming.heartbeats}
     ranges = {
-        where: (max(start, offsets.get(where, 0)), end)
-        for where, (start, end) in uncut_partitions(link, source, cut, every=True).items()
+        where: None if some is None else (max(some[0], offsets.get(where, 0)), some[1])
+        for where, some in uncut_partitions(link, source, cut, every=True).items()
     }
-    return {where: (start, end) for where, (start, end) in ranges.items() if end > start}
+    return {where: some for where, some in ranges.items() if some is None or some[1] > some[0]}
 
 
 def read_facts(
@@ -274,7 +276,11 @@ def read_facts(
             torn_copies={str(source): copy for source, copy in copies.items() if copy.problem},
             known_lost=_known_loss(cuts.values(), beside, answers=answers),
             seen_seconds=status.source_seen_seconds,
-            uncut=tuple(f"{where} ({end - start} offsets)" for where, (start, end) in sorted(beside.items())),
+            uncut=tuple(
+                f"{where} ({'no leader' if some is None else f'{some[1] - some[0]} offsets'})"
+                for where, some in sorted(beside.items())
+            ),
+            uncounted=None in beside.values(),
         )
         if answers and link.groups:
             facts = replace(facts, unfollowed=_unfollowed(source, link))
@@ -285,12 +291,12 @@ def read_facts(
 
 
 def _known_loss(
-    cuts: Iterable[Cut], beside: Mapping[SourcePartition, tuple[int, int]], *, answers: bool
+    cuts: Iterable[Cut], beside: Mapping[SourcePartition, tuple[int, int] | None], *, answers: bool
 ) -> int | None:
     """Returns the source offsets beyond the cuts and in partitions without one; None if an end is not known."""
     # A source that answers without an end of a partition has no such log, and the status has the reason.
     beyond = lost(cut for cut in cuts if not answers or cut.source_end is not None)
-    return None if beyond is None else beyond + sum(end - start for start, end in beside.values())
+    return None if beyond is None else beyond + sum(some[1] - some[0] for some in beside.values() if some)
 
 
 def _replicas(

@@ -8,10 +8,18 @@ A file holds one JSON document a line.  Bytes are base64, because they may be an
 
 Headers are null where a name is not UTF-8: the client library shows no header of such a record.  While it is written,
 the file is called ``FILE.ID.part``, where the id stands for the beginnings of the ranges; a call that finds it goes on
-behind its last whole line.
+behind its last whole line.  Only the user who exports may read and write either file.
+
+The old source may lose the end of its log after an export and be written on, so a record that was exported may be
+nowhere else.  A file is therefore replaced only by one that has each of its lines, and a part is continued only if the
+source still has the last record of each partition in it::
+
+    source   10 11 12 13                 10 11 | 12' 13' 14'
+    FILE     10 11 12 13    then         10 11   12' 13' 14'  lacks 12 and 13: FILE stays, and the export is refused
 
 The topic holds the records as they were, with one more header, ``eomirror.orphan``: promotion, topic, partition and
-offset as JSON.  They are written in transactions, and a call leaves out what is committed there.
+offset as JSON.  They are written in transactions, and a call leaves out what is committed there, if it is the same
+record: another one at the same offset is added.
 """
 
 from __future__ import annotations
@@ -19,14 +27,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
+from array import array
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
+from shlex import quote
 from typing import IO, TYPE_CHECKING, Any
 
 import orjson
 
 from eomirror.clock import Deadline
-from eomirror.errors import LaneError, UnreachableError
+from eomirror.errors import LaneError, UnreachableError, UsageError
 from eomirror.failover.copied_records import headers_of
+from eomirror.failover.orphans import ForeignRecords, OrphanRange
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.records.dead_letter import LARGEST_MESSAGE
@@ -39,10 +53,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eomirror.config import Link
-    from eomirror.failover.orphans import Headers, OrphanRange
+    from eomirror.failover.orphans import Headers
     from eomirror.kafka.session import ClusterSession
 
-__all__ = ["ORPHAN_HEADER", "OrphanFile", "OrphanTopic"]
+__all__ = ["ORPHAN_HEADER", "HeldRecords", "OrphanFile", "OrphanTopic"]
 
 #: Header that names the origin of an exported record.
 ORPHAN_HEADER = "eomirror.orphan"
@@ -51,36 +65,130 @@ ORPHAN_HEADER = "eomirror.orphan"
 _MOST_RECORDS = 2_000
 _MOST_BYTES = 4 * 2**20
 _READ_SECONDS = 600.0
+_SHOWN = 5
+
+
+class HeldRecords:
+    """
+    Records that a file or topic holds of some ranges: one at an offset is told by its key, value and headers.
+
+    As a sink it takes the records of the source, and counts those that are held.
+
+    Args:
+        ranges: Ranges of offsets, one or more of a partition.
+
+    Attributes:
+        compared: Number of records of the source that are held, of each partition.
+    """
+
+    def __init__(self, ranges: Sequence[OrphanRange]) -> None:
+        self.compared = dict.fromkeys((each.source for each in ranges), 0)
+        self._there: dict[SourcePartition, list[tuple[OrphanRange, array[int]]]] = {}
+        for each in ranges:
+            there = array("q", bytes(8 * (each.end - each.start)))
+            self._there.setdefault(each.source, []).append((each, there))
+
+    def take(self, source: SourcePartition, offset: int, record: int) -> None:
+        """Notes a record; the last one at an offset counts."""
+        for each, there in self._there.get(source, ()):
+            if each.start <= offset < each.end:
+                there[offset - each.start] = record
+
+    def holds(self, source: SourcePartition, offset: int, record: int) -> bool:
+        """Returns True if this record was noted."""
+        return any(
+            each.start <= offset < each.end and there[offset - each.start] == record
+            for each, there in self._there.get(source, ())
+        )
+
+    def resume(self, ranges: object, found: object) -> Mapping[SourcePartition, int]:
+        """Compares all records."""
+        del ranges, found
+        return {}
+
+    def write(self, where: SourcePartition, message: Any, headers: Headers | None) -> None:
+        """Counts a record that is held."""
+        self.compared[where] += self.holds(
+            where, message.offset(), content(message.key(), message.value(), headers)
+        )
+
+    def finish(self) -> None:
+        """Everything is compared."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def content(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """Returns a number that tells records at the same offset apart, in this process; never 0."""
+    return hash((key, value, None if headers is None else tuple(map(tuple, headers)))) or 1
 
 
 class OrphanFile:
     """
-    A file, which is replaced only when it is complete.
+    A file, which is replaced only when it is complete, and by one that has all its lines.
 
     Args:
         path: The file.
         cluster: Alias of the old source; with the ranges it names the export.
+        starts: Log starts of the partitions: what the source has deleted is not asked for again.
     """
 
-    def __init__(self, path: Path, cluster: str = "") -> None:
-        self._path, self._cluster = path, cluster
+    def __init__(
+        self, path: Path, cluster: str = "", starts: Mapping[SourcePartition, int | None] | None = None
+    ) -> None:
+        self._path, self._cluster, self._starts = path, cluster, starts
         self._part = path
         self._file: IO[bytes] | None = None
+        self._last: dict[SourcePartition, tuple[int, bytes]] = {}
 
     def resume(
         self, ranges: Sequence[OrphanRange], found: dict[SourcePartition, int]
     ) -> Mapping[SourcePartition, int]:
-        """Cuts a file that a killed call left behind its last whole line, and counts its records."""
+        """
+        Cuts a file that a killed call left behind its last whole line, and counts its records.
+
+        Returns:
+            The next offset of each partition in it: that of its last record, which `write` compares, if that is there.
+
+        Raises:
+            UsageError: The file is none of exported records, or the part is another user's, or of other records.
+        """
+        if self._path.exists():
+            if not self._path.is_file():
+                raise UsageError(f"{self._path} is no file", fix=f"repeat this with one: {self._another()}")
+            next(_lines(self._path), None)
         # Not their ends: a log may have grown when a killed call is repeated.
         begins = repr([self._cluster, *sorted((each.source, each.start) for each in ranges)]).encode()
         export = hashlib.blake2b(begins, digest_size=4).hexdigest()
         self._part = self._path.with_name(f"{self._path.name}.{export}.part")
-        last = self._counted(found)
-        self._file = self._part.open("ab")
-        return {source: offset + 1 for source, offset in last.items()}
+        self._file = self._opened()
+        whole = 0
+        for (source, offset), line in _lines(self._part, torn=True):
+            self._last[source] = offset, line
+            found[source] = found.get(source, 0) + 1
+            whole += len(line)
+        self._file.truncate(whole)
+        begin = {source: offset + 1 for source, (offset, _) in self._last.items()}
+        for source in list(self._last):
+            start = 0 if self._starts is None else self._starts.get(source)
+            if start is None or start >= begin[source]:
+                del self._last[source]
+            else:
+                begin[source] -= 1
+                found[source] -= 1
+        ends = {each.source: each.end for each in ranges}
+        if shorter := {source: one for source, one in self._last.items() if one[0] >= ends[source]}:
+            raise self._other(shorter)
+        return begin
 
     def write(self, where: SourcePartition, message: Any, headers: Headers | None) -> None:
-        """Writes one line."""
+        """
+        Writes one line, or compares it with the last one of a killed call.
+
+        Raises:
+            UsageError: The source has not what a killed call has written.
+        """
         document = {
             "topic": where.topic,
             "partition": where.partition,
@@ -90,13 +198,31 @@ class OrphanFile:
             "value": _text(message.value()),
             "headers": None if headers is None else [[name, _text(value)] for name, value in headers],
         }
-        self._open_file().write(orjson.dumps(document) + b"\n")
+        line = orjson.dumps(document) + b"\n"
+        before = self._last.pop(where, None)
+        if before is None:
+            self._open_file().write(line)
+        elif before != (message.offset(), line):
+            raise self._other({where: before})
 
     def finish(self) -> None:
-        """Replaces the file."""
+        """
+        Replaces the file.
+
+        Raises:
+            UsageError: It holds records that the new one does not have, or the source has not what a killed call wrote.
+        """
+        if self._last:
+            raise self._other(self._last)
         file = self._open_file()
         file.flush()
         os.fsync(file.fileno())
+        if missing := self._missing():
+            raise UsageError(
+                f"{self._path} holds {sum(each.records for each in missing)} exported records that this export does "
+                f"not contain: {', '.join(map(str, missing[:_SHOWN]))}; they may be nowhere else: it is not replaced",
+                fix=f"repeat this with another file: {self._another()}",
+            )
         self._part.replace(self._path)
 
     def close(self) -> None:
@@ -105,25 +231,83 @@ class OrphanFile:
             self._file.close()
             self._file = None
 
-    def read(self, take: Callable[[SourcePartition, int], None]) -> bool:
-        """Passes partition and offset of each record of a complete file; False if there is no file."""
+    def read(self, take: Callable[[SourcePartition, int, int], None]) -> bool:
+        """Passes partition, offset and `content` of each record of a complete file; False if there is no file."""
         if not self._path.exists():
             return False
-        for origin, _ in _lines(self._path):
-            take(*origin)
+        for origin, line in _lines(self._path):
+            one = orjson.loads(line)
+            headers = one.get("headers")
+            take(
+                *origin,
+                content(
+                    _bytes(one.get("key")),
+                    _bytes(one.get("value")),
+                    None if headers is None else [(name, _bytes(value)) for name, value in headers],
+                ),
+            )
         return True
 
-    def _counted(self, found: dict[SourcePartition, int]) -> Mapping[SourcePartition, int]:
-        if not self._part.exists():
-            return {}
-        last: dict[SourcePartition, int] = {}
-        whole = 0
-        for (source, offset), size in _lines(self._part):
-            last[source] = offset
-            found[source] += 1
-            whole += size
-        os.truncate(self._part, whole)
-        return last
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _opened(self) -> IO[bytes]:
+        """Opens the part of this export, which another user may have put there first."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            file = os.fdopen(os.open(self._part, flags | os.O_CREAT | os.O_EXCL, 0o600), "ab")
+        except FileExistsError:
+            try:
+                file = os.fdopen(os.open(self._part, flags), "ab")
+            except OSError as error:
+                raise self._not_ours() from error
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+            file.close()
+            raise self._not_ours()
+        os.fchmod(file.fileno(), 0o600)
+        return file
+
+    def _not_ours(self) -> UsageError:
+        return UsageError(
+            f"{self._part} is a link, a file of another user, or no file: exported records are not written there",
+            fix="look at it, and delete it; or repeat this with a file in a folder of your own: --to FILE",
+        )
+
+    def _other(self, last: Mapping[SourcePartition, tuple[int, bytes]]) -> UsageError:
+        some = ", ".join(f"{source} at offset {offset}" for source, (offset, _) in sorted(last.items()))
+        return UsageError(
+            f"{self._part} holds exported records of a call that did not end, and {self._cluster} does not have the "
+            f"last one any more: {some}; they are not continued",
+            fix=f"keep that file, and repeat this with another one: {self._another()}",
+        )
+
+    def _another(self) -> str:
+        """Returns the argument that names a file which does not exist."""
+        path = self._path
+        free = next(
+            one for n in count(2) if not (one := path.with_name(f"{path.stem}-{n}{path.suffix}")).exists()
+        )
+        return f"--to {quote(str(free))}"
+
+    def _missing(self) -> list[ForeignRecords]:
+        """Returns the records of the file that its part does not have."""
+        if not self._path.exists():
+            return []
+        # Numbers, because a file may be of any size.
+        left = {hash(line) for _, line in _lines(self._path)}
+        for _, line in _lines(self._part) if left else ():
+            left.discard(hash(line))
+        missing: dict[SourcePartition, ForeignRecords] = {}
+        for (source, offset), line in _lines(self._path) if left else ():
+            if hash(line) in left:
+                one = missing.get(source, ForeignRecords(source=source, start=offset, end=offset, records=0))
+                missing[source] = replace(
+                    one,
+                    start=min(one.start, offset),
+                    end=max(one.end, offset + 1),
+                    records=one.records + 1,
+                )
+        return [one for _, one in sorted(missing.items())]
 
     def _open_file(self) -> IO[bytes]:
         if self._file is None:
@@ -147,11 +331,11 @@ class OrphanTopic:
         self._producer: TransactionalProducer | None = None
         self._batch: list[tuple[Any, ...]] = []
         self._bytes = 0
-        self._there: dict[SourcePartition, list[tuple[int, int]]] = {}
+        self._there = HeldRecords(())
 
     def resume(
         self,
-        ranges: Sequence[OrphanRange],  # noqa: ARG002  as of `OrphanSink`
+        ranges: Sequence[OrphanRange],
         found: dict[SourcePartition, int],  # noqa: ARG002  as of `OrphanSink`
     ) -> Mapping[SourcePartition, int]:
         """Creates the topic, and reads what earlier calls have committed for this promotion."""
@@ -174,22 +358,12 @@ class OrphanTopic:
         # Fences another call, and aborts what a killed one left.
         with _reported(self.name, self._target.cluster.alias):
             self._producer.init()
-        there: dict[SourcePartition, list[tuple[int, int]]] = {}
-
-        def take(source: SourcePartition, offset: int) -> None:
-            runs = there.setdefault(source, [])
-            if runs and offset > runs[-1][1]:
-                # A call writes, or finds there, everything between two of its records.
-                runs[-1] = runs[-1][0], offset
-            else:
-                runs.append((offset, offset))
-
-        self.read(take)
-        self._there = there
+        self._there = HeldRecords(ranges)
+        self.read(self._there.take)
         return {}
 
-    def read(self, take: Callable[[SourcePartition, int], None]) -> bool:
-        """Passes partition and offset of each record that was exported for this promotion; False without the topic."""
+    def read(self, take: Callable[[SourcePartition, int, int], None]) -> bool:
+        """Passes what `OrphanFile.read` does, of records exported for this promotion; False without the topic."""
         admin, where = self._target.admin, (self.name, 0)
         if admin.describe_topics([self.name])[self.name] is None:
             return False
@@ -197,9 +371,12 @@ class OrphanTopic:
         high = admin.offsets([where], at="latest", read_committed=False)[where]
 
         def taken(_: object, message: Any) -> None:
-            origin = self._origin(message)
-            if origin is not None:
-                take(*origin)
+            headers = headers_of(message) or []
+            if (origin := self._origin(headers)) is not None:
+                source, offset, shown = origin
+                # Ours is the last one.
+                others = headers[:-1] if shown else None
+                take(source, offset, content(message.key(), message.value(), others))
 
         if high > low:
             with self._target.reader() as reader:
@@ -209,7 +386,7 @@ class OrphanTopic:
 
     def write(self, where: SourcePartition, message: Any, headers: Headers | None) -> None:
         """Adds a record that is not there yet to the open transaction, and commits it when it is full."""
-        if any(first <= message.offset() <= last for first, last in self._there.get(where, ())):
+        if self._there.holds(where, message.offset(), content(message.key(), message.value(), headers)):
             return
         origin = {
             "promotion": self._number,
@@ -259,14 +436,17 @@ class OrphanTopic:
             producer.commit()
         self._batch, self._bytes = [], 0
 
-    def _origin(self, message: Any) -> tuple[SourcePartition, int] | None:
-        found = next(
-            (value for name, value in reversed(headers_of(message) or []) if name == ORPHAN_HEADER), None
-        )
+    def _origin(self, headers: Headers) -> tuple[SourcePartition, int, bool] | None:
+        """Returns partition and offset that a record of this promotion had, and False if its headers are left out."""
+        found = next((value for name, value in reversed(headers) if name == ORPHAN_HEADER), None)
         with suppress(orjson.JSONDecodeError, KeyError, TypeError):
             origin = orjson.loads(found or b"")
             if origin["promotion"] == self._number:
-                return SourcePartition(origin["topic"], origin["partition"]), origin["offset"]
+                return (
+                    SourcePartition(origin["topic"], origin["partition"]),
+                    origin["offset"],
+                    "headers" not in origin,
+                )
         return None
 
 
@@ -282,15 +462,34 @@ def _reported(topic: str, cluster: str) -> Iterator[None]:
         ) from error
 
 
-def _lines(path: Path) -> Iterator[tuple[tuple[SourcePartition, int], int]]:
-    """Yields partition and offset of each whole line of a file, and its size."""
+def _lines(path: Path, *, torn: bool = False) -> Iterator[tuple[tuple[SourcePartition, int], bytes]]:
+    """
+    Yields partition and offset of each line of a file, and the line.
+
+    Args:
+        torn: The last line may be half of one, and is left out then.
+
+    Raises:
+        UsageError: A line is none of an exported record.
+    """
     with path.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
+        for number, line in enumerate(file, 1):
+            if torn and not line.endswith(b"\n"):
                 return
-            document = orjson.loads(line)
-            yield (SourcePartition(document["topic"], document["partition"]), document["offset"]), len(line)
+            try:
+                document = orjson.loads(line)
+                origin = SourcePartition(document["topic"], document["partition"]), int(document["offset"])
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+                raise UsageError(
+                    f"{path} is no file of exported records: line {number} is none; it is not replaced",
+                    fix="repeat this with another file: --to FILE",
+                ) from error
+            yield origin, line if line.endswith(b"\n") else line + b"\n"
 
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode("ascii")
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else base64.b64decode(value)

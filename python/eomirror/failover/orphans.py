@@ -20,6 +20,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.kafka.session import ClusterSession
+from eomirror.link.source_comparison import standing
 from eomirror.link.state import LinkState
 from eomirror.records.dealt_ranges import rest
 
@@ -307,7 +308,10 @@ def refuse_forgotten(
         if back is None
         else _ends_now(back, cluster, reversal, client_id=client_id, clock=clock)
     )
-    ranges = undecided(orphan_ranges(promotion, ends), history.dealt(promotion.number))
+    if dealt := history.dealt(promotion.number):
+        with closing(ClusterSession(cluster, client_id=client_id, clock=clock)) as session:
+            dealt = standing(link, session, dealt)
+    ranges = undecided(orphan_ranges(promotion, ends), dealt)
     if not ranges:
         return
     reading = Reading(accept_lost=True)

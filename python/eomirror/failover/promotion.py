@@ -26,6 +26,7 @@ from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.failover_events import standing_fence
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
@@ -266,7 +267,7 @@ class _Run:
         self._cuts: dict[SourcePartition, Cut] = {}
         self._copies: Mapping[SourcePartition, CopyEnd] = {}
         # Source offsets of partitions without a cut.
-        self._uncut = 0
+        self._uncut, self._uncounted = 0, False
         # How far the mirror's clock is ahead of ours, as far as known.
         self._offset_ms = 0
         # Without the source: time of its last known ends by our own clock, as the other times of the record.
@@ -373,6 +374,8 @@ class _Run:
         self._moves = list(facts.groups)
         self._offset_ms = round(facts.status.clock_offset_seconds * 1000)
         self._readiness = assess(facts, self._verb, force=self._options.force)
+        if self._options.fence is None and facts.status.fence is not None:
+            self._on_event("; ".join(standing_fence(self._link.name, facts.status.fence)))
         if self._options.check is not None:
             try:
                 self._options.check()
@@ -477,7 +480,8 @@ class _Run:
         self._refuse_torn_copies()
         if self._verb is Verb.FAILOVER:
             beside = beside_cuts(self._link, self._every, view, source)
-            self._uncut = sum(end - start for start, end in beside.values())
+            self._uncut = sum(some[1] - some[0] for some in beside.values() if some)
+            self._uncounted = None in beside.values()
         self._refuse_unknown_ends()
         self._refuse_later_records()
         crash_point("failover.read")
@@ -545,7 +549,7 @@ class _Run:
             milliseconds=dict(self._milliseconds),
             ends_at=self._ends_at,
             uncut=self._uncut,
-            at_least=self._readiness is not None and self._readiness.at_least,
+            at_least=self._uncounted or (self._readiness is not None and self._readiness.at_least),
         )
         self._recording = True
         try:

@@ -117,6 +117,7 @@ class Facts:
         whole: False if only the status was read: groups and leaders are unknown, and have no check.
         uncut: Source partitions with records that the mirror has not begun or leaves out, as texts; without the source
             as far as known; None without a look.
+        uncounted: True if one of these has no leader, so that nothing tells how many it holds.
         moving: Source partitions whose end moved between two looks, as texts; None without them.
         fence: What the fence of the command would do, in words; None without one.
         fence_problem: Reason that it cannot be set; empty for none.
@@ -148,6 +149,7 @@ class Facts:
     now_ms: int = 0
     whole: bool = True
     uncut: tuple[str, ...] | None = None
+    uncounted: bool = False
     moving: tuple[str, ...] | None = None
     fence: str | None = None
     fence_problem: str = ""
@@ -198,8 +200,8 @@ class Facts:
 
     @property
     def at_least(self) -> bool:
-        """True if more may be lost than is known: of topics that are stopped or left out."""
-        return bool(self.status.stopped) or (
+        """True if more may be lost than is known: of topics that are stopped or left out, or that have no leader."""
+        return bool(self.status.stopped or self.uncounted) or (
             self.source_answers
             and any(item.problem and item.lag_records is None for item in self.status.partitions)
         )

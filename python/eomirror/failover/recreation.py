@@ -30,8 +30,16 @@ from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UnreachableError
 from eomirror.failover.back_link import back_link, whole_link
 from eomirror.failover.facts import control_of
-from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
-from eomirror.failover.orphans import OrphanRange, Reading, count_orphans, named, orphan_ranges, undecided
+from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
+from eomirror.failover.orphans import (
+    OrphanRange,
+    Reading,
+    count_orphans,
+    named,
+    orphan_ranges,
+    undecided,
+    write_orphans,
+)
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.link.ownership import refuse_copying_back
 from eomirror.link.state import LinkState
@@ -320,33 +328,35 @@ class _Recreate(PromotedLink):
                 continue
             places = sorted({one.place for one in recorded.get(source, ()) if one.place})
             raise NotReadyError(
-                f"{' and '.join(places)} held {count} exported records of "
-                f"{named([each for each in exported if each.source == source])} on {self.link.source}, and "
-                f"{held[source]} are there: the others would be deleted",
+                f"{self.link.source} has {count} records in "
+                f"{named([each for each in exported if each.source == source])} that were exported, and "
+                f"{' and '.join(places)} hold {held[source]} of them: the others would be deleted",
                 fix=f"export them again: `eomirror restore CONFIG --link {quote(self.link.name)} --orphans export`, "
                 "with --to FILE or --to-topic",
             )
 
     def _held(self, exported: Sequence[OrphanRange], recorded: DealtRanges) -> Mapping[SourcePartition, int]:
         """Returns the number of records that files and topics hold; none of a partition with a file elsewhere."""
-        there = {each: bytearray(each.end - each.start) for each in exported}
-
-        def take(source: SourcePartition, offset: int) -> None:
-            for each, bits in there.items():
-                if each.source == source and each.start <= offset < each.end:
-                    bits[offset - each.start] = 1
-
-        sources = {each.source for each in exported}
-        for place in sorted({one.place for each in sources for one in recorded.get(each, ()) if one.place}):
+        here = [each for each in exported if not _elsewhere({each.source: recorded.get(each.source, ())})]
+        if not here:
+            return {}
+        there = HeldRecords(here)
+        for place in sorted(
+            {one.place for each in here for one in recorded.get(each.source, ()) if one.place}
+        ):
             if place == LinkNames(self.link.state_name).orphans_topic:
-                OrphanTopic(self.link, self.sessions.target, self.in_force()[1].number).read(take)
+                OrphanTopic(self.link, self.sessions.target, self.in_force()[1].number).read(there.take)
             else:
-                OrphanFile(Path(place)).read(take)
-        found: dict[SourcePartition, int] = {}
-        for each, bits in there.items():
-            if not _elsewhere({each.source: recorded.get(each.source, ())}):
-                found[each.source] = found.get(each.source, 0) + sum(bits)
-        return found
+                OrphanFile(Path(place)).read(there.take)
+        write_orphans(
+            self.config.clusters[self.link.source],
+            here,
+            there,
+            client_id=LinkNames(self.link.state_name).client_id("restore"),
+            clock=self.clock,
+            reading=Reading(accept_lost=True, tell=self.tell),
+        )
+        return there.compared
 
     def _refuse_shared(self, back: Link, chosen: Sequence[str]) -> None:
         """Refuses topics that other links read or write there: those would stop at a topic that is another one."""

@@ -49,8 +49,10 @@ from eomirror.failover.orphans import (
 )
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.recreation import refuse_recreated
+from eomirror.failover.reversal import refuse_changed
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
+from eomirror.link.source_comparison import batches_before, changed_sources, standing
 from eomirror.link.state import LinkState
 from eomirror.records.dealt_ranges import DealtRange, united
 from eomirror.records.names import LinkNames
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
 
 __all__ = ["OrphanPartition", "RestorationReport", "restore"]
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +166,10 @@ def restore(
         on_event: Receives a short text for each step.
 
     Raises:
-        UsageError: A file or ``merge`` is missing, or the configuration has no link back.
-        NotReadyError: The link is not promoted; or a merge, and its link back is promoted or does not mark its copies.
+        UsageError: A file or ``merge`` is missing, the configuration has no link back, or the file holds records that
+            the new one would lack.
+        NotReadyError: The link is not promoted, or its source is not what was mirrored; or a merge, and its link back
+            is promoted or does not mark its copies.
         DataLossError: Orphans were deleted on the old source, and that is not accepted.
         SupersededError: A mirror of the link runs.
         StateError: A state topic is not readable.
@@ -199,9 +205,10 @@ class _Restore(PromotedLink):
                 fix="add the link back to the configuration first: `eomirror reverse CONFIG --dry-run` shows its entry",
             )
         history = control.history
+        self._refuse_changed(orphans, promotion, history)
         ends = self._ends(promotion, history.reversals.get(promotion.number), orphans)
         uncut = ends.keys() - {cut.source for cut in promotion.cuts}
-        dealt = history.dealt(promotion.number)
+        dealt = standing(chosen, sessions.source, history.dealt(promotion.number))
         # An orphan that was merged has a copy; what was exported or kept may be dealt with in another way.
         ranges = _one_each(
             undecided(
@@ -229,10 +236,9 @@ class _Restore(PromotedLink):
         topic = OrphanTopic(chosen, sessions.target, promotion.number)
         place = topic.name if to is None else str(to.absolute())
         if written:
-            if to is not None:
-                self._refuse_lossy(to, written, dealt)
             tell(f"writing orphans to {place}")
-            sink = topic if to is None else OrphanFile(to, source.alias)
+            starts = log_starts(sessions.source.admin, written)
+            sink = topic if to is None else OrphanFile(to, source.alias, starts)
             counts |= write_orphans(
                 source, written, sink, client_id=client_id, clock=self.clock, reading=reading
             )
@@ -271,9 +277,36 @@ class _Restore(PromotedLink):
             merge(merging)
             reached = merged(promotion, self._positions())
         crash_point("failover.orphans_written")
-        self.note(self._restoration(report, history, uncut, reached, to_file=to is not None))
+        self.note(self._restoration(report, history, dealt, uncut, reached, to_file=to is not None))
         crash_point("failover.restored")
         return report
+
+    def _refuse_changed(self, orphans: str, promotion: Promotion, history: PromotionHistory) -> None:
+        """
+        Refuses a source that is not what was mirrored: by the offsets of its log some orphans would not be found.
+
+        Behind the reversal, which moves no cut any more, what the log holds may still be exported.
+        """
+        if promotion.number not in history.reversals:
+            refuse_changed(self.config, self.link.name, clock=self.clock)
+            return
+        positions = self._positions()
+        named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+        changed = changed_sources(self.link, self.sessions.source, named).values()
+        if not (parted := [str(each) for each in changed if each.parts]):
+            return
+        some = "; ".join(parted[:_SHOWN]) + (
+            f"; and {len(parted) - _SHOWN} more" if len(parted) > _SHOWN else ""
+        )
+        text = f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}"
+        if orphans == "export":
+            self.tell(text)
+            return
+        raise NotReadyError(
+            text,
+            fix="restore its logs, and repeat this; to keep what they hold: `eomirror restore CONFIG --link "
+            f"{quote(self.link.name)} --orphans export --to FILE`",
+        )
 
     # -- how far the orphans reach ---------------------------------------------------------------
 
@@ -291,9 +324,11 @@ class _Restore(PromotedLink):
         if reversal is None:
             found = admin.offsets(wanted, at="latest", read_committed=False)
             unseen = uncut_partitions(self.link, admin, wanted)
+            if silent := sorted(str(source) for source, some in unseen.items() if some is None):
+                self.tell(f"{', '.join(silent[:_SHOWN])} have no leader: their records are not dealt with")
             return {
                 **{source: found[source] for source in wanted},
-                **{source: end for source, (_, end) in unseen.items()},
+                **{source: some[1] for source, some in unseen.items() if some is not None},
             }
         now = skip_missing(
             lambda asked: admin.offsets(asked, at="latest", read_committed=False),
@@ -350,35 +385,33 @@ class _Restore(PromotedLink):
             and each.start < (cuts.get(each.source, 0) if each.source in reached else one.offset)
         )
 
-    def _refuse_lossy(self, to: Path, written: Sequence[OrphanRange], dealt: DealtRanges) -> None:
-        """Refuses to replace a file that holds orphans which the source has deleted since."""
-        starts = log_starts(self.sessions.source.admin, written)
-        for each in written:
-            start = starts[each.source]
-            gone = [
-                one
-                for one in dealt.get(each.source, ())
-                if one.place == str(to.absolute()) and (start is None or one.start < start) and one.records
-            ]
-            if gone and to.exists():
-                raise UsageError(
-                    f"{to} holds orphans of {each.source} that {self.link.source} has deleted since: it would be "
-                    "replaced without them",
-                    fix="name another file: --to FILE",
-                )
-
     # -- what was done ---------------------------------------------------------------------------
 
     def _restoration(
         self,
         report: RestorationReport,
         history: PromotionHistory,
+        dealt: DealtRanges,
         uncut: Collection[SourcePartition],
         reached: Mapping[SourcePartition, int],
         *,
         to_file: bool,
     ) -> Restoration:
-        """Returns the record of this call, with what earlier ones have done."""
+        """
+        Returns the record of this call, with what earlier ones have done.
+
+        Args:
+            dealt: What these have dealt with and still stands.
+        """
+        batches = batches_before(
+            self.link,
+            self.sessions.source,
+            {
+                SourcePartition(each.topic, each.partition): each.end
+                for each in report.partitions
+                if each.action != "merge"
+            },
+        )
         before = history.restorations.get(report.number)
         ranges: dict[SourcePartition, tuple[DealtRange, ...]] = {}
         for each in report.partitions:
@@ -392,10 +425,10 @@ class _Restore(PromotedLink):
                     *ranges.get(source, ()),
                     DealtRange(
                         start, end, each.action, report.place if kept else "", each.records,
-                        socket.gethostname() if kept and to_file else "",
+                        socket.gethostname() if kept and to_file else "", batches.get(source),
                     ),
                 )  # fmt: skip
-        every = united(history.dealt(report.number), ranges)
+        every = united(dealt, ranges)
         lost = {} if before is None else dict(before.lost)
         for each in report.partitions:
             if each.lost:

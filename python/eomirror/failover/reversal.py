@@ -38,10 +38,9 @@ from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
 from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.link.source_comparison import ChangedSource, SourceState, changed_sources
+from eomirror.link.source_comparison import changed_sources, standing
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
@@ -49,7 +48,7 @@ from eomirror.records.recreation import CopyBack
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.failover.common_end import CommonEnd
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from eomirror.records.recreation import Recreation
     from eomirror.types import SourcePartition
 
-__all__ = ["ReversalReport", "ReversedPartition", "refuse_no_return", "reverse"]
+__all__ = ["ReversalReport", "ReversedPartition", "refuse_changed", "refuse_no_return", "reverse"]
 
 _LOOK_SECONDS = 0.5
 _SHOWN = 3
@@ -185,6 +184,19 @@ def refuse_no_return(config: Config, link: str, *, to: str, clock: Clock = SYSTE
         made.refuse_no_return(to)
 
 
+def refuse_changed(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    """
+    Refuses a source of a promoted link whose logs are not what was mirrored, as its reversal does.
+
+    Raises:
+        NotReadyError: They are not; the fix has the ways on.
+        MirrorError: As of `reverse`.
+    """
+    with closing(_Reverse(config, link, "restore", on_event=None, clock=clock)) as made:
+        control, promotion = made.in_force()
+        made.parted(promotion, control.history, accepted=False)
+
+
 class _Reverse(PromotedLink):
     def refuse_no_return(self, to: str) -> None:
         """See the function of this name."""
@@ -220,7 +232,7 @@ class _Reverse(PromotedLink):
         self.ask_source()
         self._refuse_recreated(promotion, control.recreation, None)
         self._refuse_stale(back, promotion, history_of(back, self.connect(back).target))
-        self._parted(promotion, control.history, accepted=False)
+        self.parted(promotion, control.history, accepted=False)
 
     def run(
         self, mirror: Callable[[Config], None] | None, *, from_common_end: bool, dry_run: bool
@@ -251,7 +263,7 @@ class _Reverse(PromotedLink):
         )
         parted: list[CommonEnd] = []
         if noted is None:
-            parted = self._parted(promotion, history, accepted=from_common_end)
+            parted = self.parted(promotion, history, accepted=from_common_end)
             moved = {
                 each.cut.source: (each.cut.position, each.cut.target_end)
                 for each in parted
@@ -268,8 +280,9 @@ class _Reverse(PromotedLink):
             )
         ends, is_new = noted.ends, promotion.number not in history.reversals
         unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
-        # A link that was promoted before finds them as orphans of its promotion.
-        foreign = [] if before.current is not None else self._foreign(promotion, history, unbegun)
+        # A link that was promoted before finds them as orphans of its promotion.  A repeated call names them again: the
+        # first one may have been killed before it did.
+        foreign = [] if before.promotions else self._foreign(promotion, history)
         # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
         whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
         marked = {
@@ -351,7 +364,7 @@ class _Reverse(PromotedLink):
                     fix="delete it, or `exclude` the topic from both links and start a new link for it",
                 )
 
-    def _parted(self, promotion: Promotion, history: PromotionHistory, *, accepted: bool) -> list[CommonEnd]:
+    def parted(self, promotion: Promotion, history: PromotionHistory, *, accepted: bool) -> list[CommonEnd]:
         """
         Returns the partitions whose source is not what was mirrored.
 
@@ -362,11 +375,12 @@ class _Reverse(PromotedLink):
         named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
         changed = {
             source: each
-            for source, each in changed_sources(self.link, self.sessions.source, named).items()
+            for source, each in changed_sources(
+                self.link, self.sessions.source, named, moved_by=promotion.run
+            ).items()
             # a log that begins behind the cut lacks orphans, which are named where they are dealt with
-            if each.state in {SourceState.SHORTER, SourceState.REPLACED}
+            if each.parts
         }
-        changed |= self._unmarked(promotion, [one for one in named if one.source not in changed])
         if not changed:
             return []
         self.tell(f"looking for what {self.link.source} and the copies have in common")
@@ -415,30 +429,6 @@ class _Reverse(PromotedLink):
             )
         return parted
 
-    def _unmarked(
-        self, promotion: Promotion, positions: Sequence[Position]
-    ) -> dict[SourcePartition, ChangedSource]:
-        """Returns those whose cut the promotion has moved to the end of their copy: no batch of the source is known."""
-        moved = {
-            one.source: one
-            for one in positions
-            if one.epoch == 0 and one.run == promotion.run and one.target_offset is not None
-        }
-        admin = self.sessions.source.admin
-        starts = skip_missing(lambda asked: admin.offsets(asked, at="earliest", read_committed=False), moved)
-        ends = skip_missing(lambda asked: admin.offsets(asked, at="latest", read_committed=False), moved)
-        return {
-            source: ChangedSource(
-                position=one,
-                state=SourceState.REPLACED,
-                log_start=starts[source],
-                end=ends[source],
-                found="its last batch is not known",
-            )
-            for source, one in moved.items()
-            if source in starts and source in ends
-        }
-
     def _refuse_stale(
         self, back: Link, promotion: Promotion, before: PromotionHistory, noted: Reversal | None = None
     ) -> None:
@@ -481,7 +471,8 @@ class _Reverse(PromotedLink):
             found = returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
             found = {source: offset for source, offset in found.items() if source in starts}
             ends = sessions.source.admin.offsets(sorted(found), at="latest", read_committed=False)
-            return _behind_dealt(found, history.dealt(history.current.number), ends)
+            dealt = standing(back, sessions.source, history.dealt(history.current.number))
+            return _behind_dealt(found, dealt, ends)
         if sessions.target.admin.describe_topics([topic])[topic] is None:
             return starts
         if state.control(wait_for_open=False).generation is None:
@@ -518,22 +509,20 @@ class _Reverse(PromotedLink):
             if source not in positions or source in passed_over
         }
 
-    def _foreign(
-        self, promotion: Promotion, history: PromotionHistory, unbegun: Collection[SourcePartition]
-    ) -> list[tuple[ForeignRecords, bool]]:
+    def _foreign(self, promotion: Promotion, history: PromotionHistory) -> list[tuple[ForeignRecords, bool]]:
         """
         Returns what other producers have written into copies between records of the link, since it began or returned.
 
         With each: True if the records of the link there have its marks.  The offset map names every record of the link;
         between two of its transactions there is one marker.
         """
-        if not unbegun or self.link.aggregate:
+        if self.link.aggregate:
             return []
         positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
         cuts = {
             cut.source: cut
             for cut in promotion.cuts
-            if cut.copy in unbegun and cut.source in positions and not positions[cut.source].keyed
+            if cut.source in positions and not positions[cut.source].keyed
         }
         if not cuts:
             return []

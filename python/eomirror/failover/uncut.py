@@ -24,9 +24,11 @@ __all__ = ["uncut_partitions"]
 
 def uncut_partitions(
     link: Link, source: ClusterAdmin, known: Collection[SourcePartition], *, every: bool = False
-) -> dict[SourcePartition, tuple[int, int]]:
+) -> dict[SourcePartition, tuple[int, int] | None]:
     """
     Returns the log start and the log end of each partition that holds records, and that the link does not know.
+
+    None stands for a partition without a leader: its records cannot be counted.
 
     Args:
         source: Admin client of its source.
@@ -37,16 +39,17 @@ def uncut_partitions(
         ClusterError: The source does not answer.
     """
     names = [topic for topic in source.topic_names() if _is_mirrored(link, topic, every=every)]
-    there = [
-        where
+    unknown = {
+        where: number in facts.leaderless
         for topic, facts in source.describe_topics(names).items()
         if facts is not None
-        for where in (SourcePartition(topic, number) for number in range(facts.partitions))
-        if where not in known
-    ]
+        for number in range(facts.partitions)
+        if (where := SourcePartition(topic, number)) not in known
+    }
+    there = [where for where, is_silent in unknown.items() if not is_silent]
     starts = skip_missing(lambda asked: source.offsets(asked, at="earliest", read_committed=False), there)
     ends = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
-    return {
+    return dict.fromkeys(where for where, is_silent in unknown.items() if is_silent) | {
         where: (starts[where], ends[where])
         for where in there
         if where in starts and where in ends and ends[where] > starts[where]

@@ -103,7 +103,8 @@ class CopyComparison:
         self._result = link, bound, verdict
         if verdict.differs or not verdict.whole:
             names = [
-                f"{partition.scope.source.topic}-{partition.scope.source.partition}: {partition.word}"
+                f"{partition.scope.source.topic}-{partition.scope.source.partition}: "
+                f"{partition.changed or partition.word}"
                 for partition in verdict.partitions
                 if partition.differs or not partition.whole
             ]

@@ -196,19 +196,11 @@ def claim_of(stamp: TransactionStamp, serving: Serving, *, host: str, pid: int) 
 def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
     """Returns the position after an accepted gap; its leader epoch belonged to a record that no longer exists."""
     writer_id, writer_epoch = before.target_writer or (None, None)
-    return replace(
-        before,
+    return before.moved_to(
+        gap.end,
         target_producer_id=writer_id,
         target_producer_epoch=writer_epoch,
-        offset=gap.end,
         prev=gap.start,
-        leader_epoch=None,
-        epoch_offset=None,
-        batch_offset=None,
-        batch_crc=None,
-        batch_timestamp=None,
-        record_offset=None,
-        record_digest="",
         generation=stamp.generation,
         lane=stamp.lane,
         run=stamp.run,
@@ -216,14 +208,7 @@ def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
         attempt=stamp.attempt,
         producer_id=stamp.identity.producer_id,
         producer_epoch=stamp.identity.producer_epoch,
-        txn=0,
-        records=0,
-        bytes=0,
-        dropped={},
-        copied_headers=0,
-        digest="",
         timestamp=gap.timestamp,
-        extra={},
     )
 
 

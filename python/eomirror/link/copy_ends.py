@@ -81,13 +81,7 @@ class CopyEnds:
             ClusterError: The target does not answer.
         """
         self._highest_lane, self._lanes = highest_lane, None
-        topics = self._target.admin.describe_topics(sorted({one.target_topic for one in positions}))
-        ids = {name: facts.topic_id for name, facts in topics.items() if facts is not None}
-        ends = skip_missing(
-            lambda asked: self._target.admin.offsets(asked, at="latest", read_committed=False),
-            {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)},
-        )
-        there = {one.source: one for one in positions if _copy(one) in ends}
+        there, ids, ends = self._facts(positions)
         found = {source: whole(one, ids[one.target_topic], ends[_copy(one)]) for source, one in there.items()}
         problems = self._problems(there.values(), ids, ends)
         # Only markers and aborted records, or records that others committed, follow the last one of the link.
@@ -115,7 +109,24 @@ class CopyEnds:
             found[source] = self._searched(one, ids[one.target_topic], ends[_copy(one)], problem)
         return found
 
+    def problems(self, positions: Collection[Position]) -> dict[SourcePartition, str]:
+        """Returns what is wrong with copies without the record that their position names last; a lane may run."""
+        there, ids, ends = self._facts(positions)
+        return self._problems(there.values(), ids, ends)
+
     # -- inside ----------------------------------------------------------------------------------
+
+    def _facts(
+        self, positions: Collection[Position]
+    ) -> tuple[dict[SourcePartition, Position], dict[str, str], Mapping[_Where, int]]:
+        """Returns the positions whose copy exists and has a leader, the ids of copies, and their ends."""
+        topics = self._target.admin.describe_topics(sorted({one.target_topic for one in positions}))
+        ids = {name: facts.topic_id for name, facts in topics.items() if facts is not None}
+        ends = skip_missing(
+            lambda asked: self._target.admin.offsets(asked, at="latest", read_committed=False),
+            {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)},
+        )
+        return {one.source: one for one in positions if _copy(one) in ends}, ids, ends
 
     def _problems(
         self, positions: Collection[Position], ids: Mapping[str, str], ends: Mapping[_Where, int]
@@ -135,9 +146,11 @@ class CopyEnds:
                     problems.setdefault(position.source, copy_cut_error(one, end).message)
                 elif last is not None and (writer := one.target_writer) is not None:
                     asked.setdefault(_copy(one), []).append((one, last, writer))
-        for where, each in asked.items():
-            for one, last, writer in each:
-                there = self._client.batch_at((*where, last))
+        # several positions name one copy where records are placed by key, or where links share it
+        while left := {where: each.pop() for where, each in asked.items() if each}:
+            batches = self._client.batches_at({where: last for where, (_, last, _) in left.items()})
+            for where, (one, _, writer) in left.items():
+                there = batches.get(where)
                 if there is not None and (there.producer_id, there.epoch) != writer:
                     problems.setdefault(one.source, copy_overwritten_error(one).message)
         return problems

@@ -18,6 +18,7 @@ from eomirror.clock import Deadline
 from eomirror.errors import AuthorizationError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.plane.protocol import BatchMark
 from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts, decide_resume
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.kafka.session import ClusterSession
-    from eomirror.plane.protocol import BatchMark, RecordMark
+    from eomirror.plane.protocol import RecordMark
+    from eomirror.records.dealt_ranges import DealtRange, DealtRanges
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["ChangedSource", "SourceState", "changed_sources"]
+__all__ = ["ChangedSource", "SourceState", "batches_before", "changed_sources", "standing"]
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +49,7 @@ class SourceState(enum.StrEnum):
     SHORTER = "shorter"
     REPLACED = "replaced"
     GAP = "gap"
+    UNPROVEN = "unproven"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,8 @@ class ChangedSource:
         log_start: First offset of the log; 0 without one.
         end: Its end, open transactions included; 0 without one.
         found: What is there in place of the batch or record before the position; empty for other states.
+
+    ``unproven``: a promotion has set the position by the end of the copy alone, so no batch of the source is known.
     """
 
     position: Position
@@ -73,6 +78,11 @@ class ChangedSource:
         """The source partition."""
         return self.position.source
 
+    @property
+    def parts(self) -> bool:
+        """True if the log may hold other records than those that were mirrored, or lack some, in the same topic."""
+        return self.state in {SourceState.SHORTER, SourceState.REPLACED, SourceState.UNPROVEN}
+
     def __str__(self) -> str:
         where, offset = self.source, self.position.offset
         return {
@@ -80,18 +90,20 @@ class ChangedSource:
             SourceState.RECREATED: f"{where} was deleted and created again; it was mirrored up to offset {offset}",
             SourceState.SHORTER: f"{where} ends at offset {self.end}, and was mirrored up to {offset}",
             SourceState.REPLACED: f"{where} is not the log that was mirrored up to offset {offset}: {self.found}",
+            SourceState.UNPROVEN: f"{where} was mirrored up to offset {offset} as far as its copy shows",
             SourceState.GAP: f"{where} begins at offset {self.log_start}, and was mirrored up to {offset}",
         }[self.state]
 
 
 def changed_sources(
-    link: Link, source: ClusterSession, positions: Iterable[Position]
+    link: Link, source: ClusterSession, positions: Iterable[Position], *, moved_by: str = ""
 ) -> dict[SourcePartition, ChangedSource]:
     """
     Returns the partitions whose logs are not what these positions say; what a broker does not tell is not among them.
 
     Args:
         source: Connections to the source.
+        moved_by: Run of a promotion, which may have moved positions to the ends of their copies.
 
     Raises:
         ClusterError: The source does not answer.
@@ -117,9 +129,11 @@ def changed_sources(
             policy=policies.get(one.topic),
         )
         decision = decide_resume(one, known, _as_named(one), accept_gaps=False)
-        if not isinstance(decision, Resume):
+        unproven = moved_by and one.epoch == 0 and one.run == moved_by and one.target_offset is not None
+        if not isinstance(decision, Resume) or (unproven and not silent):
+            state = SourceState.UNPROVEN if isinstance(decision, Resume) else _state(one, known)
             found[one.source] = ChangedSource(
-                position=one, state=_state(one, known), log_start=known.log_start, end=known.high_watermark
+                position=one, state=state, log_start=known.log_start, end=known.high_watermark
             )
         elif not silent and (batch := decision.history.batch) is not None:
             batches[one.source] = batch
@@ -135,6 +149,56 @@ def changed_sources(
             found=text,
         )
     return found
+
+
+def batches_before(
+    link: Link, source: ClusterSession, ends: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, tuple[int, int, int]]:
+    """
+    Returns base offset, checksum and largest timestamp of the batch before each offset: `standing` compares them.
+
+    What compaction may rewrite is left out, and so is what the broker, or the extension's client, does not tell.
+    """
+    policies = _policies(source, sorted({each.topic for each in ends}))
+    there = [each for each, end in ends.items() if end > 0 and policies.get(each.topic) == "delete"]
+    if not there:
+        return {}
+    client = target_hanging_client(link, source)
+    try:
+        told = client.batches({each: ends[each] - 1 for each in there}) or {}
+    finally:
+        client.release()
+    return {each: batch for each in there if (batch := told.get(each)) is not None}
+
+
+def standing(
+    link: Link, source: ClusterSession, dealt: DealtRanges
+) -> dict[SourcePartition, tuple[DealtRange, ...]]:
+    """
+    Returns ranges without those whose log was cut since, and perhaps written on: what is there was not dealt with.
+
+    Raises:
+        ClusterError: The source does not answer.
+    """
+    starts = _offsets(
+        source, [each for each, some in dealt.items() if any(one.batch for one in some)], at="earliest"
+    )
+    marked = {
+        (each, one): BatchMark(*one.batch)
+        for each, some in dealt.items()
+        for one in some
+        # retention may have deleted the batch since, and the partition may have no leader
+        if one.batch is not None and starts.get(each, one.end) <= one.batch[0]
+    }
+    gone: set[tuple[SourcePartition, DealtRange]] = set()
+    while left := {where: (where, one) for where, one in marked}:
+        asked = {where: marked.pop(key) for where, key in left.items()}
+        gone |= {left[where] for where in _other_batches(link, source, asked)}
+    return {
+        each: kept
+        for each, some in dealt.items()
+        if (kept := tuple(one for one in some if (each, one) not in gone))
+    }
 
 
 def _offsets(

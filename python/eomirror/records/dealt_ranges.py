@@ -28,6 +28,8 @@ class DealtRange:
         place: Topic or file that holds exported orphans; empty for none.
         records: Number of orphans that were found.
         host: Host on which the file is; empty for a topic.
+        batch: Base offset, checksum and largest timestamp of the batch before ``end``: the range counts as long as the
+            log has it.  None if that is not known, or was merged: then the position of the link tells.
     """
 
     start: int
@@ -36,6 +38,7 @@ class DealtRange:
     place: str = ""
     records: int = 0
     host: str = ""
+    batch: tuple[int, int, int] | None = None
 
 
 #: Ranges of each partition.
@@ -91,7 +94,7 @@ def _joined(ranges: Iterable[DealtRange]) -> list[DealtRange]:
             records = (
                 last.records + each.records if each.start == last.end else max(last.records, each.records)
             )
-            joined[-1] = replace(last, end=each.end, records=records, host=each.host)
+            joined[-1] = replace(last, end=each.end, records=records, host=each.host, batch=each.batch)
     return joined
 
 
@@ -105,9 +108,18 @@ def decoded_ranges(topics: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartit
     return {
         SourcePartition(topic, int(partition)): tuple(
             # A later release may add fields.
-            DealtRange(whole(start), whole(end), text(action), text(place), whole(records), text(host))
-            for start, end, action, place, records, host, *_ in some
+            DealtRange(
+                whole(start), whole(end), text(action), text(place), whole(records), text(host), _batch(more)
+            )
+            for start, end, action, place, records, host, *more in some
         )
         for topic, partitions in topics.items()
         for partition, some in partitions.items()
     }
+
+
+def _batch(more: list[Any]) -> tuple[int, int, int] | None:
+    if not more or more[0] is None:
+        return None
+    base, crc, timestamp = map(whole, more[0])
+    return base, crc, timestamp

@@ -164,6 +164,28 @@ class Position:
             if last >= 0
         )
 
+    def moved_to(self, offset: int, **changes: Any) -> Position:
+        """Returns the position at another source offset: no transaction, and nothing of the log before it, is known."""
+        return replace(
+            self,
+            offset=offset,
+            leader_epoch=None,
+            epoch_offset=None,
+            batch_offset=None,
+            batch_crc=None,
+            batch_timestamp=None,
+            record_offset=None,
+            record_digest="",
+            txn=0,
+            records=0,
+            bytes=0,
+            dropped={},
+            copied_headers=0,
+            digest="",
+            extra={},
+            **changes,
+        )
+
     def key(self) -> builtins.bytes:
         """Key of the record."""
         return position_key(self.source)

@@ -148,31 +148,15 @@ def whole(position: Position, target_topic_id: str, target_end: int) -> CopyEnd:
 
 def unknown_end(position: Position, target_topic_id: str, target_end: int, problem: str) -> CopyEnd:
     """Returns the end of a copy that is not whole, of which nothing proves how far it goes."""
-    return CopyEnd(
-        offset=position.offset,
-        target_offset=position.target_offset,
-        writer=position.target_writer,
-        target_topic_id=target_topic_id,
-        target_end=target_end,
-        problem=problem,
-        proven=False,
-    )
+    return replace(whole(position, target_topic_id, target_end), problem=problem, proven=False)
 
 
 def moved(position: Position, end: CopyEnd, *, generation: int, run: str, now_ms: int) -> Position:
     """Returns the position at the proven end of its copy, as an owner sets it; nothing is known of the source there."""
     producer_id, epoch = end.writer or (None, None)
-    return replace(
-        position,
-        offset=end.offset,
+    return position.moved_to(
+        end.offset,
         prev=None,
-        leader_epoch=None,
-        epoch_offset=None,
-        batch_offset=None,
-        batch_crc=None,
-        batch_timestamp=None,
-        record_offset=None,
-        record_digest="",
         target_topic_id=end.target_topic_id,
         target_offset=end.target_offset,
         target_producer_id=producer_id,
@@ -181,12 +165,5 @@ def moved(position: Position, end: CopyEnd, *, generation: int, run: str, now_ms
         run=run,
         epoch=0,
         attempt=0,
-        txn=0,
-        records=0,
-        bytes=0,
-        dropped={},
-        copied_headers=0,
-        digest="",
         timestamp=now_ms,
-        extra={},
     )

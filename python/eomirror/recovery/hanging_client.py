@@ -155,8 +155,9 @@ class TargetHangingClient:
         """
 
         def ask(client: HangingTransactionClient) -> dict[_Where, tuple[int, int, int] | None]:
-            found = {where: client.batch_at((*where, offset), _SECONDS) for where, offset in records.items()}
-            return {where: None if batch is None else batch[:3] for where, batch in found.items()}
+            asked = [(*where, offset) for where, offset in records.items()]
+            found = {(topic, number): batch for topic, number, batch in client.batches_at(asked, _SECONDS)}
+            return {where: batch[:3] if (batch := found.get(where)) else None for where in records}
 
         return self._ask_client(ask)
 
@@ -173,6 +174,18 @@ class TargetHangingClient:
         if told is None:
             raise unclear_error(f"{where[0]}-{where[1]}", f"the producer of offset {offset} is unknown")
         return told
+
+    def batches_at(self, records: Mapping[_Where, int]) -> Mapping[_Where, CommittedBatch]:
+        """
+        Returns the batches that hold these offsets, as `batch_at` does, where there is one: one request to each broker.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers in time.
+            MirrorError: The target refuses us.
+        """
+        asked = [(*where, offset) for where, offset in records.items()]
+        found = self._ask_client(lambda client: client.batches_at(asked, _SECONDS)) if asked else None
+        return {(topic, number): _batch(batch) for topic, number, batch in found or ()}
 
     def batch_at(self, record: tuple[str, int, int]) -> CommittedBatch | None:
         """

@@ -116,8 +116,8 @@ def tail_records(
 
 
 def _problem(partitions: Sequence[PartitionVerdict]) -> str:
-    """Returns the first reason that a partition could not be compared; empty for none."""
+    """Returns the first reason that a partition could not be compared, or is not what was mirrored; empty for none."""
     for partition in partitions:
-        if partition.scope.problem:
-            return f"{partition.scope.source.topic}-{partition.scope.source.partition}: {partition.scope.problem}"
+        if problem := partition.scope.problem or partition.changed:
+            return f"{partition.scope.source.topic}-{partition.scope.source.partition}: {problem}"
     return ""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Protocol
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.session import link_sessions
+from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.source_comparison import changed_sources
+from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 from eomirror.verify.last_verdicts import LastVerdicts
 from eomirror.verify.partition import MOST_KEYS, Comparer, plane_refusal
@@ -15,7 +20,10 @@ from eomirror.verify.scope import Bound, ComparableScopes, ScopeFinder
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.config import Cluster, Link
+    from eomirror.records.position import Position
     from eomirror.verify.counts import PartitionCounts
     from eomirror.verify.partition import Progress
     from eomirror.verify.resume import LinkResume
@@ -173,6 +181,8 @@ class Verifier:
         verdicts = [PartitionVerdict(scope=one) if one.gone else next(compared) for one in found.scopes]
         if follows:
             verdicts = [self._last.merge(verdict) for verdict in verdicts]
+        else:
+            verdicts = self._with_changed(verdicts, found.positions)
         return LinkVerdict(
             link=self._link.name,
             plane=self.plane,
@@ -186,6 +196,33 @@ class Verifier:
         """Closes all connections."""
         self._comparer.close()
         self._sessions.close()
+
+    def _with_changed(
+        self, verdicts: Sequence[PartitionVerdict], positions: Mapping[SourcePartition, Position]
+    ) -> list[PartitionVerdict]:
+        """
+        Returns the verdicts with what the logs of both sides are not, though the positions say so, and the way on.
+
+        Whatever range was compared: the difference may stand before it or behind it.
+        """
+        link = self._link
+        copies = CopyEnds(link, self._sessions.target).problems(positions.values())
+        sources = changed_sources(link, self._sessions.source, positions.values())
+        told = {source: str(each) for source, each in sources.items() if each.parts} | copies
+        if not told:
+            return list(verdicts)
+        control = control_view(
+            CompactedTopicReader(self._sessions.target).records(
+                LinkNames(link.state_name).control_topic, wait_for_open=False
+            )
+        )
+        verb = "run" if control.history.current is None else "reverse"
+        way_on = f"`eomirror {verb} CONFIG --link {quote(link.name)}` names the ways on"
+        return [
+            each if not found or each.scope.gone else replace(each, changed=f"{found}; {way_on}")
+            for each in verdicts
+            for found in (told.get(SourcePartition(each.scope.source.topic, each.scope.source.partition)),)
+        ]
 
     def _compare(
         self,

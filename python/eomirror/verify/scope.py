@@ -94,11 +94,13 @@ class ComparableScopes:
             that no position covers.
         waiting: Source topics, or partitions of them, that the link matches and has no position of.
         topic_ids: Ids of source and target topic, by source partition.
+        positions: Positions, by source partition.
     """
 
     scopes: Sequence[Scope]
     waiting: Sequence[str]
     topic_ids: Mapping[SourcePartition, tuple[str, str]]
+    positions: Mapping[SourcePartition, Position] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class ScopeFinder:
             self._without_others(scopes, targets, thorough=thorough),
             _waiting(matched, sources, found),
             {source: (each.topic_id, each.target_topic_id) for source, each in found.items()},
+            found,
         )
 
     def _described(

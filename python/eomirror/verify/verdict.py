@@ -410,6 +410,7 @@ class PartitionVerdict:
         holes: Ranges of source offsets that no batch has, though the topic is not compacted: the source has lost a part
             of its log.  The copy may equal the rest; the verdict is about the copy, so it does not change.  Empty
             with the client plane, which does not see them.
+        changed: How the log of the source, or the copy, is not what the position says; empty if it is.
     """
 
     scope: Scope
@@ -420,11 +421,12 @@ class PartitionVerdict:
     shown: tuple[Shown, ...] = ()
     whole: bool = True
     holes: tuple[tuple[int, int], ...] = ()
+    changed: str = ""
 
     @property
     def differs(self) -> bool:
-        """True if the copy differs from the original, or cannot be compared."""
-        return bool(self.scope.problem) or any(self.differences.values())
+        """True if the copy differs from the original, cannot be compared, or one of them is not what was mirrored."""
+        return bool(self.scope.problem or self.changed) or any(self.differences.values())
 
     @property
     def word(self) -> str:

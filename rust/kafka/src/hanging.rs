@@ -37,6 +37,10 @@ use crate::topic::TopicPartition;
 /// Bytes per Fetch when committed records are searched.
 const STRETCH: i32 = 4 * 1024 * 1024;
 
+/// Size of a batch, and of all batches of a broker, in bytes, that one request for many partitions has room for.
+const SMALL_BATCH: i32 = 16 * 1024;
+const SMALL_BATCHES: i32 = 16 * 1024 * 1024;
+
 /// A refused request: its name and error code.
 type Rejection = (&'static str, ErrorCode);
 
@@ -159,7 +163,7 @@ impl HangingTransactions {
             .map(|(at, offset)| (*at, offset.saturating_add(1)))
             .collect();
         let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
-            fetch(metadata, partitions, &behind, 0)
+            fetch(metadata, partitions, &behind, 0, 0)
         };
         let answers = self
             .client
@@ -214,6 +218,45 @@ impl HangingTransactions {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the batches that contain these offsets, one for each partition; no batch of a partition where none does.
+    ///
+    /// One request to each leader brings the small ones. A broker sends no batch that does not fit, so what is missing is
+    /// asked for alone.
+    pub fn batches_at(
+        &mut self,
+        offsets: &BTreeMap<(&str, i32), i64>,
+        deadline: Instant,
+    ) -> Result<Vec<(TopicPartition, FoundBatch)>, Error> {
+        let partitions: Vec<(&str, i32)> = offsets.keys().copied().collect();
+        let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
+            fetch(metadata, partitions, offsets, SMALL_BATCH, SMALL_BATCHES)
+        };
+        let answers = self
+            .client
+            .of_leaders(&partitions, deadline, asked, answered)?;
+        let told: BTreeMap<(String, i32), AnsweredPartition> = answers
+            .into_iter()
+            .map(|(at, said)| ((at.topic, at.partition), said))
+            .collect();
+        let mut found = Vec::new();
+        for (&(topic, partition), &offset) in offsets {
+            let at = (topic.to_owned(), partition);
+            let said = told.get(&at);
+            if said.is_some_and(|said| said.error.meaning() == Meaning::OutOfRange) {
+                continue;
+            }
+            let batch = match said.and_then(|said| batch_with(said, offset)) {
+                Some(batch) => Some(batch),
+                None => self.batch_at((topic, partition, offset), deadline)?,
+            };
+            if let Some(batch) = batch {
+                let (topic, partition) = at;
+                found.push((TopicPartition { topic, partition }, batch));
+            }
+        }
+        Ok(found)
     }
 
     /// Calls `each` with every batch of committed records that has offsets in a range, in order.
@@ -306,7 +349,7 @@ impl HangingTransactions {
     ) -> Result<Option<AnsweredPartition>, Error> {
         let at = BTreeMap::from([((topic, partition), offset)]);
         let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
-            fetch(metadata, partitions, &at, max_bytes)
+            fetch(metadata, partitions, &at, max_bytes, max_bytes)
         };
         let found = self
             .client
@@ -338,7 +381,7 @@ impl HangingTransactions {
         while seen < most {
             let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
                 let offsets = partitions.iter().map(|partition| (*partition, at));
-                fetch(metadata, partitions, &offsets.collect(), STRETCH)
+                fetch(metadata, partitions, &offsets.collect(), STRETCH, STRETCH)
             };
             let found =
                 match self
@@ -609,6 +652,7 @@ fn fetch(
     partitions: &[(&str, i32)],
     offsets: &BTreeMap<(&str, i32), i64>,
     max_bytes: i32,
+    room: i32,
 ) -> FetchRequest {
     let mut topics: BTreeMap<&str, Vec<AskedPartition>> = BTreeMap::new();
     for (topic, index) in partitions {
@@ -625,7 +669,7 @@ fn fetch(
     FetchRequest {
         max_wait_ms: 0,
         min_bytes: 0,
-        max_bytes: max_bytes.max(1),
+        max_bytes: room.max(1),
         isolation: IsolationLevel::ReadCommitted,
         session_id: 0,
         session_epoch: -1,
@@ -641,6 +685,14 @@ fn fetch(
         forgotten: Vec::new(),
         rack: Arc::default(),
     }
+}
+
+/// Returns the batch of an answer that contains an offset, if all of it is there.
+fn batch_with(said: &AnsweredPartition, offset: i64) -> Option<FoundBatch> {
+    Batches::new(&said.records)
+        .map_while(Result::ok)
+        .find(|batch| (batch.base_offset()..=batch.last_offset()).contains(&offset))
+        .map(|batch| FoundBatch::of(&batch))
 }
 
 /// Returns the answer for each partition. A missing offset or right is an answer, too.

@@ -131,6 +131,26 @@ impl HangingTransactionClient {
         Ok(found.map(described))
     }
 
+    /// Returns topic, partition, and the same of the batch that contains an offset, of each partition where one does.
+    fn batches_at(
+        &self,
+        py: Python<'_>,
+        records: Vec<(String, i32, i64)>,
+        seconds: f64,
+    ) -> PyResult<Vec<(String, i32, BatchAt)>> {
+        let found = self.ask(py, seconds, |client, deadline| {
+            let offsets = records
+                .iter()
+                .map(|(topic, partition, offset)| ((topic.as_str(), *partition), *offset))
+                .collect();
+            client.batches_at(&offsets, deadline)
+        })?;
+        Ok(found
+            .into_iter()
+            .map(|(at, batch)| (at.topic, at.partition, described(batch)))
+            .collect())
+    }
+
     /// Returns the same of each batch of committed records in a range of offsets, and the offset up to which it read.
     fn committed(
         &self,

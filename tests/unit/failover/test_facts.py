@@ -9,7 +9,7 @@ import pytest
 
 from eomirror import load_config
 from eomirror.failover import facts as module
-from eomirror.failover.facts import beside_cuts, mirrored, read_facts
+from eomirror.failover.facts import _known_loss, beside_cuts, mirrored, read_facts
 from eomirror.link.status import LinkStatus
 from eomirror.records.control import ControlView, Generation, Stopped
 from eomirror.types import Assignment, SourcePartition
@@ -73,13 +73,17 @@ class Source:
         return list(self.ends)
 
     def describe_topics(self, names: list[str]) -> dict[str, Any]:
-        return {name: SimpleNamespace(partitions=1, topic_id="t", leaderless=()) for name in names}
+        return {
+            name: SimpleNamespace(partitions=1, topic_id="t", leaderless={0} if self.ends[name] < 0 else ())
+            for name in names
+        }
 
     def visible_topics(self, names: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         return self.describe_topics(names), {}
 
     def offsets(self, asked: Any, *, at: str, read_committed: bool) -> dict[Any, int]:
         assert not read_committed
+        assert all(self.ends[where[0]] >= 0 for where in asked)
         return {where: self.ends[where[0]] if at == "latest" else 0 for where in asked}
 
 
@@ -102,6 +106,16 @@ def test_a_topic_without_a_lane_is_beside_the_cuts_from_its_position_on(answers:
     source: Any = Source(**ends) if answers else None
 
     assert beside_cuts(link, positions, view, source) == {new: (0, 7), out: (9, 30)}
+
+
+def test_a_partition_that_never_began_and_has_no_leader_is_beside_the_cuts() -> None:
+    """Its records cannot be counted, and none of them has a copy."""
+    new = SourcePartition("new", 0)
+    source: Any = Source(orders=9, new=-1, empty=0)
+    view, positions = ControlView(generation(ORDERS)), {ORDERS: position(ORDERS, 9)}
+
+    assert beside_cuts(loaded().links[0], positions, view, source) == {new: None}
+    assert _known_loss([], {new: None, ORDERS: (3, 9)}, answers=True) == 6
 
 
 def test_ages_are_those_of_the_mirrors_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.errors import ClusterError, DataLossError, NotReadyError, UnreachableError
+from eomirror.errors import ClusterError, DataLossError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import copied_records, orphans
 from eomirror.failover.orphan_sinks import ORPHAN_HEADER, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import OrphanRange, Reading, orphan_ranges, refuse_forgotten, write_orphans
@@ -24,7 +25,7 @@ from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restora
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 OLD, NEW = SourcePartition("orders", 0), SourcePartition("orders", 1)
@@ -226,6 +227,8 @@ class Log:
         self.reads: list[tuple[SourcePartition, int]] = []
         self.deadlines: list[Any] = []
         self.headers: dict[int, BaseException] = {}
+        # what an application writes anew, from an offset of each partition on
+        self.written_on: dict[SourcePartition, int] = {}
         log = self
 
         class Reader:
@@ -262,9 +265,10 @@ class Log:
                 raise self.headers[offset]
             return [("h", b"1")]
 
+        value = b"%d" % offset if offset < self.written_on.get(where, 99) else b"other %d" % offset
         return SimpleNamespace(
             offset=lambda: offset, topic=lambda: where.topic, timestamp=lambda: (1, 7), key=lambda: b"k",
-            value=lambda: b"%d" % offset, headers=headers,
+            value=lambda: value, headers=headers,
         )  # fmt: skip
 
 
@@ -276,10 +280,15 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 RANGES = [OrphanRange(source=OLD, start=2, end=6), OrphanRange(source=NEW, start=0, end=4)]
 
 
-def written(path: Path, reading: Reading | None = None) -> dict[SourcePartition, int]:
+def written(
+    path: Path,
+    reading: Reading | None = None,
+    ranges: Sequence[OrphanRange] = RANGES,
+    starts: dict[SourcePartition, int | None] | None = None,
+) -> dict[SourcePartition, int]:
     cluster: Any = SimpleNamespace(alias="east")
-    sink = OrphanFile(path, "east")
-    return write_orphans(cluster, RANGES, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+    sink = OrphanFile(path, "east", starts)
+    return write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
 
 
 def offsets(path: Path) -> list[tuple[int, int]]:
@@ -300,7 +309,7 @@ def test_a_range_of_any_size_has_no_deadline(log: Log, tmp_path: Path) -> None:
 def test_a_killed_export_goes_on_where_it_ended(
     log: Log, tmp_path: Path, killed_at: tuple[SourcePartition, int]
 ) -> None:
-    """No record comes twice, and a line that was torn is written again."""
+    """No record comes twice, a torn line is written again, and only the last of each partition is read again."""
     log.killed_at = killed_at
     with pytest.raises(KeyboardInterrupt):
         written(tmp_path / "orphans")
@@ -308,7 +317,7 @@ def test_a_killed_export_goes_on_where_it_ended(
     with part.open("ab") as file:
         file.write(b'{"topic":"ord')
     log.killed_at = None
-    before = set(log.reads)
+    before = set(log.reads) - {max(each for each in log.reads if each[0] == where) for where, _ in log.reads}
     log.reads.clear()
 
     assert written(tmp_path / "orphans") == {OLD: 4, NEW: 4}
@@ -325,13 +334,146 @@ def test_a_killed_export_goes_on_although_the_log_has_grown(log: Log, tmp_path: 
         written(tmp_path / "orphans")
     log.killed_at = None
     grown = [OrphanRange(source=OLD, start=2, end=8), OrphanRange(source=NEW, start=0, end=4)]
-    cluster: Any = SimpleNamespace(alias="east")
-    sink = OrphanFile(tmp_path / "orphans", "east")
 
-    assert write_orphans(cluster, grown, sink, client_id="c", clock=SYSTEM_CLOCK) == {OLD: 6, NEW: 4}
+    assert written(tmp_path / "orphans", ranges=grown) == {OLD: 6, NEW: 4}
 
     assert sorted(offsets(tmp_path / "orphans")) == sorted([*EVERYTHING, (0, 6), (0, 7)])
     assert list(tmp_path.iterdir()) == [tmp_path / "orphans"]
+
+
+def test_a_file_is_replaced_by_one_that_has_all_its_records(log: Log, tmp_path: Path) -> None:
+    """The source may have lost and written on what was exported, or deleted it: the file may be all that is left."""
+    path = tmp_path / "orphans.jsonl"
+    written(path)
+    grown = [replace(RANGES[0], end=9), RANGES[1]]
+    assert written(path, ranges=grown) == {OLD: 7, NEW: 4}
+    before = path.read_bytes()
+
+    log.written_on[OLD] = 4
+    for ranges, lost in (
+        (RANGES, "orders-0 [4, 9): 5"),
+        ([replace(grown[0], start=4)], "orders-0 [2, 9): 7, orders-1 [0, 4): 4"),
+    ):
+        for _ in range(2):
+            with pytest.raises(UsageError, match="does not contain") as raised:
+                written(path, ranges=ranges)
+            assert (lost in str(raised.value), str(path) in str(raised.value)) == (True, True)
+            assert f"--to {tmp_path}/orphans-2.jsonl" in raised.value.fix
+            assert path.read_bytes() == before
+    log.written_on.clear()
+    with pytest.raises(UsageError, match=r"orders-0 \[2, 4\): 2"):
+        written(path, ranges=[replace(grown[0], start=4), RANGES[1]])
+
+    # the way on
+    log.written_on[OLD] = 4
+    assert written(tmp_path / "orphans-2.jsonl", ranges=grown) == {OLD: 7, NEW: 4}
+    assert path.read_bytes() == before
+    path.rename(tmp_path / "kept")
+    # what was read for the refused export is there still
+    assert written(path, ranges=grown) == {OLD: 7, NEW: 4}
+    assert sorted(offsets(path)) == sorted(offsets(tmp_path / "orphans-2.jsonl"))
+
+
+def test_a_part_is_not_continued_where_the_source_is_another(log: Log, tmp_path: Path) -> None:
+    """A killed export may hold the only copy as well, and what it lacks would be left out."""
+    path = tmp_path / "orphans"
+    log.killed_at = NEW, 2
+    with pytest.raises(KeyboardInterrupt):
+        written(path)
+    log.killed_at = None
+    (part,) = tmp_path.glob("orphans.*.part")
+    before = part.read_bytes()
+
+    log.written_on[OLD] = 4
+    # cut and written on, and shorter
+    for ranges in ([replace(RANGES[0], end=4), RANGES[1]], RANGES):
+        with pytest.raises(UsageError, match=r"orders-0 at offset 5; they are not continued") as raised:
+            written(path, ranges=ranges)
+        assert str(part) in str(raised.value)
+        assert f"--to {tmp_path}/orphans-2" in raised.value.fix
+        assert (part.read_bytes(), path.exists()) == (before, False)
+    written(tmp_path / "orphans-2")
+    assert part.read_bytes() == before
+
+    # what retention has deleted since cannot be compared, and stays in the file
+    log.written_on.clear()
+    log.starts[OLD] = 6
+    assert written(path, starts={OLD: 6, NEW: 0}) == {OLD: 4, NEW: 4}
+    assert offsets(path) == EVERYTHING
+
+
+@pytest.mark.parametrize("held", [b"links: []\n", b'{"topic": "orders"}\n', b"[1]\n", b"\x00\x01", b"7\n"])
+@pytest.mark.usefixtures("log")
+def test_a_file_of_something_else_is_not_replaced(tmp_path: Path, held: bytes) -> None:
+    """The configuration, for one; an empty file may be."""
+    path = tmp_path / "mirror.yaml"
+    path.write_bytes(held)
+
+    with pytest.raises(UsageError, match="is no file of exported records: line 1") as raised:
+        written(path)
+
+    assert (path.read_bytes(), "--to FILE" in raised.value.fix) == (held, True)
+    # a line of ours before it does not help
+    written(tmp_path / "ours")
+    path.write_bytes((tmp_path / "ours").read_bytes() + held)
+    with pytest.raises(UsageError, match="is no file of exported records: line 9"):
+        written(path)
+    assert path.read_bytes().endswith(held)
+    path.write_bytes(b"")
+    assert written(path) == {OLD: 4, NEW: 4}
+    # an editor may have taken the last line feed
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert written(path) == {OLD: 4, NEW: 4}
+
+
+@pytest.mark.usefixtures("log")
+def test_exported_records_are_for_their_user_alone(tmp_path: Path) -> None:
+    """Whatever the umask and the folder, and a part that was put there by another is not written to."""
+    path, victim = tmp_path / "orphans", tmp_path / "victim"
+    before = os.umask(0)
+    try:
+        written(path)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UsageError, match="is no file"):
+        written(tmp_path)
+
+    victim.write_bytes(b"mine\n")
+    part = tmp_path / f"orphans.{_id(tmp_path, RANGES)}.part"
+    plants = [
+        lambda: part.symlink_to(victim),
+        lambda: part.symlink_to(tmp_path / "nowhere"),
+        lambda: part.hardlink_to(victim),
+        lambda: os.mkfifo(part),
+        part.mkdir,
+    ]
+    for plant in plants:
+        plant()
+        with pytest.raises(
+            UsageError, match=r"\.part is a link, a file of another user, or no file"
+        ) as raised:
+            written(path)
+        assert (str(part) in str(raised.value), "--to FILE" in raised.value.fix) == (True, True)
+        assert (victim.read_bytes(), (tmp_path / "nowhere").exists()) == (b"mine\n", False)
+        if part.is_dir() and not part.is_symlink():
+            part.rmdir()
+        else:
+            part.unlink()
+    part.write_bytes(b"")
+    part.chmod(0o666)
+    written(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def _id(folder: Path, ranges: Sequence[OrphanRange]) -> str:
+    """The id in the name of a part of these ranges."""
+    sink = OrphanFile(folder / "any", "east")
+    sink.resume(ranges, {})
+    sink.close()
+    (part,) = folder.glob("any.*.part")
+    part.unlink()
+    return part.name.split(".")[1]
 
 
 def test_orphans_that_retention_has_deleted_are_named(log: Log, tmp_path: Path) -> None:
@@ -425,7 +567,8 @@ class Exported:
 
     def read(self, _: Any, take: Any, **__: Any) -> None:
         for record in self.records:
-            take(None, SimpleNamespace(headers=lambda record=record: record[7]))
+            made = {name: record[at] for name, at in (("key", 2), ("value", 1), ("headers", 7))}
+            take(None, SimpleNamespace(**{name: lambda value=value: value for name, value in made.items()}))
 
     # a producer
     def init(self) -> None:
@@ -492,9 +635,8 @@ def test_a_killed_export_to_a_topic_goes_on_behind_its_last_transaction(
     assert len(topic.records) == 1 + len(EVERYTHING)
 
 
-@pytest.mark.usefixtures("log")
 def test_a_later_export_to_the_topic_adds_what_has_come_in_every_partition(
-    monkeypatch: pytest.MonkeyPatch,
+    log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last record there is of the last partition: the first one has grown as well, or reaches further back."""
     topic = Exported(monkeypatch)
@@ -514,6 +656,13 @@ def test_a_later_export_to_the_topic_adds_what_has_come_in_every_partition(
     topic.commits_left = 99
     for _ in range(2):
         assert exported(*wider) == {OLD: 9, NEW: 5}
+
+    # another record at the same offset is added
+    log.written_on[OLD] = 7
+    for _ in range(2):
+        assert exported(*wider) == {OLD: 9, NEW: 5}
+    assert [record[1] for record in topic.records[14:]] == [b"other 7", b"other 8"]
+    del topic.records[14:]
 
     origins = [orjson.loads(dict(record[7])[ORPHAN_HEADER]) for record in topic.records]
     assert sorted((origin["partition"], origin["offset"]) for origin in origins) == [

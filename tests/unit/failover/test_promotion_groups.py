@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
+from eomirror.failover import promotion as module
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
+from eomirror.failover.readiness import Facts
+from eomirror.link.status import LinkStatus
 from eomirror.records.control import ControlView
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
@@ -82,3 +86,30 @@ def test_a_failover_does_not_wait_for_ever(runs: list[_Run]) -> None:
     """The records are there, and groups can be set by hand."""
     with pytest.raises(UnreachableError):
         promotion(runs, Verb.FAILOVER, Reader(AWAY, failures=1_000))._planned_moves()
+
+
+@pytest.mark.parametrize("verb", [Verb.FAILOVER, Verb.PROMOTE])
+@pytest.mark.parametrize(("stands", "own", "told"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_a_fence_that_stands_is_named_by_a_promotion_that_sets_none(
+    monkeypatch: pytest.MonkeyPatch, *, verb: Verb, stands: bool, own: bool, told: int
+) -> None:
+    """An earlier command set it, and applications stay stopped on the source until it is lifted."""
+    fence = {"method": "acl", "topics": ["orders"], "at": 0, "host": "h"} if stands else None
+    status: Any = replace(LinkStatus(link="east-to-west", state="never ran", lag_records=0), fence=fence)
+    found = Facts(status=status, promotion=None, source_answers=True, now_ms=1)
+    monkeypatch.setattr(module, "read_facts", lambda *_, **__: found)
+    monkeypatch.setattr(module, "source_answers", lambda *_: True)
+    said: list[str] = []
+    setting: Any = object() if own else None
+    options = PromotionOptions(fence=setting, dry_run=True)
+    run = _Run(
+        CONFIG, CONFIG.links[0], verb, options=options, on_event=said.append, clock=PlayedClock()
+    )  # fmt: skip
+
+    run._check()
+    run.close()
+
+    named = [text for text in said if "writes to orders are stopped" in text]
+    assert [("eomirror unfence CONFIG --link" in text, "by h" in text) for text in named] == [
+        (True, True)
+    ] * told

@@ -149,6 +149,22 @@ def test_partitions_that_have_not_begun_are_named_in_a_readiness_and_stop_no_fai
     assert (check.level, "new-0 (500 offsets)" in check.text) == (Level.WARN, True)
 
 
+@pytest.mark.parametrize(
+    ("verb", "verdict"), [(Verb.FAILOVER, "READY WITH LOSS at least 7"), (Verb.PROMOTE, "NOT READY")]
+)
+def test_a_partition_that_has_neither_begun_nor_a_leader_makes_the_loss_a_lower_bound(
+    verb: Verb, verdict: str
+) -> None:
+    """It is named, and a planned command refuses it: nothing tells what it holds."""
+    given = facts({"state": "stopped"}, uncut=("new-0 (no leader)",), uncounted=True, known_lost=7)
+
+    found = assess(given, verb, force=True)
+
+    assert (found.verdict, found.at_least) == (verdict, True)
+    (check,) = (check for check in found.checks if check.name == "new partitions")
+    assert "new-0 (no leader)" in check.text
+
+
 def test_a_topic_that_is_left_out_with_a_position_may_lose_more_than_is_known() -> None:
     """Its lag is unknown."""
     out = replace(PARTITION, topic="pay", parked=True, lag_records=None, problem="no right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 
 from eomirror import load_config
 from eomirror.errors import NotReadyError
+from eomirror.failover import recreation as module
 from eomirror.failover.orphans import OrphanRange
 from eomirror.failover.recreation import _elsewhere, _Recreate, refuse_recreated
 from eomirror.records.control import ControlView
@@ -102,26 +104,38 @@ def test_orphans_that_are_nowhere_else_are_not_deleted(restoration: Restoration 
     made._refuse_undecided([], None)
 
 
-@pytest.mark.parametrize("held", [None, 2, 3])
+@pytest.mark.parametrize("held", [None, 2, 3, -3])
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_export_that_is_gone_is_not_relied_on(
-    tmp_path: Path, held: int | None, *, elsewhere: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int | None, *, elsewhere: bool
 ) -> None:
-    """The file is read where it can be; one of another host is named instead."""
+    """The file is read where it can be; one of another host is named instead.  Other records do not count."""
     path = tmp_path / "orphans"
     if held is not None:
-        lines = [{"topic": "orders", "partition": 0, "offset": offset} for offset in range(20, 20 + held)]
+        lines = [
+            {"topic": "orders", "partition": 0, "offset": offset, "value": "b3RoZXI=" if held < 0 else None}
+            for offset in range(20, 20 + abs(held))
+        ]
         path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     made: Any = rules()
     made._count = lambda ranges: {each.source: 3 for each in ranges}
+    made.clock = made.tell = None
+
+    def write(_: object, __: object, sink: Any, **___: object) -> None:
+        for offset in range(20, 23):
+            message = SimpleNamespace(offset=lambda at=offset: at, key=lambda: None, value=lambda: None)
+            sink.write(ORDERS, message, None)
+
+    monkeypatch.setattr(module, "write_orphans", write)
     host = "another" if elsewhere else socket.gethostname()
     restoration = restored(DealtRange(20, 50, "export", str(path), 3, host))
+    there = max(0, held or 0)
 
     if held == 3 or (held is None and elsewhere):
         made._refuse_not_exported([RANGE], restoration)
     else:
         with pytest.raises(
-            NotReadyError, match=rf"and {held or 0} are there: the others would be deleted"
+            NotReadyError, match=rf"hold {there} of them: the others would be deleted"
         ) as raised:
             made._refuse_not_exported([RANGE], restoration)
         assert "--orphans export" in raised.value.fix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.types import SourcePartition
 from support.lane_fakes import FakeClock, position
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ORDERS, NEW = SourcePartition("orders", 0), SourcePartition("orders", 1)
 CUT = Cut(
@@ -115,53 +112,39 @@ def partition(
     )
 
 
-def test_a_restoration_records_how_far_a_merge_came_and_adds_to_earlier_ones() -> None:
+def test_a_restoration_records_how_far_a_merge_came_and_adds_to_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The position tells, not the log's end at the start; a partition without a cut begins at 0."""
+    batch = (7, 8, 9)
+    monkeypatch.setattr(module, "batches_before", lambda *asked: dict.fromkeys(asked[2], batch))
     made = rules()
     first = made._restoration(
         report(partition(ORDERS, 20, 25, 4, "merge"), partition(NEW, 3, 9, 2, "export"), place="/file"),
-        PromotionHistory({1: PROMOTION}), {NEW}, {ORDERS: 24}, to_file=False,
+        PromotionHistory({1: PROMOTION}), {}, {NEW}, {ORDERS: 24}, to_file=False,
     )  # fmt: skip
     assert first.ranges == {
         ORDERS: (DealtRange(20, 24, "merge", records=4),),
-        NEW: (DealtRange(0, 9, "export", "/file", 2),),
+        NEW: (DealtRange(0, 9, "export", "/file", 2, batch=batch),),
     }
     history = PromotionHistory({1: PROMOTION}, {1: REVERSAL}, {1: first})
 
     second = made._restoration(
         report(partition(ORDERS, 24, 40, 3, "keep", lost=((24, 26),)), orphans="keep"),
-        history, set(), {}, to_file=False,
+        history, first.ranges, set(), {}, to_file=False,
     )  # fmt: skip
 
     assert second.ranges == {
-        ORDERS: (DealtRange(20, 24, "merge", records=4), DealtRange(24, 40, "keep", records=3)),
-        NEW: (DealtRange(0, 9, "export", "/file", 2),),
+        ORDERS: (DealtRange(20, 24, "merge", records=4), DealtRange(24, 40, "keep", records=3, batch=batch)),
+        NEW: (DealtRange(0, 9, "export", "/file", 2, batch=batch),),
     }
     assert (second.records, second.place, second.lost) == (9, "/file", {ORDERS: ((24, 26),)})
     # a merge that did not move records nothing
     assert made._restoration(
-        report(partition(ORDERS, 20, 25, 4, "merge")), history, set(), {}, to_file=False
+        report(partition(ORDERS, 20, 25, 4, "merge")), history, first.ranges, set(), {}, to_file=False
     ).ranges == (first.ranges)
-
-
-def test_a_file_with_orphans_that_the_source_has_deleted_is_not_replaced(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It may be the only place that holds them."""
-    path = tmp_path / "orphans"
-    done = {ORDERS: (DealtRange(20, 25, "export", str(path), 4, "h"),)}
-    ranges = [OrphanRange(source=ORDERS, start=20, end=40)]
-    monkeypatch.setattr(module, "log_starts", lambda *_: {ORDERS: 24})
-    rules()._refuse_lossy(path, ranges, done)
-    path.touch()
-
-    with pytest.raises(UsageError, match="holds orphans of orders-0 that east has deleted since") as raised:
-        rules()._refuse_lossy(path, ranges, done)
-
-    assert "--to FILE" in raised.value.fix
-    rules()._refuse_lossy(tmp_path / "another", ranges, done)
-    monkeypatch.setattr(module, "log_starts", lambda *_: {ORDERS: 20})
-    rules()._refuse_lossy(path, ranges, done)
+    # what was dealt with in a log that is another one since does not count any more
+    assert made._restoration(report(), history, {}, set(), {}, to_file=False).ranges == {}
 
 
 def test_an_unknown_way_back_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +165,6 @@ def test_an_old_restoration_counts_in_full_once_the_end_is_known() -> None:
     old = Restoration(number=1, orphans="merge", records=5, place="", run="r", timestamp=1)
     history = PromotionHistory({1: PROMOTION}, {1: REVERSAL}, {1: old})
 
-    found = rules()._restoration(report(), history, set(), {}, to_file=False)
+    found = rules()._restoration(report(), history, history.dealt(1), set(), {}, to_file=False)
 
     assert found.ranges == {ORDERS: (DealtRange(0, 25, "merge"),)}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.link import source_comparison as module
-from eomirror.link.source_comparison import SourceState, changed_sources
+from eomirror.link.source_comparison import SourceState, batches_before, changed_sources, standing
+from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 T0 = SourcePartition("t", 0)
 BATCH = {"batch_offset": 95, "batch_crc": 7, "batch_timestamp": 3}
@@ -70,7 +74,9 @@ class Source:
         return Reader()
 
 
-def state(monkeypatch: pytest.MonkeyPatch, source: Source, at: Position) -> SourceState | None:
+def state(
+    monkeypatch: pytest.MonkeyPatch, source: Source, at: Position, *, moved_by: str = ""
+) -> SourceState | None:
     """How the source differs."""
     client = SimpleNamespace(
         batches=lambda asked: (
@@ -84,7 +90,7 @@ def state(monkeypatch: pytest.MonkeyPatch, source: Source, at: Position) -> Sour
     )
     session: Any = source
     link: Any = SimpleNamespace(name="there")
-    found = changed_sources(link, session, [at])
+    found = changed_sources(link, session, [at], moved_by=moved_by)
     assert found.keys() <= {T0}
     assert all("t-0" in str(one) for one in found.values())
     return found[T0].state if found else None
@@ -133,3 +139,64 @@ def test_no_positions_ask_nothing() -> None:
     """A promotion without cuts."""
     source: Any = None
     assert changed_sources(source, source, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"run": "failover"}, SourceState.UNPROVEN),
+        ({"run": "another"}, None),
+        ({"run": "failover", "epoch": 1}, None),
+        ({"run": "failover", "target_offset": None}, None),
+    ],
+)
+def test_a_position_that_a_promotion_has_moved_is_unproven(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], wanted: SourceState | None
+) -> None:
+    """Its copy proves it, and no batch of the source; whoever compares records looks there."""
+    at = position(**{"epoch": 0, "target_offset": 8, **changes})
+
+    assert state(monkeypatch, Source(), at) is None
+    found = state(monkeypatch, Source(), at, moved_by="failover")
+    assert found is wanted
+    short = state(monkeypatch, Source(end=99), at, moved_by="failover")
+    assert short is SourceState.SHORTER
+    assert state(monkeypatch, Source(leaderless=frozenset({0})), at, moved_by="failover") is None
+
+
+def test_what_was_dealt_with_in_a_log_that_was_cut_since_stands_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Range by range; what retention has deleted, what has no leader, and what no batch is known of counts."""
+    there: dict[int, tuple[int, int, int]] = {25: (22, 8, 9), 39: (38, 1, 1)}
+    asked: list[int] = []
+
+    def batches(wanted: Mapping[Any, int]) -> dict[Any, Any]:
+        asked.extend(wanted.values())
+        return {
+            where: next((b for last, b in there.items() if b[0] <= at <= last), None)
+            for where, at in wanted.items()
+        }
+
+    client = SimpleNamespace(batches=batches, release=lambda: None)
+    monkeypatch.setattr(module, "target_hanging_client", lambda *_: client)
+    link: Any = SimpleNamespace(name="there")
+    session: Any = Source()
+    first = DealtRange(20, 26, "export", "f", batch=(22, 8, 9))
+    second = DealtRange(26, 40, "keep", batch=(38, 7, 7))
+    unknown = DealtRange(40, 41, "keep")
+    dealt = {T0: (first, second, unknown)}
+
+    assert standing(link, session, dealt) == {T0: (first, unknown)}
+    assert sorted(asked) == [22, 38]
+    there[39] = (38, 7, 7)
+    assert standing(link, session, dealt) == dealt
+    there.clear()
+    assert standing(link, session, {T0: (first, second)}) == {}
+    assert standing(link, Source(start=39), dealt) == dealt
+    assert standing(link, session, {T0: (unknown,)}) == {T0: (unknown,)}
+    assert standing(link, session, {}) == {}
+    assert batches_before(link, session, {T0: 26}) == {}
+    there[25] = (22, 8, 9)
+    assert batches_before(link, session, {T0: 26}) == {T0: (22, 8, 9)}
+    assert batches_before(link, Source(policy="compact"), {T0: 26}) == {}

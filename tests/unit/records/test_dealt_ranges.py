@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from eomirror.records.dealt_ranges import DealtRange, rest, united
+from eomirror.records.dealt_ranges import DealtRange, decoded_ranges, encoded_ranges, rest, united
 from eomirror.types import SourcePartition
 
 T = SourcePartition("t", 0)
@@ -56,3 +58,18 @@ def test_exports_to_two_places_are_two_ranges() -> None:
     assert united(file, {T: (DealtRange(20, 40, "export", "/file", 9, "i"),)}) == {
         T: (DealtRange(20, 40, "export", "/file", 9, "i"),)
     }
+
+
+def test_a_range_knows_the_batch_before_its_end() -> None:
+    """A record of an older release has none, one of a later release may have more; joined ranges have the last one."""
+    batch = 7, 8, 9
+    ranges = {T: (DealtRange(20, 30, "keep", records=3, batch=batch), DealtRange(30, 40, "merge"))}
+    rows = json.loads(json.dumps(encoded_ranges(ranges)[T]))
+
+    assert decoded_ranges({T.topic: {"0": rows}}) == ranges
+    assert decoded_ranges({T.topic: {"0": [row[:6] for row in rows]}})[T][0] == DealtRange(
+        20, 30, "keep", records=3
+    )
+    assert decoded_ranges({T.topic: {"0": [[*row, "more"] for row in rows]}}) == ranges
+    joined = united(ranges, {T: (DealtRange(30, 50, "keep", batch=(1, 2, 3)),)})
+    assert joined[T][1] == DealtRange(20, 50, "keep", records=3, batch=(1, 2, 3))

@@ -12,6 +12,7 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.plane.protocol import ProducerIdentity
+from eomirror.recovery.copy_end import CommittedBatch
 from eomirror.recovery.hanging import RecordState
 from eomirror.recovery.hanging_client import TargetHangingClient
 
@@ -269,3 +270,31 @@ def test_the_look_behind_a_deleted_record_begins_where_the_log_does() -> None:
 
     assert not hanging_client.committed_behind({READABLE: 5}, lambda: {7})
     assert client.looked == [(*READABLE, 199)]
+
+
+class Batches:
+    """A client of partitions with one batch each, from offset 4 to 6; of every second one the log begins behind it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def batches_at(self, records: Sequence[tuple[str, int, int]], _: float) -> list[Any]:
+        """Asked with one offset of each partition."""
+        self.calls += 1
+        assert len({(topic, number) for topic, number, _ in records}) == len(records)
+        return [(topic, number, (4, 9, 8, 6, number, 1)) for topic, number, _ in records if number % 2]
+
+
+def test_the_batches_of_many_partitions_are_asked_for_at_once() -> None:
+    """A promotion looks at every copy: one request for each would make it as slow as they are many."""
+    client = Batches()
+    made = asking(client)
+    wanted = {("east.a", number): 5 for number in range(500)}
+
+    told = made.batches(wanted)
+    assert told == {where: (4, 9, 8) if where[1] % 2 else None for where in wanted}
+    found = made.batches_at(wanted)
+    assert found == {where: CommittedBatch(4, 6, where[1], 1) for where in wanted if where[1] % 2}
+    assert client.calls == 2
+    assert made.batches_at({}) == {}
+    assert client.calls == 2
