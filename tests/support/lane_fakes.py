@@ -23,6 +23,7 @@ from eomirror.plane.protocol import (
 )
 from eomirror.plane.select import PlaneSelector
 from eomirror.records.control import ControlView, Generation
+from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import StateTopics
 from eomirror.records.position import Position
 from eomirror.recovery.resume import SourceFacts, TargetFacts
@@ -97,6 +98,7 @@ def spec(
         state_name="east.west", name="east->west", commit_interval=0.1, commit_interval_min=0.01,
         transaction_timeout=15.0, on_gap=on_gap, on_refused=on_refused, raise_limit_to=None,
         source="east", target="west", offset_syncs="off", groups=(), guard=False, keyed=False,
+        mm2_names=Mm2Names(),
     )  # fmt: skip
     return LaneSpec(
         link=link,  # type: ignore[arg-type]

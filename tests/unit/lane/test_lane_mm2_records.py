@@ -13,7 +13,7 @@ from eomirror.lane.mm2_records import Mm2Records
 from eomirror.lane.offset_syncs import TAIL_SECONDS
 from eomirror.lane.spec import GroupOffset
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.mm2 import OffsetSync
+from eomirror.records.mm2 import Mm2Names, OffsetSync
 from support.lane_fakes import ORDERS, account, position
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class Sink:
 
 
 def companions(place: str, sink: Sink | None = None) -> Mm2Records:
-    link: Any = SimpleNamespace(offset_syncs=place, source="east", target="west", groups=())
+    link: Any = SimpleNamespace(
+        mm2_names=Mm2Names(), offset_syncs=place, source="east", target="west", groups=()
+    )
     return Mm2Records(link, sink)
 
 
@@ -107,14 +109,18 @@ def test_a_caught_up_lane_pays_for_syncs_once_a_second() -> None:
 @pytest.mark.parametrize("guard", [False, True])
 def test_no_checkpoints_where_equal_names_are_written_on_both_sides(guard: bool) -> None:
     """One link's map cannot say there where a consumer goes on, and Java's client asks nobody else."""
-    link: Any = SimpleNamespace(offset_syncs="off", source="east", target="west", groups=(".*",), guard=guard)
+    link: Any = SimpleNamespace(
+        mm2_names=Mm2Names(), offset_syncs="off", source="east", target="west", groups=(".*",), guard=guard
+    )
 
     assert Mm2Records(link).follows is not guard
 
 
 def test_a_checkpoint_that_cannot_be_written_is_tried_less_and_less() -> None:
     """The copy of an idle lane was replaced (EO-5): no transaction every 0.2 s, and news of a group begins anew."""
-    link: Any = SimpleNamespace(offset_syncs="off", source="east", target="west", groups=(".*",), guard=False)
+    link: Any = SimpleNamespace(
+        mm2_names=Mm2Names(), offset_syncs="off", source="east", target="west", groups=(".*",), guard=False
+    )
     lane, positions = Mm2Records(link), {ORDERS: position(ORDERS, 100, target_offset=50)}
     lane.update((GroupOffset("g", ORDERS, 100),), positions)
 
