@@ -190,6 +190,9 @@ def test_an_offset_that_consumers_on_the_target_have_reached_is_left_alone(
     follow()
     after = there()
     assert (after[own] > before[own] + 3, after[read]) == (True, before[read] + 3)
+    code, answer = run(("status",), path)
+    assert answer["links"][0]["left_groups"]["count"] == 1
+    assert "was read on the target" in answer["links"][0]["left_groups"]["groups"][read]
     code, answer = run(("readiness",), path)
     assert code == 0
     (said,) = [each for each in answer["checks"] if each["name"] == "groups"]

@@ -64,6 +64,12 @@ class _Cluster:
     def offsets(self, names: list[tuple[str, int]], *, at: str, **_: Any) -> dict[tuple[str, int], int]:
         return dict.fromkeys(names, 0 if at == "earliest" else 9)
 
+    def topic_rights(self, names: list[str]) -> dict[str, frozenset[str]]:
+        return dict.fromkeys(names, frozenset({"READ"}))
+
+    def metadata_limit(self) -> int | None:
+        return 4096
+
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
         return {group: GroupState("EMPTY", 0, idle=True) for group in groups}
 

@@ -187,6 +187,8 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
             f"lane {one['lane']} ended early {human_things(one['count'], 'time')}, last {_ago(one['at'], now_ms)}: "
             + escape(f"{one['ending']}: {one['reason']}")
         )
+    for group, reason in item.left_groups.get("groups", {}).items():
+        console.print(f"[yellow]group {escape(group)} is left alone[/]: {escape(reason)}")
     if compared := item.verifications:
         differ = [one["topic"] for one in compared if one["outcome"] == "differs"]
         since = sum(one["unverified"] for one in compared)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
+    from eomirror.driver.left_groups import LeftGroupRecords
     from eomirror.driver.restart_records import RestartRecords
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
@@ -38,6 +39,7 @@ class ClaimRenewal:
         background: Background threads of the link.
         stops: Stopped topics to write to control.
         restarts: Restarts of lanes to write to control.
+        left: Groups that are left alone, to write to control.
         ends: Ends of the source to write to control.
         make_heart: Creates the sender of the link's heartbeats; None if it has none.
         quit_: Set when the lanes have finished.
@@ -55,6 +57,7 @@ class ClaimRenewal:
         ends: EndRecords,
         make_heart: Callable[[], Heartbeats | None],
         *,
+        left: LeftGroupRecords,
         quit_: threading.Event,
         clock: Clock,
     ) -> None:
@@ -63,6 +66,7 @@ class ClaimRenewal:
         self._background = background
         self._stops = stops
         self._restarts = restarts
+        self._left = left
         self._ends = ends
         self._make_heart = make_heart
         self._quit = quit_
@@ -81,7 +85,9 @@ class ClaimRenewal:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
         self._stops.write(
             lambda stops: self._restarts.write(
-                lambda restarts: self._ends.write(lambda ends: commit([*stops, *restarts, *ends]))
+                lambda restarts: self._left.write(
+                    lambda left: self._ends.write(lambda ends: commit([*stops, *restarts, *left, *ends]))
+                )
             )
         )
 

@@ -99,6 +99,10 @@ class GroupThread:
         """Returns the state of the followed groups; None if the link follows none."""
         return None if self._follower is None else self._follower.snapshot()
 
+    def left_alone(self) -> dict[str, str]:
+        """Returns groups whose offsets consumers on the target have reached, with the reason."""
+        return {} if self._follower is None else self._follower.left_alone()
+
     def settled(self) -> bool:
         """Returns True once all group offsets of the first call are translated, as far as that is possible."""
         if self._some is False:

@@ -25,6 +25,7 @@ from eomirror.driver.claim_renewal import ClaimRenewal
 from eomirror.driver.cluster_retry import ClusterRetry
 from eomirror.driver.group_thread import GroupThread
 from eomirror.driver.lane import LaneThread, holds_nothing
+from eomirror.driver.left_groups import LeftGroupRecords
 from eomirror.driver.link_tools import refuse_left_out, without_lane
 from eomirror.driver.progress import Progress
 from eomirror.driver.restart_records import RestartRecords
@@ -125,20 +126,21 @@ class LinkThread:
         self._stops = StopRecords(spec, tools.clock)
         self._restarts = RestartRecords(spec, tools.clock)
         self._ends = EndRecords(spec.link, tools.clock, assigned=self._assigned)
+        self._group_thread = GroupThread(
+            self._background,
+            lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
+            self._mirrored,
+            over=self._over,
+            clock=tools.clock,
+        )
         self._claim_renewal = ClaimRenewal(
             self._background,
             self._stops,
             self._restarts,
             self._ends,
             heart,
+            left=LeftGroupRecords(spec, self._group_thread.left_alone, tools.clock),
             quit_=self._quit,
-            clock=tools.clock,
-        )
-        self._group_thread = GroupThread(
-            self._background,
-            lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
-            self._mirrored,
-            over=self._over,
             clock=tools.clock,
         )
         self._thread = threading.Thread(target=self._run, name=f"link-{self.name}", daemon=True)

@@ -166,6 +166,10 @@ class GroupFollower:
             error=self._problem,
         )
 
+    def left_alone(self) -> dict[str, str]:
+        """Returns groups whose offsets consumers on the target have reached, with the reason; thread-safe."""
+        return self._writer.left_alone()
+
     def waits(self) -> bool:
         """Returns True if the last round failed, or saw an offset that only waits for the mirror."""
         return bool(self._problem) or (not self._link.guard and WAITS in self._pending)

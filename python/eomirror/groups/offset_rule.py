@@ -160,8 +160,8 @@ def ruling(
     if keeps and read_there:
         return Ruling(
             "skip",
-            f"it was read on the target to {has} of {where[0]}-{where[1]}, {NOT_OURS}: {at} would skip what was not "
-            f"read there; `eomirror offsets export` and `import` set it",
+            f"it was read on the target to {has} of {where[0]}-{where[1]}, {NOT_OURS}: a later one would skip "
+            f"what was not read there; `eomirror offsets export` and `import` set it",
         )
     if has is not None and has > at and rewind != "follow":
         return Ruling("skip", "it went back on the source, and group_rewind is ignore")

@@ -130,6 +130,10 @@ class OffsetWriter:
         ]
         return [*skipped, *self._kept.values()]
 
+    def left_alone(self) -> dict[str, str]:
+        """Returns groups whose offsets consumers on the target have reached, with the reason; thread-safe."""
+        return {group: reason for group, reason in self._skipped.copy().items() if NOT_OURS in reason}
+
     def close(self) -> None:
         """Closes all clients."""
         self._target.close()

@@ -30,7 +30,7 @@ TAKE_OVER = "take-over"
 RECENT_TAKE_OVER_MS = 15 * 60 * 1000
 
 # written every few seconds while a link runs: ends of the source and the time of its last answer
-_NO_EVENTS = frozenset({"ends", "seen"})
+_NO_EVENTS = frozenset({"ends", "groups-left", "seen"})
 # a record of restarts is written within this time
 _LATE_MS = 60_000
 

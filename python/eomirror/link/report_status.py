@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eomirror.link.status import LinkStatus
-    from eomirror.records.reports import LaneRestarts, Reports, TailComparison, Verification
+    from eomirror.records.reports import GroupsLeft, LaneRestarts, Reports, TailComparison, Verification
 
 __all__ = ["with_reports"]
 
@@ -35,6 +35,7 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
             for one in reports.verifications
             if one.topic in positions
         ),
+        left_groups=_left(reports.left, run),
         drill=None
         if drill is None
         else {
@@ -48,6 +49,12 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
         },
         tail=None if reports.tail is None else _tail(reports.tail),
     )
+
+
+def _left(one: GroupsLeft | None, run: str | None) -> dict[str, Any]:
+    if one is None or one.run != run or not one.count:
+        return {}
+    return {"count": one.count, "groups": dict(one.groups)}
 
 
 def _restart(one: LaneRestarts) -> dict[str, Any]:

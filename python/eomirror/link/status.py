@@ -252,6 +252,8 @@ class LinkStatus:
             own topics; the first of each copy is the problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
         restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
+        left_groups: Groups that the owner leaves alone on the target, because consumers there have reached their
+            offsets: their ``count``, and the first ``groups`` with the reason of each; empty for none.
         verifications: Last comparison of each topic that was compared: outcome, counts, mirrored offsets since
             (``unverified``), time.
         drill: Last recorded drill: passed, RPO, RTO, time; None for none.
@@ -292,6 +294,7 @@ class LinkStatus:
     restarts: tuple[dict[str, Any], ...] = ()
     verifications: tuple[dict[str, Any], ...] = ()
     drill: dict[str, Any] | None = None
+    left_groups: dict[str, Any] = field(default_factory=dict)
     tail: dict[str, Any] | None = None
     retention: tuple[dict[str, Any], ...] = ()
     source_seconds: float | None = None

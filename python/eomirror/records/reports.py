@@ -6,12 +6,14 @@ kinds.  Keys:
 
 * ``{"kind":"restarts","lane"}`` -> `LaneRestarts`: attempts of a lane that ended early; the owner writes it with its
   claim.
+* ``{"kind":"groups-left"}`` -> `GroupsLeft`: groups whose offsets on the target are not the link's; the owner writes it
+  with its claim.
 * ``{"kind":"verification","topic"}`` -> `Verification`: result of the last `eomirror verify` of a topic.
 * ``{"kind":"tail"}`` -> `TailComparison`: result of the last comparison before a planned promotion that compared only
   the ends of the copies.  It replaces no `Verification`: what stands before these ends was not looked at.
 * ``{"kind":"drill"}`` -> `DrillResult`: result of the last `eomirror drill --record`.
 
-All but the first come from a command that does not own the link, so a plain producer writes them, outside of
+All but the first two come from a command that does not own the link, so a plain producer writes them, outside of
 transactions.
 """
 
@@ -27,7 +29,15 @@ from eomirror.records.json_fields import checked, text, whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DrillResult", "LaneRestarts", "Reports", "TailComparison", "Verification", "decode_reports"]
+__all__ = [
+    "DrillResult",
+    "GroupsLeft",
+    "LaneRestarts",
+    "Reports",
+    "TailComparison",
+    "Verification",
+    "decode_reports",
+]
 
 VERSION = 1
 
@@ -67,6 +77,37 @@ class LaneRestarts:
         body = asdict(self) | {"reason": self.reason[:_MOST_CHARACTERS]}
         del body["lane"]
         return orjson.dumps({"v": VERSION, **body})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsLeft:
+    """
+    Groups that a run leaves alone on the target, because consumers there have reached their offsets.
+
+    Attributes:
+        groups: The first ones by name, with the reason of each.
+        count: Number of all.
+        run: Run of the mirror.
+        timestamp: Time of the record, ms since the epoch.
+    """
+
+    groups: Mapping[str, Any]
+    count: int
+    run: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return orjson.dumps({"kind": "groups-left"})
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        groups = {
+            name: reason[:_MOST_CHARACTERS]
+            for name, reason in self.groups.items()
+            if len(name) <= _MOST_CHARACTERS
+        }
+        return orjson.dumps({"v": VERSION, **asdict(self), "groups": groups})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,12 +234,14 @@ class Reports:
         verifications: By topic, in order.
         drill: Last drill; None for none.
         tail: Last comparison of the ends of all copies; None for none.
+        left: Groups that the last run left alone; None for none.
     """
 
     restarts: tuple[LaneRestarts, ...] = ()
     verifications: tuple[Verification, ...] = ()
     drill: DrillResult | None = None
     tail: TailComparison | None = None
+    left: GroupsLeft | None = None
 
 
 def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Reports:
@@ -213,6 +256,7 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
     verifications: dict[str, Verification] = {}
     drill: DrillResult | None = None
     tail: TailComparison | None = None
+    left: GroupsLeft | None = None
     for key, value in records:
         try:
             name, body = orjson.loads(key or b"{}"), orjson.loads(value or b"{}")
@@ -225,6 +269,8 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
             elif kind == "verification":
                 topic = text(name["topic"])
                 verifications[topic] = checked(Verification(topic=topic, **_given(Verification, body)))
+            elif kind == "groups-left":
+                left = checked(GroupsLeft(**_given(GroupsLeft, body)))
             elif kind == "drill":
                 drill = checked(DrillResult(**_given(DrillResult, body)))
             elif kind == "tail":
@@ -236,10 +282,12 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
         tuple(one for _, one in sorted(verifications.items())),
         drill,
         tail,
+        left,
     )
 
 
 def _given(
-    kind: type[LaneRestarts | Verification | DrillResult | TailComparison], body: Mapping[str, Any]
+    kind: type[LaneRestarts | GroupsLeft | Verification | DrillResult | TailComparison],
+    body: Mapping[str, Any],
 ) -> dict[str, Any]:
     return {name: body[name] for name in kind.__slots__ if name in body}

@@ -73,7 +73,7 @@ def upstream_aliases(topic: str, separator: str = ".") -> Iterator[str]:
 def pattern_fault(pattern: str) -> str:
     """Returns the error of a regular expression; empty if it is valid."""
     try:
-        # By itself first: the error shows it.
+        # Without the flag first: the error shows the pattern.
         PatternSet([pattern], [])
         PatternSet([_ANY + pattern], [])
     except ValueError as error:
