@@ -38,7 +38,7 @@ from eomirror.cli.verify_tables import draw_verdicts
 def partition(name, n):
     scope = N(source=N(topic=name, partition=n), target=N(topic=f"east.{{name}}"), not_comparable=(0,), lag=7,
               problem="")
-    return N(scope=scope, matched=123456789, differences={{}}, word="equal", shown=(), holes=())
+    return N(scope=scope, matched=123456789, differences={{}}, word="equal", shown=(), holes=(), changed="")
 draw_verdicts([N(link="east->west", word="equal", whole=True, waiting=(), partitions=[
     partition(name, n) for name in ("orders", "{LONG}") for n in range(2)])])
 """
@@ -60,6 +60,7 @@ names = ("orders", "{LONG}")
 link = N(name="east->west", source="east", topics=names, remark="")
 _draw(link, N(targets={{name: f"east.{{name}}" for name in names}}, cluster_ids=("x" * 22, "y" * 22),
       state=(create("eomirror.east.west.control"),), readers=(), readers_on_source=(), drifts=(),
+      left_out={{}}, unmatched=lambda _: (),
       changes={{name: (create(f"east.{{name}}"),) for name in names}}), settings=False)
 """
 #: Result, words that end a row, numbers that must stand whole, and rows.
