@@ -32,6 +32,7 @@ from eomirror.plane.protocol import (
     Serving,
 )
 from eomirror.records.dead_letter import DeadLetter
+from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import LinkNames
 from eomirror.spark.handover import OVERLAP_SECONDS, is_successor
 
@@ -415,7 +416,7 @@ def spec_of(
     link = SimpleNamespace(
         state_name="l", name="east->west", commit_interval=interval, commit_interval_min=pause,
         transaction_timeout=15.0, on_gap=world.on_gap, on_refused=world.on_refused, raise_limit_to=None,
-        source="east", target="west", offset_syncs="off", groups=(), keyed=False,
+        source="east", target="west", offset_syncs="off", mm2_names=Mm2Names(), groups=(), keyed=False,
     )  # fmt: skip
     return LaneSpec(
         link=link, source=None, target=None, source_cluster_id="S", target_cluster_id="T",  # type: ignore[arg-type]
