@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.failover.facts import control_of
-from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, undecided
+from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, standing, undecided
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import link_sessions
 from eomirror.records.dealt_ranges import furthest
@@ -18,7 +18,7 @@ from eomirror.records.names import LinkNames
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eomirror.config import Config
+    from eomirror.config import Config, Link
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.control import ControlView
@@ -78,7 +78,7 @@ def left_orphans(
         found = [
             (promotion, *each)
             for _, promotion in sorted(control.history.promotions.items())
-            for each in _ranges(control, promotion, sessions)
+            for each in _ranges(chosen, control, promotion, sessions)
         ]
     # One call for each range: two promotions may have left some in one partition.
     counts = [
@@ -106,7 +106,7 @@ def left_orphans(
 
 
 def _ranges(
-    control: ControlView, promotion: Promotion, sessions: LinkSessions
+    link: Link, control: ControlView, promotion: Promotion, sessions: LinkSessions
 ) -> Iterator[tuple[OrphanRange, DealtRange | None]]:
     """
     Yields the ranges of one promotion that may hold orphans, and what was done about each; merged ones are left out.
@@ -115,6 +115,8 @@ def _ranges(
     """
     history = control.history
     reversal, dealt = history.reversals.get(promotion.number), history.dealt(promotion.number)
+    if promotion is history.current:
+        dealt = standing(link, sessions, control, promotion).dealt
     topics = {cut.topic: cut.topic_id for cut in promotion.cuts}
     there = sessions.source.admin.describe_topics(sorted(topics))
     # A topic with another id is another topic: a recreation, or the user, has deleted the orphans.

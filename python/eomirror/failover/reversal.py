@@ -35,7 +35,7 @@ from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover.back_link import back_link, begins, merged, returns, whole_link
 from eomirror.failover.common_end import common_ends
 from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
-from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
+from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten, standing
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
@@ -55,13 +55,14 @@ if TYPE_CHECKING:
     from eomirror.failover.common_end import CommonEnd
     from eomirror.failover.orphans import ForeignRecords
     from eomirror.kafka.session import LinkSessions
+    from eomirror.records.control import ControlView
     from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
     from eomirror.types import SourcePartition
 
-__all__ = ["ReversalReport", "ReversedPartition", "refuse_no_return", "reverse"]
+__all__ = ["ReversalReport", "ReversedPartition", "refuse_no_return", "refuse_parted", "reverse"]
 
 _LOOK_SECONDS = 0.5
 _SHOWN = 3
@@ -185,7 +186,26 @@ def refuse_no_return(config: Config, link: str, *, to: str, clock: Clock = SYSTE
         made.refuse_no_return(to)
 
 
+def refuse_parted(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    """
+    Refuses to merge the orphans of a promoted link whose source is not what was mirrored, as its reversal would.
+
+    Afterwards a reversal could not tell: the positions go on from the merge.
+
+    Raises:
+        NotReadyError: It is not.
+        MirrorError: As of `reverse`.
+    """
+    with closing(_Reverse(config, link, "reverse", on_event=None, clock=clock)) as made:
+        control, promotion = made.in_force()
+        made.refuse_parted(promotion, control.history)
+
+
 class _Reverse(PromotedLink):
+    def refuse_parted(self, promotion: Promotion, history: PromotionHistory) -> None:
+        """See the function of this name."""
+        self._parted(promotion, history, accepted=False)
+
     def refuse_no_return(self, to: str) -> None:
         """See the function of this name."""
         control = control_of(self.link, self.sessions.target)
@@ -238,13 +258,14 @@ class _Reverse(PromotedLink):
         noted = history.reversals.get(promotion.number)
         self._refuse_recreated(promotion, control.recreation, noted)
         sessions = self.connect(back)
-        before = history_of(back, sessions.target)
+        held = control_of(back, sessions.target)
+        before = held.history
         noted = history.reversals.get(promotion.number)
         self._refuse_stale(back, promotion, before, noted)
         refuse_forgotten(
             back,
-            self.config.clusters[back.source],
-            before,
+            sessions,
+            held,
             client_id=LinkNames(back.state_name).client_id("reverse"),
             clock=self.clock,
             back=self.link,
@@ -267,9 +288,14 @@ class _Reverse(PromotedLink):
                 cuts=moved,
             )
         ends, is_new = noted.ends, promotion.number not in history.reversals
-        unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
+        unbegun = self._unbegun(back, sessions, held, promotion, noted=not is_new)
         # A link that was promoted before finds them as orphans of its promotion.
-        foreign = [] if before.current is not None else self._foreign(promotion, history, unbegun)
+        # A killed call that has set the positions has reported none: they are looked for again.
+        foreign = (
+            []
+            if before.current is not None
+            else self._foreign(promotion, history, unbegun if is_new else begins(promotion, back))
+        )
         # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
         whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
         marked = {
@@ -371,6 +397,15 @@ class _Reverse(PromotedLink):
             return []
         self.tell(f"looking for what {self.link.source} and the copies have in common")
         parted = common_ends(self.link, self.sessions, changed, promotion.cuts, history)
+        # Without a guard the link back would copy all of such a copy; with it, it tells what the source holds.
+        copied = {each.changed.source.topic for each in parted if each.cut is not None}
+        parted = [
+            each
+            for each in parted
+            if each.cut is not None
+            or each.changed.state is not SourceState.UNPROVEN
+            or each.changed.source.topic in copied
+        ]
         command = f"eomirror reverse CONFIG --link {quote(self.link.name)}"
         if opened := [each for each in parted if each.is_open]:
             raise NotReadyError(
@@ -418,11 +453,17 @@ class _Reverse(PromotedLink):
     def _unmarked(
         self, promotion: Promotion, positions: Sequence[Position]
     ) -> dict[SourcePartition, ChangedSource]:
-        """Returns those whose cut the promotion has moved to the end of their copy: no batch of the source is known."""
+        """
+        Returns those whose cut the promotion has moved to the end of their copy, or could not prove.
+
+        Of the first no batch of the source is known.
+        """
+        doubtful = {cut.source for cut in promotion.cuts if not cut.proven}
         moved = {
             one.source: one
             for one in positions
-            if one.epoch == 0 and one.run == promotion.run and one.target_offset is not None
+            if one.source in doubtful
+            or (one.epoch == 0 and one.run == promotion.run and one.target_offset is not None)
         }
         admin = self.sessions.source.admin
         starts = skip_missing(lambda asked: admin.offsets(asked, at="earliest", read_committed=False), moved)
@@ -430,7 +471,7 @@ class _Reverse(PromotedLink):
         return {
             source: ChangedSource(
                 position=one,
-                state=SourceState.REPLACED,
+                state=SourceState.UNPROVEN if source in doubtful else SourceState.REPLACED,
                 log_start=starts[source],
                 end=ends[source],
                 found="its last batch is not known",
@@ -460,7 +501,7 @@ class _Reverse(PromotedLink):
         self,
         back: Link,
         sessions: LinkSessions,
-        history: PromotionHistory,
+        control: ControlView,
         promotion: Promotion,
         *,
         noted: bool,
@@ -477,14 +518,18 @@ class _Reverse(PromotedLink):
         starts = begins(promotion, back)
         topic = LinkNames(back.state_name).positions_topic
         state = LinkState(back, sessions.target)
-        if history.current is not None:
-            found = returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
-            found = {source: offset for source, offset in found.items() if source in starts}
+        if (ended := control.history.current) is not None:
+            done = standing(back, sessions, control, ended)
+            found = {
+                source: offset
+                for source, offset in returns(promotion, done.reached).items()
+                if source in starts
+            }
             ends = sessions.source.admin.offsets(sorted(found), at="latest", read_committed=False)
-            return _behind_dealt(found, history.dealt(history.current.number), ends)
+            return _behind_dealt(found, done.dealt, ends)
         if sessions.target.admin.describe_topics([topic])[topic] is None:
             return starts
-        if state.control(wait_for_open=False).generation is None:
+        if control.generation is None:
             return starts
         positions = state.positions(wait_for_open=False, overruled=())
         if not noted and (
@@ -572,17 +617,20 @@ class _Reverse(PromotedLink):
         Returns:
             Records of a partition from the first one on, and the offset at which the link has begun to mirror them.
         """
-        there = [positions[source] for source in starts if source in positions]
-        maps = OffsetMapReader(back, sessions.target).maps(
-            [one for one in there if one.offset > starts[one.source]]
-        )
+        # A killed call has begun before the cut, with records of others in between.
+        there = [
+            one
+            for source, start in starts.items()
+            if (one := positions.get(source)) is not None and one.offset > start
+        ]
+        # In a log that has lost its end since, the position tells what was mirrored: the lane stops there by name.
+        changed = changed_sources(back, sessions.source, there)
+        there = [one for one in there if one.source not in changed]
+        maps = OffsetMapReader(back, sessions.target).maps(there)
         found: list[tuple[ForeignRecords, int | None]] = []
         ours = sessions.target.admin.describe_cluster().cluster_id
         for position in there:
             start, end, size = starts[position.source], position.offset, _FIRST_RECORDS
-            # A killed call has begun before the cut, with records of others in between.
-            if position.offset <= start:
-                continue
             listed = maps[position.source].listed()
             later = min((max(low, start) for low, _, count in listed if low + count > start), default=None)
             at, first = start, None

@@ -15,9 +15,10 @@ import structlog
 
 from eomirror._native import digest_behind
 from eomirror.clock import Deadline
-from eomirror.errors import AuthorizationError
+from eomirror.errors import AuthorizationError, UnreachableError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.plane.protocol import BatchMark, is_compacting
 from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts, decide_resume
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.kafka.session import ClusterSession
-    from eomirror.plane.protocol import BatchMark, RecordMark
+    from eomirror.plane.protocol import RecordMark
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["ChangedSource", "SourceState", "changed_sources"]
+__all__ = ["ChangedSource", "SourceState", "changed_ends", "changed_sources", "end_marks"]
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +48,7 @@ class SourceState(enum.StrEnum):
     SHORTER = "shorter"
     REPLACED = "replaced"
     GAP = "gap"
+    UNPROVEN = "unproven"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,7 @@ class ChangedSource:
             SourceState.RECREATED: f"{where} was deleted and created again; it was mirrored up to offset {offset}",
             SourceState.SHORTER: f"{where} ends at offset {self.end}, and was mirrored up to {offset}",
             SourceState.REPLACED: f"{where} is not the log that was mirrored up to offset {offset}: {self.found}",
+            SourceState.UNPROVEN: f"nothing proves how far the copy of {where} goes, which was mirrored up to {offset}",
             SourceState.GAP: f"{where} begins at offset {self.log_start}, and was mirrored up to {offset}",
         }[self.state]
 
@@ -137,6 +140,59 @@ def changed_sources(
     return found
 
 
+def end_marks(
+    link: Link, source: ClusterSession, ends: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, BatchMark]:
+    """
+    Returns the batch before each offset, for `changed_ends`.
+
+    There is none of a compacted topic, of what retention has deleted, or if a broker does not tell.
+
+    Raises:
+        ClusterError: A log ends before its offset, or the source does not answer.
+    """
+    starts = _offsets(source, list(ends), at="earliest")
+    policies = _policies(source, sorted({topic for topic, _ in starts}))
+    wanted = {
+        where: end - 1
+        for where, end in ends.items()
+        if end > starts.get(where, end)
+        and where.topic in policies
+        and not is_compacting(policies[where.topic])
+    }
+    told = _batches(link, source, wanted)
+    for where, batch in told.items():
+        if batch is None:
+            raise UnreachableError(
+                f"{where} on {source.cluster.alias} ends before offset {ends[where]}: its log was truncated",
+                fix="restore the topic, or leave its orphans out: `exclude` it from the link",
+            )
+    return {where: BatchMark(*batch) for where, batch in told.items() if batch is not None}
+
+
+def changed_ends(
+    link: Link, source: ClusterSession, ends: Mapping[SourcePartition, tuple[int, BatchMark | None]]
+) -> set[SourcePartition]:
+    """
+    Returns the partitions whose log ends before an offset, or holds another batch than its mark says.
+
+    Args:
+        source: Connections to the source.
+        ends: An offset, and the batch that was before it; None if that is not known.
+
+    Raises:
+        ClusterError: The source does not answer.
+    """
+    starts, now = _offsets(source, list(ends), at="earliest"), _offsets(source, list(ends), at="latest")
+    shorter = {where for where, (end, _) in ends.items() if where in now and now[where] < end}
+    marks = {
+        where: mark
+        for where, (_, mark) in ends.items()
+        if where in now and where not in shorter and mark is not None and mark.offset >= starts.get(where, 0)
+    }
+    return shorter | _other_batches(link, source, marks).keys()
+
+
 def _offsets(
     source: ClusterSession, partitions: Collection[SourcePartition], *, at: str
 ) -> Mapping[tuple[str, int], int]:
@@ -180,11 +236,28 @@ def _other_batches(
     link: Link, source: ClusterSession, marks: Mapping[SourcePartition, BatchMark]
 ) -> dict[SourcePartition, str]:
     """Returns what is in place of the batches of these marks, where it is something else."""
-    if not marks:
+    found = {}
+    for where, batch in _batches(link, source, {where: mark.offset for where, mark in marks.items()}).items():
+        mark = marks[where]
+        if batch is None:
+            found[where] = f"there is no batch at offset {mark.offset}, where one was mirrored"
+        elif batch != (mark.offset, mark.crc, mark.timestamp):
+            found[where] = (
+                f"the batch at offset {mark.offset} begins at {batch[0]} and has checksum {batch[1]}, where "
+                f"{mark.crc} was mirrored"
+            )
+    return found
+
+
+def _batches(
+    link: Link, source: ClusterSession, offsets: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, tuple[int, int, int] | None]:
+    """Returns the batch at each offset, None where there is none; empty if the cluster cannot be asked."""
+    if not offsets:
         return {}
     client = target_hanging_client(link, source)
     try:
-        told = client.batches({where: mark.offset for where, mark in marks.items()})
+        told = client.batches({(where.topic, where.partition): offset for where, offset in offsets.items()})
     finally:
         client.release()
     if told is None:
@@ -194,17 +267,7 @@ def _other_batches(
             reason=f"the extension's client cannot serve cluster {source.cluster.alias}: only the ends are compared",
         )
         return {}
-    found = {}
-    for where, mark in marks.items():
-        batch = told[where]
-        if batch is None:
-            found[where] = f"there is no batch at offset {mark.offset}, where one was mirrored"
-        elif batch != (mark.offset, mark.crc, mark.timestamp):
-            found[where] = (
-                f"the batch at offset {mark.offset} begins at {batch[0]} and has checksum {batch[1]}, where "
-                f"{mark.crc} was mirrored"
-            )
-    return found
+    return {where: told[where] for where in offsets}
 
 
 def _other_records(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import orjson
 import pytest
 
-from eomirror.records.dealt_ranges import DealtRange, rest, united
+from eomirror.records.dealt_ranges import DealtRange, decoded_ranges, encoded_ranges, rest, united
 from eomirror.types import SourcePartition
 
 T = SourcePartition("t", 0)
@@ -56,3 +59,34 @@ def test_exports_to_two_places_are_two_ranges() -> None:
     assert united(file, {T: (DealtRange(20, 40, "export", "/file", 9, "i"),)}) == {
         T: (DealtRange(20, 40, "export", "/file", 9, "i"),)
     }
+
+
+def test_a_range_of_a_log_that_had_another_end_stays_by_itself() -> None:
+    """A newer range does not vouch for it, and it does not hide the newer one."""
+    old, new = (1, 2, 3), (4, 5, 6)
+    longer = DealtRange(20, 50, "keep", records=9, mark=old)
+    shorter = DealtRange(20, 40, "keep", records=7, mark=new)
+    grown = DealtRange(20, 60, "keep", records=12, mark=new)
+
+    assert united({T: (longer,)}, {T: (shorter,)}) == {T: (longer, shorter)}
+    assert united({T: (longer,)}, {T: (replace(longer, mark=new),)}) == {
+        T: (longer, replace(longer, mark=new))
+    }
+    assert united({T: (longer, shorter)}, {T: (grown,)}) == {T: (grown,)}
+    assert united({T: (shorter,)}, {T: (DealtRange(40, 50, "keep", records=1, mark=old),)}) == {
+        T: (DealtRange(20, 50, "keep", records=8, mark=old),)
+    }
+
+
+def test_a_mark_is_read_again_and_older_records_have_none() -> None:
+    """A later release may add fields."""
+    ranges = {
+        T: (DealtRange(20, 30, "export", "/file", 8, "h", (25, 2**32 - 1, -1)), DealtRange(30, 40, "keep"))
+    }
+    topics = {"t": {"0": [list(each) for each in encoded_ranges(ranges)[T]]}}
+
+    assert decoded_ranges(orjson.loads(orjson.dumps(topics))) == ranges
+    assert decoded_ranges({"t": {"0": [[30, 40, "keep", "", 0, ""]]}}) == {T: ranges[T][1:]}
+    assert decoded_ranges({"t": {"0": [[30, 40, "keep", "", 0, "", None, "later"]]}}) == {T: ranges[T][1:]}
+    with pytest.raises(TypeError):
+        decoded_ranges({"t": {"0": [[30, 40, "keep", "", 0, "", [1, 2, "3"]]]}})
