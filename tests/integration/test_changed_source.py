@@ -134,6 +134,9 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
     for point in POINTS:
         code, _, said = scene.command("reverse", "--yes", "--from-common-end", crash=point, timeout=240)
         assert (code, (tmp_path / point).exists()) == (-9, True), said
+        # the link back has no loop guard until it has copied back: it would return what a merge brings before that
+        code, _, said = scene.command("restore", "--orphans", "merge", "--yes")
+        assert (code, f"repeat `eomirror reverse CONFIG --link {scene.name}`" in said) == (6, True), said
         code, _, said = scene.command("run", "--until", "caught-up", link=scene.back)
         assert (code, f"eomirror reverse CONFIG --link {scene.name}" in said) == (6, True), said
     code, found, said = scene.command("reverse", "--yes", timeout=240)
@@ -251,3 +254,108 @@ def test_exported_records_that_the_source_has_lost_since_stay_in_their_file(
     Path(advice).unlink()
     scene.command("restore", "--orphans", "recreate", "--yes")
     assert values(scene, "east") == values(scene, "west")
+
+
+@pytest.mark.parametrize(
+    "equal_names",
+    [pytest.param(True, id="equal"), pytest.param(False, id="prefixed", marks=pytest.mark.slow)],
+)
+def test_what_was_decided_about_orphans_holds_for_these_and_not_for_their_offsets(
+    fragile: LocalCluster,
+    west: Any,
+    topic_name: str,
+    tmp_path: Path,
+    spark_context: Any,
+    *,
+    equal_names: bool,
+) -> None:
+    """The source loses exported records, and others stand at the same offsets: they are undecided orphans."""
+    scene = Disaster(
+        fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
+        equal_names=equal_names, partitions=1,
+    )  # fmt: skip
+    logs, path = Logs(fragile, tmp_path), tmp_path / "orphans.jsonl"
+    scene.write("east", 20)
+    scene.catch_up()
+    logs.save(scene.topic)
+    start = end_of(scene)
+    first = foreign(scene, 5, b"exported")
+    # the last stable offset, which passes a transaction with its marker
+    wait_for(lambda: end_of(scene) > start)
+    end = end_of(scene)
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    code, found, said = scene.command("restore", "--orphans", "export", "--yes", "--to", str(path))
+    assert (code, found["records"]) == (0, len(first)), said
+    logs.restore(scene.topic)
+    assert end_of(scene) == start
+    late = foreign(scene, 5, b"in-place")
+    wait_for(lambda: end_of(scene) == end)
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+
+    code, _, said = scene.command("restore", "--orphans", "recreate", "--yes")
+    assert (code, f"{scene.topic}-0 [" in said) == (6, True), said
+    assert set(late) < set(values(scene, "east")[0])
+    code, _, said = scene.command("failback", "--yes")
+    assert (code, f"{len(late)} records of east never reached" in said) == (6, True), said
+    code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+    assert (code, found["records"]) == (0, len(late)), said
+    scene.catch_up(scene.back)
+    returned(scene)
+    assert set(late) < set(values(scene, "west")[0])
+
+
+@pytest.mark.parametrize(
+    ("equal_names", "written_on"),
+    [
+        pytest.param(True, 0, id="equal-shorter"),
+        pytest.param(False, 0, id="prefixed-shorter", marks=pytest.mark.slow),
+        pytest.param(True, 8, id="equal-written-on", marks=pytest.mark.slow),
+    ],
+)
+def test_merged_orphans_that_the_source_loses_refuse_the_return_and_come_back(
+    fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any,
+    *, equal_names: bool, written_on: int,
+) -> None:  # fmt: skip
+    """The copies alone hold them, and the link back drops them as its own; the topic is copied back whole."""
+    scene = Disaster(
+        fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
+        equal_names=equal_names, partitions=1,
+    )  # fmt: skip
+    logs, path = Logs(fragile, tmp_path), tmp_path / "orphans.jsonl"
+    scene.write("east", 20)
+    scene.catch_up()
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    scene.write("west", 10)
+    assert scene.command("reverse", "--yes")[0] == 0
+    scene.catch_up(scene.back)
+    logs.save(scene.topic)
+    start = end_of(scene)
+    merged = foreign(scene, 5, b"merged")
+    wait_for(lambda: end_of(scene) > start)
+    end = end_of(scene)
+    code, found, said = scene.command("restore", "--orphans", "merge", "--yes")
+    assert (code, found["records"]) == (0, len(merged)), said
+    logs.restore(scene.topic)
+    late = foreign(scene, written_on, b"in-place")
+    held = values(scene, "west")
+    assert set(merged) < set(held[0])
+
+    for more in ((), ("--dry-run",)):
+        code, found, said = scene.command("failback", "--yes", *more)
+        assert (code, f"{scene.topic}-0" in said, str(end) in said) == (6, True, True), said + str(found)
+    assert f"eomirror restore CONFIG --link {scene.name} --orphans recreate" in said
+    if late:
+        code, _, said = scene.command("restore", "--orphans", "recreate", "--yes")
+        assert (code, "--orphans export" in said) == (6, True), said
+        assert set(late) < set(values(scene, "east")[0])
+        code, found, said = scene.command("restore", "--orphans", "export", "--yes", "--to", str(path))
+        assert (code, found["records"]) == (0, len(late)), said
+    code, found, said = scene.command("restore", "--orphans", "recreate", "--yes", timeout=240)
+    assert code == 0, said
+    assert values(scene, "east") == held
+    scene.catch_up(scene.back)
+    returned(scene)
+    assert set(merged) < set(values(scene, "east")[0])

@@ -40,7 +40,6 @@ from eomirror.failover import (
     restoration,
     reversal,
 )
-from eomirror.failover.back_link import merged
 from eomirror.failover.machine import Verb
 from eomirror.failover.orphan_sinks import OrphanFile
 from eomirror.failover.promotion import PromotionOptions
@@ -104,7 +103,7 @@ _CALM_STEPS = 24
 _READ = frozenset({"failover.read", "failover.group_moved", "failover.groups_moved", "failover.recorded"})
 
 #: Defects that stand open, whose schedules are left out.
-OPEN = frozenset("AFGIK")
+OPEN = frozenset("AF")
 
 
 class BrokenReturnError(AssertionError):
@@ -394,13 +393,14 @@ class DisasterWorld:
         number = self.draw(_PARTITIONS)
         log = self.logs[side, number]
         kind = self.draw(8)
-        if self._is_open("F", side, number) or (side == "east" and self._is_open("G", side, number)):
+        if self._is_open("F", side, number):
             return
         if side == "east" and "M" in self.open and self.foreign:
             return
         if kind == 7:
+            again = f"id-{side}-{self._stamp()}"
             for one in range(_PARTITIONS):
-                self.logs[side, one] = Log(f"id-{side}-{self._stamp()}", [])
+                self.logs[side, one] = Log(again, [])
             self.say(f"topic of {side} is created again")
         elif log.entries:
             many = 1 + self.draw(_CUT)
@@ -455,10 +455,6 @@ class DisasterWorld:
                 and self._promoted(THERE) is None
                 and (position is None or position.target_offset is None)
             )
-        if defect == "G":
-            # merged orphans: the copy has them, and nothing tells when the source has not
-            current = self._promoted(THERE)
-            return current is not None and bool(merged(current, there.positions))
         if side == "west" and self.at in _READ:
             return True
         # the log that the way back reads, or writes, while nothing of its own stands in it
@@ -579,12 +575,6 @@ class DisasterWorld:
 
     def _restore(self) -> str:
         action = ("merge", "export", "keep")[self.draw(3)]
-        there = self.states[THERE.state_name].view().history
-        if action == "merge" and (
-            ("I" in self.open and self._copying_back())
-            or ("K" in self.open and there.current is not None and there.current.number in there.reversals)
-        ):
-            action = "export"
 
         def call(to: str) -> tuple[str, Any]:
             return self._command(
@@ -619,16 +609,6 @@ class DisasterWorld:
     def _number_of(self, link: Link) -> int:
         current = self._promoted(link)
         return 0 if current is None else current.number
-
-    def _copying_back(self) -> bool:
-        """True if the reversal of the promotion moves cuts, and has not copied back what the source has lost."""
-        there, back = (self.states[link.state_name].view() for link in CONFIG.links)
-        current = there.history.current
-        reversal_ = None if current is None else there.history.reversals.get(current.number)
-        if reversal_ is None or not reversal_.cuts:
-            return False
-        order = back.copy_back
-        return order is None or order.number != reversal_.number or not order.done
 
     # -- mirrors -----------------------------------------------------------------------------------
 
@@ -1184,8 +1164,10 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     copied_records: {
         "extension_client": _Extension, "_claimed_origin": lambda message: message.entry.origin,
     },
-    restoration: {"LinkState": _State, "OrphanFile": _File, "crash_point": _point},
-    failback: {"ClusterSession": _session},
+    restoration: {
+        "LinkState": _State, "Discovery": _Discovery, "OrphanFile": _File, "crash_point": _point,
+    },
+    failback: {"ClusterSession": _session, "link_sessions": _link_sessions},
 }  # fmt: skip
 
 

@@ -92,6 +92,37 @@ FOUND: dict[str, tuple[str, Sequence[int]]] = {
             39,
         ],
     ),
+    "G": ("a source loses what was merged, and the copies alone have it", [
+        3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 5,
+    ]),
+    "I": ("a merge between the halves of a reversal that moves a cut: the link back brings it once more", [
+        3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 5, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 39, 14,
+    ]),
+    "K": ("a copy loses what was merged: the link returned behind it", [
+        3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 38, 0, 1, 3, 0, 2, 0, 0,
+        0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 39, 4, 1, 0,
+        0, 14, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 38, 1, 1, 0, 5,
+    ]),
+    "L": ("a source loses what was exported, and holds other records there: nothing was decided about them", [
+        3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 14, 1,
+        38, 0, 0, 5,
+    ]),
+    "N": ("a killed reversal has told nobody of records of others in the copies, nor did the next call", [
+        2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, 22, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 39,
+    ]),
+    "U": ("a copy lost its end, nothing proves how far it goes, and the way back did not compare it", [
+        3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 1, 1, 0, 1, 6,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 1, 1, 0, 3,
+    ]),
+    "B": ("a link back, whose source had lost its end, was set back before what it had mirrored", [
+        1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0, 0, 37, 0, 0, 0, 0, 0, 0, 0, 0, 9,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 11, 15, 0,
+        0, 0, 0, 0, 0, 0, 15, 0, 0, 0, 0, 0, 0, 0, 0, 6, 2, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 38, 1, 0, 1, 1,
+    ]),
 }  # fmt: skip
 
 

@@ -93,31 +93,18 @@ def merged(promotion: Promotion, positions: Mapping[SourcePartition, Position]) 
     return {source: one.offset for source, one in positions.items() if one.generation > promotion.generation}
 
 
-def returns(
-    promotion: Promotion, ended: Promotion | None, positions: Mapping[SourcePartition, Position]
-) -> dict[SourcePartition, int]:
+def returns(promotion: Promotion, reached: Mapping[SourcePartition, int]) -> dict[SourcePartition, int]:
     """
     Returns the offset at which a link mirrors again after its link back was promoted.
 
-    That is the end of the copy at the cut, unless a merge has mirrored on behind it: then its position, because each
-    record is mirrored once.
+    That is the end of the copy at the cut, unless a merge has mirrored on behind it: then where the merge has ended,
+    because each record is mirrored once.
 
     Args:
         promotion: Promotion of the link back.
-        ended: Promotion of the link that mirrors again; None if it is not promoted.
-        positions: Its positions.
+        reached: Offset up to which a merge has mirrored, of partitions in which one has.
     """
-    reached = {} if ended is None else merged(ended, positions)
-    ids = {cut.copy: cut.target_topic_id for cut in promotion.cuts}
-    return {
-        # An older position behind the cut is one in a log that has lost its end since.
-        source: reached[source]
-        if reached.get(source, 0) > begin
-        and positions[source].topic_id == ids[source]
-        and positions[source].timestamp >= promotion.started
-        else begin
-        for source, begin in begins(promotion).items()
-    }
+    return {source: max(begin, reached.get(source, 0)) for source, begin in begins(promotion).items()}
 
 
 def back_link_name(link: Link) -> str:

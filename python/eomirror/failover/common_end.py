@@ -67,6 +67,8 @@ def common_ends(
     """
     Returns where the logs of changed partitions part; a partition that holds what was mirrored all the same has none.
 
+    One whose copy is not whole always has one: nothing else proves its cut.
+
     Args:
         link: The promoted link.
         sessions: Connections to its clusters.
@@ -93,14 +95,16 @@ def common_ends(
         compare = _Comparison(
             sessions,
             cut,
-            # what was merged since is behind the cut
-            [each for each in maps[cut.source].listed() if each[1] < cut.target_end],
+            # what was merged since is behind the cut; nothing proves one of a copy that is not whole
+            [each for each in maps[cut.source].listed() if each[1] < cut.target_end or not cut.proven],
             [each for each, _ in before],
             starts=(one.log_start, starts[cut.target_topic, cut.partition]),
             timestamps=cut.target_topic not in stamped,
         )
         at = compare.end(min(cut.position, stable[cut.source]))
-        if at != cut.position:
+        if not cut.proven and (one.position.keyed or not maps[cut.source].listed()):
+            at = None
+        if at != cut.position or not cut.proven:
             if at is not None and any(
                 each.position <= at < start and one.end > each.position for each, start in before
             ):
@@ -209,7 +213,9 @@ class _Comparison:
         )
         # what was brought back after an earlier promotion is at its cut and behind it
         earlier = (cut.target_end for cut in self._earlier if cut.position >= offset)
-        return min((*mirrored, *earlier, self._cut.target_end))
+        known = [*mirrored, *earlier]
+        # the end of a copy that is not whole may be before records of the link
+        return min(known if known and not self._cut.proven else (*known, self._cut.target_end))
 
     def _first_difference(self, window: Sequence[Range], low: int, high: int) -> int | None:
         here, there = self._readers

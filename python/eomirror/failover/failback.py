@@ -29,7 +29,7 @@ from eomirror.failover.promotion import PromotionOptions, promote
 from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import refuse_no_return, reverse
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
-from eomirror.kafka.session import ClusterSession
+from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ def failback(
     refuse_recreated(chosen, control, promotion, unfinished=True)
     client_id = LinkNames(chosen.state_name).client_id("failback")
     back = back_link(config, chosen, promotion)
-    refuse_forgotten(
-        chosen, config.clusters[chosen.source], history, client_id=client_id, clock=clock, back=back
-    )
+    clusters = config.clusters[chosen.source], config.clusters[chosen.target]
+    with closing(link_sessions(chosen, *clusters, "failback", clock=clock)) as sessions:
+        refuse_forgotten(chosen, sessions, control, client_id=client_id, clock=clock, back=back)
     tell = on_event or (lambda _: None)
     fence = LinkWriterFence(config, back, method or FenceMethod(), clock=clock)
     fences = method is not None and method.name != "wait"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.failover.facts import control_of
-from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, undecided
+from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, standing, undecided
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import link_sessions
-from eomirror.link.source_comparison import standing
 from eomirror.records.dealt_ranges import furthest
 from eomirror.records.names import LinkNames
 
@@ -120,7 +119,7 @@ def _ranges(
     """
     history = control.history
     reversal = history.reversals.get(promotion.number)
-    dealt = standing(link, sessions.source, history.dealt(promotion.number))
+    dealt = standing(link, sessions, control, promotion).dealt
     topics = {cut.topic: cut.topic_id for cut in promotion.cuts}
     there = sessions.source.admin.describe_topics(sorted(topics))
     # A topic with another id is another topic: a recreation, or the user, has deleted the orphans.

@@ -13,15 +13,17 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eomirror.errors import DataLossError, NotReadyError, TopicError, UnreachableError
-from eomirror.failover.back_link import begins
+from eomirror.failover.back_link import begins, merged
 from eomirror.failover.copied_records import CopiedRecords, headers_of
 from eomirror.failover.facts import control_of
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.kafka.session import ClusterSession
-from eomirror.link.source_comparison import standing
+from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.source_comparison import changed_ends, changed_sources
 from eomirror.link.state import LinkState
+from eomirror.plane.protocol import BatchMark
 from eomirror.records.dealt_ranges import rest
 
 if TYPE_CHECKING:
@@ -29,8 +31,13 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
-    from eomirror.records.dealt_ranges import DealtRanges
-    from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.link.source_comparison import ChangedSource
+    from eomirror.records.control import ControlView
+    from eomirror.records.dealt_ranges import DealtRange, DealtRanges
+    from eomirror.records.position import Position
+    from eomirror.records.promotion import Promotion, Reversal
+    from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
     Headers = list[tuple[str, bytes | None]]
@@ -40,6 +47,7 @@ __all__ = [
     "OrphanRange",
     "OrphanSink",
     "Reading",
+    "Standing",
     "count_orphans",
     "foreign_records",
     "later_ends",
@@ -48,6 +56,7 @@ __all__ = [
     "named",
     "orphan_ranges",
     "refuse_forgotten",
+    "standing",
     "undecided",
     "way_back",
     "write_orphans",
@@ -96,6 +105,25 @@ class ForeignRecords:
 
     def __str__(self) -> str:
         return f"{self.source} [{self.start}, {self.end}): {self.records}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """
+    State of the orphans of a promotion, as far as both logs still show what was done with them.
+
+    Attributes:
+        dealt: What restorations have dealt with: the source still holds that, and the copies what was merged.
+        reached: Offset up to which a merge has mirrored, and both logs hold that; of partitions in which one has.
+        short: Of these, offsets before which the copy has lost its end, and that the offset map proves.
+        lost: Partitions whose source does not hold any more what was merged: the copies alone have that, and the link
+            back would drop it as its own.
+    """
+
+    dealt: DealtRanges
+    reached: Mapping[SourcePartition, int]
+    short: Mapping[SourcePartition, int]
+    lost: Mapping[SourcePartition, ChangedSource]
 
 
 @dataclass(slots=True)
@@ -219,6 +247,92 @@ def undecided(
     ]
 
 
+def standing(link: Link, sessions: LinkSessions, control: ControlView, promotion: Promotion) -> Standing:
+    """
+    Returns what was done with the orphans of a promotion, as far as the logs of both sides still show it.
+
+    A log that has lost its end, and was perhaps written on, holds other records at the same offsets: about them nothing
+    was decided.  A copy that has lost merged orphans does not have them.
+
+    Args:
+        link: The promoted link.
+        sessions: Connections to its clusters.
+        control: Its control topic.
+        promotion: A promotion; what was merged after one from which the link has returned is mirrored, as all else.
+
+    Raises:
+        StateError: Its state topics are not readable.
+        ClusterError: A cluster does not answer.
+    """
+    cuts = {cut.source: cut.position for cut in promotion.cuts}
+    there = []
+    if promotion is control.history.current:
+        positions = LinkState(link, sessions.target).positions(wait_for_open=False, overruled=())
+        there = [
+            positions[source]
+            for source, offset in sorted(merged(promotion, positions).items())
+            if offset > cuts.get(source, 0)
+        ]
+    changed = changed_sources(link, sessions.source, there)
+    reached, short = {}, {}
+    for source, end in _copies(link, sessions, control, there).items():
+        # Nothing proves how far a copy goes that is not whole, and of which the map does not tell.
+        reached[source] = end.offset if end.proven else cuts.get(source, 0)
+        if end.problem and end.proven and source not in changed:
+            short[source] = end.offset
+    dealt = control.history.dealt(promotion.number)
+    gone = _changed_since(link, sessions.source, promotion, dealt)
+    found = {}
+    for source, some in dealt.items():
+        until = 0 if source in changed else reached.get(source)
+        ranges = [
+            replace(one, end=min(one.end, until)) if one.action == "merge" and until is not None else one
+            for one in some
+            if (source, one) not in gone
+        ]
+        found[source] = tuple(one for one in ranges if one.start < one.end)
+    return Standing(
+        dealt=found,
+        reached={source: offset for source, offset in reached.items() if source not in changed},
+        short=short,
+        # Retention, and topics that were deleted, are judged where their orphans are dealt with.
+        lost={source: each for source, each in changed.items() if each.parts},
+    )
+
+
+def _copies(
+    link: Link, sessions: LinkSessions, control: ControlView, positions: Sequence[Position]
+) -> Mapping[SourcePartition, CopyEnd]:
+    if not positions or control.generation is None:
+        return {}
+    return CopyEnds(link, sessions.target).read(positions, highest_lane=control.generation.highest_lane)
+
+
+def _changed_since(
+    link: Link, source: ClusterSession, promotion: Promotion, dealt: DealtRanges
+) -> set[tuple[SourcePartition, DealtRange]]:
+    """Returns what was exported or kept of logs that have lost it since, or hold other records there."""
+    ids = {cut.topic: cut.topic_id for cut in promotion.cuts}
+    topics = source.admin.describe_topics(sorted({where.topic for where in dealt})) if dealt else {}
+    asked = [
+        (where, one)
+        for where, some in dealt.items()
+        # of a topic that was deleted on purpose nothing is to be compared
+        if (facts := topics[where.topic]) is not None
+        and ids.get(where.topic, facts.topic_id) == facts.topic_id
+        for one in some
+        if one.action != "merge"
+    ]
+    gone = set()
+    # One range of each partition at a time.
+    while asked:
+        now = dict(asked)
+        ends = {where: (one.end, one.mark and BatchMark(*one.mark)) for where, one in now.items()}
+        gone |= {(where, now[where]) for where in changed_ends(link, source, ends)}
+        asked = [(where, one) for where, one in asked if now[where] is not one]
+    return gone
+
+
 def way_back(back: Link, target: ClusterSession) -> tuple[bool, Mapping[SourcePartition, int] | None]:
     """
     Returns whether a link back marks what it writes, and the ends of its copies at its promotion, if it is promoted.
@@ -278,8 +392,8 @@ def _ends_now(
 
 def refuse_forgotten(
     link: Link,
-    cluster: Cluster,
-    history: PromotionHistory,
+    sessions: LinkSessions,
+    control: ControlView,
     *,
     client_id: str,
     clock: Clock,
@@ -289,29 +403,40 @@ def refuse_forgotten(
     Refuses to let a promoted link mirror again while nothing was decided about some of its orphans.
 
     From then on the link begins behind them: they would stay on the old source alone, and no command would find them.
+    Those that were merged, and that the source has lost since, would stay on the copies alone.
 
     Args:
         link: The promoted link.
-        cluster: Its source.
-        history: Its promotions.
+        sessions: Connections to its clusters.
+        control: Its control topic.
         back: The link back: with it, records that it has not written behind the reversal are orphans too.
 
     Raises:
-        NotReadyError: There are orphans with which no `eomirror restore` has dealt.
-        ClusterError: The source cannot be read.
+        NotReadyError: There are orphans with which no `eomirror restore` has dealt, or that are lost.
+        StateError: Its state topics are not readable.
+        ClusterError: A cluster cannot be read.
     """
+    history = control.history
     promotion = history.current
     if promotion is None or (reversal := history.reversals.get(promotion.number)) is None:
         return
+    cluster = sessions.source.cluster
+    found = standing(link, sessions, control, promotion)
+    if found.lost:
+        name = quote(link.name)
+        raise NotReadyError(
+            f"link {link.name}: orphans were merged, and {link.source} has lost them since, so that the copies alone "
+            f"hold them: {'; '.join(map(str, list(found.lost.values())[:_SHOWN]))}",
+            fix=f"restore the logs of {link.source} and repeat this; or, as long as the link back mirrors, `eomirror "
+            f"restore CONFIG --link {name} --orphans export` keeps what else stands there, and then `eomirror restore "
+            f"CONFIG --link {name} --orphans recreate` copies the topics back whole",
+        )
     ends = (
         reversal.ends
         if back is None
         else _ends_now(back, cluster, reversal, client_id=client_id, clock=clock)
     )
-    if dealt := history.dealt(promotion.number):
-        with closing(ClusterSession(cluster, client_id=client_id, clock=clock)) as session:
-            dealt = standing(link, session, dealt)
-    ranges = undecided(orphan_ranges(promotion, ends), dealt)
+    ranges = undecided(orphan_ranges(promotion, ends), found.dealt)
     if not ranges:
         return
     reading = Reading(accept_lost=True)

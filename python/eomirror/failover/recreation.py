@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.crash import crash_point
-from eomirror.errors import NotReadyError, UnreachableError
+from eomirror.errors import NotReadyError, TopicError, UnreachableError
 from eomirror.failover.back_link import back_link, whole_link
+from eomirror.failover.common_end import common_ends
 from eomirror.failover.facts import control_of
 from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import (
@@ -37,10 +38,13 @@ from eomirror.failover.orphans import (
     count_orphans,
     named,
     orphan_ranges,
+    standing,
     undecided,
     write_orphans,
 )
 from eomirror.failover.promoted_link import PromotedLink
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import refuse_copying_back
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.kafka.session import LinkSessions
+    from eomirror.link.source_comparison import ChangedSource
     from eomirror.records.control import ControlView
     from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.promotion import Promotion, Restoration, Reversal
@@ -257,12 +262,16 @@ class _Recreate(PromotedLink):
                 owner.retake()
             ranges = [
                 each
-                for each in orphan_ranges(promotion, reversal.ends)
+                for each in orphan_ranges(promotion, self._there(reversal.ends))
                 if not topics or re.fullmatch(topics, each.source.topic)
             ]
             orphans = self._counted(ranges)
-            chosen = sorted(topic for topic, count in orphans.items() if count)
-            recorded = _recorded(restoration)
+            done = standing(self.link, self.sessions, control, promotion)
+            # An older release has recorded no ranges.
+            older = restoration is not None and restoration.ranges is None
+            recorded = {} if older else done.dealt
+            torn = {one.topic for one in done.lost if not topics or re.fullmatch(topics, one.topic)}
+            chosen = sorted({topic for topic, count in orphans.items() if count} | torn)
             # Also what was exported behind the reversal: applications have written there.
             exported = {
                 cut.source: max(
@@ -273,14 +282,16 @@ class _Recreate(PromotedLink):
                 for cut in promotion.cuts
                 if cut.topic in chosen
             }
-            self._refuse_undecided([each for each in ranges if each.source.topic in chosen], restoration)
-            self._refuse_not_exported(orphan_ranges(promotion, exported), restoration)
+            self._refuse_undecided(
+                [each for each in ranges if each.source.topic in chosen], recorded, older=older
+            )
+            self._refuse_not_exported(orphan_ranges(promotion, self._there(exported)), recorded)
             self._refuse_shared(back, chosen)
             ids = self._refuse_other_topics(promotion, chosen)
             ends: Mapping[SourcePartition, int] = {}
             if chosen:
                 self.tell("comparing what is deleted with what is copied back")
-                ends = self._compared(promotion, reversal, chosen, recorded)
+                ends = self._compared((promotion, reversal), control, chosen, recorded, done.lost)
             found = Recreation(
                 number=promotion.number,
                 link=back.name,
@@ -301,13 +312,21 @@ class _Recreate(PromotedLink):
                 owner.close()
         return found, orphans
 
-    def _refuse_undecided(self, ranges: Sequence[OrphanRange], restoration: Restoration | None) -> None:
+    def _there(self, ends: Mapping[SourcePartition, int]) -> Mapping[SourcePartition, int]:
+        """Returns ends, or those of the logs where these have lost theirs."""
+        now = skip_missing(
+            lambda asked: self.sessions.source.admin.offsets(asked, at="latest", read_committed=False),
+            sorted(ends),
+            passing=(TopicError,),
+        )
+        return {source: min(end, now.get(source, end)) for source, end in ends.items()}
+
+    def _refuse_undecided(self, ranges: Sequence[OrphanRange], recorded: DealtRanges, *, older: bool) -> None:
         """Refuses to delete orphans that were neither exported nor merged: they exist nowhere else."""
-        left = undecided(ranges, _recorded(restoration), by=_KEPT)
+        left = undecided(ranges, recorded, by=_KEPT)
         counts = self._count(left) if left else {}
         if not any(counts.values()):
             return
-        older = restoration is not None and restoration.ranges is None
         raise NotReadyError(
             f"link {self.link.name}: {sum(counts.values())} records of {self.link.source} never reached the copies, "
             "were neither exported nor merged"
@@ -317,9 +336,8 @@ class _Recreate(PromotedLink):
             + f"`eomirror restore CONFIG --link {quote(self.link.name)} --orphans export|merge`",
         )
 
-    def _refuse_not_exported(self, ranges: Sequence[OrphanRange], restoration: Restoration | None) -> None:
+    def _refuse_not_exported(self, ranges: Sequence[OrphanRange], recorded: DealtRanges) -> None:
         """Refuses to delete orphans that were exported, and that the file or topic does not hold any more."""
-        recorded = _recorded(restoration)
         exported = undecided(ranges, recorded, by={"merge"})
         counts = self._count(exported) if exported else {}
         held = self._held([each for each in exported if counts[each.source]], recorded)
@@ -391,20 +409,35 @@ class _Recreate(PromotedLink):
         return ids
 
     def _compared(
-        self, promotion: Promotion, reversal: Reversal, chosen: Sequence[str], recorded: DealtRanges
+        self,
+        given: tuple[Promotion, Reversal],
+        control: ControlView,
+        chosen: Sequence[str],
+        recorded: DealtRanges,
+        lost: Mapping[SourcePartition, ChangedSource],
     ) -> Mapping[SourcePartition, int]:
         """
         Refuses to delete records that the copies do not hold, beside the orphans that were exported or merged.
 
+        Where the source has lost merged ones, the copy is compared up to the cut: what stands behind it there was
+        exported, or is the link back's.
+
         Returns:
             The log end of each partition: what is behind it was not compared.
         """
+        promotion, reversal = given
         clusters = self.config.clusters[self.link.source], self.config.clusters[self.link.target]
         names = tuple(re.escape(topic) for topic in chosen)
         link = replace(with_origins(self.link, self.config.clusters), topics=names, exclude=())
         with closing(Verifier(link, *clusters, clock=self.clock)) as verifier:
             verdict = verifier.run()
-        wrong = [each for each in verdict.partitions if each.differs or not each.whole]
+        begins = self._copied_up_to_cut(promotion, control, lost)
+        wrong = [
+            each
+            for each in verdict.partitions
+            if (each.differs or not each.whole)
+            and SourcePartition(each.scope.source.topic, each.scope.source.partition) not in begins
+        ]
         if wrong:
             scope = wrong[0].scope
             raise NotReadyError(
@@ -415,7 +448,7 @@ class _Recreate(PromotedLink):
         compared = {
             SourcePartition(each.scope.source.topic, each.scope.source.partition): each.scope.source.start
             for each in verdict.partitions
-        }
+        } | begins
         admin = self.sessions.source.admin
         wanted = [cut.source for cut in promotion.cuts if cut.topic in chosen]
         starts = admin.offsets(wanted, at="earliest", read_committed=False)
@@ -425,7 +458,7 @@ class _Recreate(PromotedLink):
             OrphanRange(source=source, start=start, end=end, target=target)
             for source in wanted
             for start, end in (
-                (starts[source], compared.get(source, ends[source])),
+                (starts[source], min(compared.get(source, ends[source]), ends[source])),
                 (max(starts[source], reversal.ends.get(source, 0)), ends[source]),
             )
             if start < end
@@ -457,6 +490,32 @@ class _Recreate(PromotedLink):
                 fix="stop the applications that write there, then repeat this",
             )
         return {source: ends[source] for source in wanted}
+
+    def _copied_up_to_cut(
+        self, promotion: Promotion, control: ControlView, lost: Mapping[SourcePartition, ChangedSource]
+    ) -> dict[SourcePartition, int]:
+        """
+        Returns the first mirrored offset of partitions that have lost merged orphans, and hold the rest as mirrored.
+
+        There is none of a partition that a link has returned from before, or whose copy has lost its beginning: then
+        the whole comparison decides.
+        """
+        if not lost or control.history.resumptions:
+            return {}
+        parted = common_ends(self.link, self.sessions, lost, promotion.cuts, control.history)
+        same = lost.keys() - {each.changed.source for each in parted}
+        copies = {cut.source: cut.copy for cut in promotion.cuts if cut.source in same}
+        maps = OffsetMapReader(self.link, self.sessions.target).maps(
+            [lost[source].position for source in copies]
+        )
+        starts = self.sessions.target.admin.offsets(
+            sorted(copies.values()), at="earliest", read_committed=False
+        )
+        return {
+            source: min(ranges)[0]
+            for source, copy in copies.items()
+            if (ranges := maps[source].listed()) and starts[copy] <= min(target for _, target, _ in ranges)
+        }
 
     def _count(self, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int]:
         return count_orphans(

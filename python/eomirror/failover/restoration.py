@@ -36,6 +36,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UsageError
 from eomirror.failover.back_link import back_link, merged
+from eomirror.failover.facts import control_of
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import (
     Reading,
@@ -43,6 +44,7 @@ from eomirror.failover.orphans import (
     later_ends,
     log_starts,
     orphan_ranges,
+    standing,
     undecided,
     way_back,
     write_orphans,
@@ -52,11 +54,12 @@ from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import refuse_changed
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
-from eomirror.link.source_comparison import batches_before, changed_sources, standing
+from eomirror.link.source_comparison import changed_sources, end_marks
 from eomirror.link.state import LinkState
 from eomirror.records.dealt_ranges import DealtRange, united
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Restoration
+from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
+    from eomirror.plane.protocol import BatchMark
     from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
@@ -208,7 +212,8 @@ class _Restore(PromotedLink):
         self._refuse_changed(orphans, promotion, history)
         ends = self._ends(promotion, history.reversals.get(promotion.number), orphans)
         uncut = ends.keys() - {cut.source for cut in promotion.cuts}
-        dealt = standing(chosen, sessions.source, history.dealt(promotion.number))
+        done = standing(chosen, sessions, control, promotion)
+        dealt = done.dealt
         # An orphan that was merged has a copy; what was exported or kept may be dealt with in another way.
         ranges = _one_each(
             undecided(
@@ -222,6 +227,9 @@ class _Restore(PromotedLink):
             exports |= self._passed(promotion, ranges)
         actions = {each.source: _action(orphans, each, exports) for each in ranges}
         exported = [each for each in ranges if actions[each.source] == "export"]
+        # Before they are read: what a log holds that changes from here on was not dealt with.
+        read = {each.source: each.end for each in ranges if actions[each.source] != "merge"}
+        marks = end_marks(chosen, sessions.source, read)
         reading = Reading(accept_lost=accept_lost or dry_run, tell=tell)
         placed = to is not None or to_topic
         written = exported if placed and not dry_run else []
@@ -268,16 +276,13 @@ class _Restore(PromotedLink):
         if "merge" in actions.values():
             if merge is None:
                 raise UsageError("nothing was given that merges", fix="pass `merge`")
-            merging = _merging(self.config, chosen, exports, accept_lost=accept_lost)
-            if reading.emitted_again:
-                # librdkafka does not report producer ids: the client plane takes such a record for the copy.
-                tell(f"{reading.emitted_again} orphans have the header of a copy: the native plane serves")
-                merging = replace(merging, links=(replace(merging.links[0], plane="native"),))
-            tell("mirroring the orphans")
-            merge(merging)
+            self._begin(done.short)
+            self._mirror(merge, exports, reading)
             reached = merged(promotion, self._positions())
         crash_point("failover.orphans_written")
-        self.note(self._restoration(report, history, dealt, uncut, reached, to_file=to is not None))
+        self.note(
+            self._restoration(report, history, dealt, uncut, reached, marks=marks, to_file=to is not None)
+        )
         crash_point("failover.restored")
         return report
 
@@ -307,6 +312,27 @@ class _Restore(PromotedLink):
             fix="restore its logs, and repeat this; to keep what they hold: `eomirror restore CONFIG --link "
             f"{quote(self.link.name)} --orphans export --to FILE`",
         )
+
+    def _mirror(self, merge: Callable[[Config], None], exports: frozenset[str], reading: Reading) -> None:
+        """Mirrors the orphans with the link itself, without those of topics that are exported."""
+        merging = _merging(self.config, self.link, exports, accept_lost=reading.accept_lost)
+        if reading.emitted_again:
+            # librdkafka does not report producer ids: the client plane takes such a record for the copy.
+            self.tell(f"{reading.emitted_again} orphans have the header of a copy: the native plane serves")
+            merging = replace(merging, links=(replace(merging.links[0], plane="native"),))
+        self.tell("mirroring the orphans")
+        merge(merging)
+
+    def _begin(self, short: Mapping[SourcePartition, int]) -> None:
+        """Sets the positions of partitions whose copies have lost merged orphans: they are merged once more."""
+        if not short:
+            return
+        self.tell(f"copies of {', '.join(map(str, sorted(short)[:_SHOWN]))} have lost merged records")
+        partitions = Discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
+        owner = self.owner(self.link, self.sessions, although_promoted=True, adopt=short)
+        with closing(owner):
+            owner.acquire(self.link.lanes, partitions)
+            owner.release()
 
     # -- how far the orphans reach ---------------------------------------------------------------
 
@@ -354,6 +380,14 @@ class _Restore(PromotedLink):
                 fix=f"`eomirror restore CONFIG --link {name} --orphans export|keep` deals with orphans"
                 + (f"; `eomirror failback CONFIG --link {name}` returns" if returned is not None else ""),
             )
+        if orphans == "merge" and reversal.cuts and not self._copied_back(promotion, reversal):
+            # the link back has no loop guard then, and would bring back what is merged before it has come by
+            raise NotReadyError(
+                f"link {self.link.name}: {reversal.link} has not copied back what {self.link.source} has lost: it "
+                "would return what a merge brings before that",
+                fix=f"repeat `eomirror reverse CONFIG --link {quote(self.link.name)}`, which goes on from here; then "
+                "repeat this",
+            )
         if not marks:
             return reversal.ends
         return later_ends(reversal, {source: now.get(source, 0) for source in reversal.ends}, returned)
@@ -369,6 +403,12 @@ class _Restore(PromotedLink):
         except UsageError:
             return False, None
         return way_back(back, self.connect(back).target)
+
+    def _copied_back(self, promotion: Promotion, reversal: Reversal) -> bool:
+        """Returns true if the link back has brought what the source had lost when the reversal moved its cuts."""
+        back = back_link(self.config, self.link, promotion)
+        order = control_of(back, self.connect(back).target).copy_back
+        return order is not None and order.number == reversal.number and order.done
 
     def _positions(self) -> Mapping[SourcePartition, Position]:
         return LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
@@ -395,6 +435,7 @@ class _Restore(PromotedLink):
         uncut: Collection[SourcePartition],
         reached: Mapping[SourcePartition, int],
         *,
+        marks: Mapping[SourcePartition, BatchMark],
         to_file: bool,
     ) -> Restoration:
         """
@@ -402,16 +443,8 @@ class _Restore(PromotedLink):
 
         Args:
             dealt: What these have dealt with and still stands.
+            marks: Batches before the ends of what was read.
         """
-        batches = batches_before(
-            self.link,
-            self.sessions.source,
-            {
-                SourcePartition(each.topic, each.partition): each.end
-                for each in report.partitions
-                if each.action != "merge"
-            },
-        )
         before = history.restorations.get(report.number)
         ranges: dict[SourcePartition, tuple[DealtRange, ...]] = {}
         for each in report.partitions:
@@ -425,10 +458,16 @@ class _Restore(PromotedLink):
                     *ranges.get(source, ()),
                     DealtRange(
                         start, end, each.action, report.place if kept else "", each.records,
-                        socket.gethostname() if kept and to_file else "", batches.get(source),
+                        socket.gethostname() if kept and to_file else "",
+                        None if (mark := marks.get(source)) is None else (mark.offset, mark.crc, mark.timestamp),
                     ),
                 )  # fmt: skip
-        every = united(dealt, ranges)
+        # What the source has lost since must not vouch for what stands there.
+        stands = {
+            source: tuple(one for one in some if one.action == "merge" or one in dealt.get(source, ()))
+            for source, some in history.dealt(report.number).items()
+        }
+        every = united({source: some for source, some in stands.items() if some}, ranges)
         lost = {} if before is None else dict(before.lost)
         for each in report.partitions:
             if each.lost:

@@ -35,12 +35,12 @@ from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover.back_link import back_link, begins, merged, returns, whole_link
 from eomirror.failover.common_end import common_ends
 from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
-from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten
+from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten, standing
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.link.source_comparison import changed_sources, standing
+from eomirror.link.source_comparison import SourceState, changed_sources
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from eomirror.failover.common_end import CommonEnd
     from eomirror.failover.orphans import ForeignRecords
     from eomirror.kafka.session import LinkSessions
+    from eomirror.records.control import ControlView
     from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
@@ -250,13 +251,14 @@ class _Reverse(PromotedLink):
         noted = history.reversals.get(promotion.number)
         self._refuse_recreated(promotion, control.recreation, noted)
         sessions = self.connect(back)
-        before = history_of(back, sessions.target)
+        held = control_of(back, sessions.target)
+        before = held.history
         noted = history.reversals.get(promotion.number)
         self._refuse_stale(back, promotion, before, noted)
         refuse_forgotten(
             back,
-            self.config.clusters[back.source],
-            before,
+            sessions,
+            held,
             client_id=LinkNames(back.state_name).client_id("reverse"),
             clock=self.clock,
             back=self.link,
@@ -279,7 +281,7 @@ class _Reverse(PromotedLink):
                 cuts=moved,
             )
         ends, is_new = noted.ends, promotion.number not in history.reversals
-        unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
+        unbegun = self._unbegun(back, sessions, held, promotion, noted=not is_new)
         # A link that was promoted before finds them as orphans of its promotion.  A repeated call names them again: the
         # first one may have been killed before it did.
         foreign = [] if before.promotions else self._foreign(promotion, history)
@@ -373,10 +375,11 @@ class _Reverse(PromotedLink):
         """
         positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
         named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+        doubtful = {cut.source for cut in promotion.cuts if not cut.proven}
         changed = {
             source: each
             for source, each in changed_sources(
-                self.link, self.sessions.source, named, moved_by=promotion.run
+                self.link, self.sessions.source, named, moved_by=promotion.run, doubtful=doubtful
             ).items()
             # a log that begins behind the cut lacks orphans, which are named where they are dealt with
             if each.parts
@@ -385,6 +388,16 @@ class _Reverse(PromotedLink):
             return []
         self.tell(f"looking for what {self.link.source} and the copies have in common")
         parted = common_ends(self.link, self.sessions, changed, promotion.cuts, history)
+        # Without a guard the link back would copy all of such a copy; with it, it tells what the source holds.
+        copied = {each.changed.source.topic for each in parted if each.cut is not None}
+        parted = [
+            each
+            for each in parted
+            if each.cut is not None
+            or each.changed.state is not SourceState.UNPROVEN
+            or each.changed.source not in doubtful
+            or each.changed.source.topic in copied
+        ]
         command = f"eomirror reverse CONFIG --link {quote(self.link.name)}"
         if opened := [each for each in parted if each.is_open]:
             raise NotReadyError(
@@ -450,7 +463,7 @@ class _Reverse(PromotedLink):
         self,
         back: Link,
         sessions: LinkSessions,
-        history: PromotionHistory,
+        control: ControlView,
         promotion: Promotion,
         *,
         noted: bool,
@@ -467,15 +480,18 @@ class _Reverse(PromotedLink):
         starts = begins(promotion, back)
         topic = LinkNames(back.state_name).positions_topic
         state = LinkState(back, sessions.target)
-        if history.current is not None:
-            found = returns(promotion, history.current, state.positions(wait_for_open=False, overruled=()))
-            found = {source: offset for source, offset in found.items() if source in starts}
+        if (ended := control.history.current) is not None:
+            done = standing(back, sessions, control, ended)
+            found = {
+                source: offset
+                for source, offset in returns(promotion, done.reached).items()
+                if source in starts
+            }
             ends = sessions.source.admin.offsets(sorted(found), at="latest", read_committed=False)
-            dealt = standing(back, sessions.source, history.dealt(history.current.number))
-            return _behind_dealt(found, dealt, ends)
+            return _behind_dealt(found, done.dealt, ends)
         if sessions.target.admin.describe_topics([topic])[topic] is None:
             return starts
-        if state.control(wait_for_open=False).generation is None:
+        if control.generation is None:
             return starts
         positions = state.positions(wait_for_open=False, overruled=())
         if not noted and (
@@ -561,17 +577,20 @@ class _Reverse(PromotedLink):
         Returns:
             Records of a partition from the first one on, and the offset at which the link has begun to mirror them.
         """
-        there = [positions[source] for source in starts if source in positions]
-        maps = OffsetMapReader(back, sessions.target).maps(
-            [one for one in there if one.offset > starts[one.source]]
-        )
+        # A killed call has begun before the cut, with records of others in between.
+        there = [
+            one
+            for source, start in starts.items()
+            if (one := positions.get(source)) is not None and one.offset > start
+        ]
+        # In a log that has lost its end since, the position tells what was mirrored: the lane stops there by name.
+        changed = changed_sources(back, sessions.source, there)
+        there = [one for one in there if one.source not in changed]
+        maps = OffsetMapReader(back, sessions.target).maps(there)
         found: list[tuple[ForeignRecords, int | None]] = []
         ours = sessions.target.admin.describe_cluster().cluster_id
         for position in there:
             start, end, size = starts[position.source], position.offset, _FIRST_RECORDS
-            # A killed call has begun before the cut, with records of others in between.
-            if position.offset <= start:
-                continue
             listed = maps[position.source].listed()
             later = min((max(low, start) for low, _, count in listed if low + count > start), default=None)
             at, first = start, None

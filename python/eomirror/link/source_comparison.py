@@ -15,10 +15,10 @@ import structlog
 
 from eomirror._native import digest_behind
 from eomirror.clock import Deadline
-from eomirror.errors import AuthorizationError
+from eomirror.errors import AuthorizationError, UnreachableError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.hanging_state_topics import target_hanging_client
-from eomirror.plane.protocol import BatchMark
+from eomirror.plane.protocol import BatchMark, is_compacting
 from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts, decide_resume
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.kafka.session import ClusterSession
     from eomirror.plane.protocol import RecordMark
-    from eomirror.records.dealt_ranges import DealtRange, DealtRanges
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["ChangedSource", "SourceState", "batches_before", "changed_sources", "standing"]
+__all__ = ["ChangedSource", "SourceState", "changed_ends", "changed_sources", "end_marks"]
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +95,12 @@ class ChangedSource:
 
 
 def changed_sources(
-    link: Link, source: ClusterSession, positions: Iterable[Position], *, moved_by: str = ""
+    link: Link,
+    source: ClusterSession,
+    positions: Iterable[Position],
+    *,
+    moved_by: str = "",
+    doubtful: Collection[SourcePartition] = (),
 ) -> dict[SourcePartition, ChangedSource]:
     """
     Returns the partitions whose logs are not what these positions say; what a broker does not tell is not among them.
@@ -104,6 +108,7 @@ def changed_sources(
     Args:
         source: Connections to the source.
         moved_by: Run of a promotion, which may have moved positions to the ends of their copies.
+        doubtful: Partitions of which nothing proves how far their copies go.
 
     Raises:
         ClusterError: The source does not answer.
@@ -129,7 +134,9 @@ def changed_sources(
             policy=policies.get(one.topic),
         )
         decision = decide_resume(one, known, _as_named(one), accept_gaps=False)
-        unproven = moved_by and one.epoch == 0 and one.run == moved_by and one.target_offset is not None
+        unproven = one.source in doubtful or (
+            moved_by and one.epoch == 0 and one.run == moved_by and one.target_offset is not None
+        )
         if not isinstance(decision, Resume) or (unproven and not silent):
             state = SourceState.UNPROVEN if isinstance(decision, Resume) else _state(one, known)
             found[one.source] = ChangedSource(
@@ -151,54 +158,57 @@ def changed_sources(
     return found
 
 
-def batches_before(
+def end_marks(
     link: Link, source: ClusterSession, ends: Mapping[SourcePartition, int]
-) -> dict[SourcePartition, tuple[int, int, int]]:
+) -> dict[SourcePartition, BatchMark]:
     """
-    Returns base offset, checksum and largest timestamp of the batch before each offset: `standing` compares them.
+    Returns the batch before each offset, for `changed_ends`.
 
-    What compaction may rewrite is left out, and so is what the broker, or the extension's client, does not tell.
+    There is none of a compacted topic, of what retention has deleted, or if a broker does not tell.
+
+    Raises:
+        ClusterError: A log ends before its offset, or the source does not answer.
     """
-    policies = _policies(source, sorted({each.topic for each in ends}))
-    there = [each for each, end in ends.items() if end > 0 and policies.get(each.topic) == "delete"]
-    if not there:
-        return {}
-    client = target_hanging_client(link, source)
-    try:
-        told = client.batches({each: ends[each] - 1 for each in there}) or {}
-    finally:
-        client.release()
-    return {each: batch for each in there if (batch := told.get(each)) is not None}
+    starts = _offsets(source, list(ends), at="earliest")
+    policies = _policies(source, sorted({topic for topic, _ in starts}))
+    wanted = {
+        where: end - 1
+        for where, end in ends.items()
+        if end > starts.get(where, end)
+        and where.topic in policies
+        and not is_compacting(policies[where.topic])
+    }
+    told = _batches(link, source, wanted)
+    for where, batch in told.items():
+        if batch is None:
+            raise UnreachableError(
+                f"{where} on {source.cluster.alias} ends before offset {ends[where]}: its log was truncated",
+                fix="restore the topic, or leave its orphans out: `exclude` it from the link",
+            )
+    return {where: BatchMark(*batch) for where, batch in told.items() if batch is not None}
 
 
-def standing(
-    link: Link, source: ClusterSession, dealt: DealtRanges
-) -> dict[SourcePartition, tuple[DealtRange, ...]]:
+def changed_ends(
+    link: Link, source: ClusterSession, ends: Mapping[SourcePartition, tuple[int, BatchMark | None]]
+) -> set[SourcePartition]:
     """
-    Returns ranges without those whose log was cut since, and perhaps written on: what is there was not dealt with.
+    Returns the partitions whose log ends before an offset, or holds another batch than its mark says.
+
+    Args:
+        source: Connections to the source.
+        ends: An offset, and the batch that was before it; None if that is not known.
 
     Raises:
         ClusterError: The source does not answer.
     """
-    starts = _offsets(
-        source, [each for each, some in dealt.items() if any(one.batch for one in some)], at="earliest"
-    )
-    marked = {
-        (each, one): BatchMark(*one.batch)
-        for each, some in dealt.items()
-        for one in some
-        # retention may have deleted the batch since, and the partition may have no leader
-        if one.batch is not None and starts.get(each, one.end) <= one.batch[0]
+    starts, now = _offsets(source, list(ends), at="earliest"), _offsets(source, list(ends), at="latest")
+    shorter = {where for where, (end, _) in ends.items() if where in now and now[where] < end}
+    marks = {
+        where: mark
+        for where, (_, mark) in ends.items()
+        if where in now and where not in shorter and mark is not None and mark.offset >= starts.get(where, 0)
     }
-    gone: set[tuple[SourcePartition, DealtRange]] = set()
-    while left := {where: (where, one) for where, one in marked}:
-        asked = {where: marked.pop(key) for where, key in left.items()}
-        gone |= {left[where] for where in _other_batches(link, source, asked)}
-    return {
-        each: kept
-        for each, some in dealt.items()
-        if (kept := tuple(one for one in some if (each, one) not in gone))
-    }
+    return shorter | _other_batches(link, source, marks).keys()
 
 
 def _offsets(
@@ -244,11 +254,28 @@ def _other_batches(
     link: Link, source: ClusterSession, marks: Mapping[SourcePartition, BatchMark]
 ) -> dict[SourcePartition, str]:
     """Returns what is in place of the batches of these marks, where it is something else."""
-    if not marks:
+    found = {}
+    for where, batch in _batches(link, source, {where: mark.offset for where, mark in marks.items()}).items():
+        mark = marks[where]
+        if batch is None:
+            found[where] = f"there is no batch at offset {mark.offset}, where one was mirrored"
+        elif batch != (mark.offset, mark.crc, mark.timestamp):
+            found[where] = (
+                f"the batch at offset {mark.offset} begins at {batch[0]} and has checksum {batch[1]}, where "
+                f"{mark.crc} was mirrored"
+            )
+    return found
+
+
+def _batches(
+    link: Link, source: ClusterSession, offsets: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, tuple[int, int, int] | None]:
+    """Returns the batch at each offset, None where there is none; empty if the cluster cannot be asked."""
+    if not offsets:
         return {}
     client = target_hanging_client(link, source)
     try:
-        told = client.batches({where: mark.offset for where, mark in marks.items()})
+        told = client.batches({(where.topic, where.partition): offset for where, offset in offsets.items()})
     finally:
         client.release()
     if told is None:
@@ -258,17 +285,7 @@ def _other_batches(
             reason=f"the extension's client cannot serve cluster {source.cluster.alias}: only the ends are compared",
         )
         return {}
-    found = {}
-    for where, mark in marks.items():
-        batch = told[where]
-        if batch is None:
-            found[where] = f"there is no batch at offset {mark.offset}, where one was mirrored"
-        elif batch != (mark.offset, mark.crc, mark.timestamp):
-            found[where] = (
-                f"the batch at offset {mark.offset} begins at {batch[0]} and has checksum {batch[1]}, where "
-                f"{mark.crc} was mirrored"
-            )
-    return found
+    return {where: told[where] for where in offsets}
 
 
 def _other_records(

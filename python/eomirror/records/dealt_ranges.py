@@ -28,7 +28,7 @@ class DealtRange:
         place: Topic or file that holds exported orphans; empty for none.
         records: Number of orphans that were found.
         host: Host on which the file is; empty for a topic.
-        batch: Base offset, checksum and largest timestamp of the batch before ``end``: the range counts as long as the
+        mark: Base offset, checksum and largest timestamp of the batch before ``end``: the range counts as long as the
             log has it.  None if that is not known, or was merged: then the position of the link tells.
     """
 
@@ -38,7 +38,7 @@ class DealtRange:
     place: str = ""
     records: int = 0
     host: str = ""
-    batch: tuple[int, int, int] | None = None
+    mark: tuple[int, int, int] | None = None
 
 
 #: Ranges of each partition.
@@ -83,9 +83,19 @@ def united(*ranges: DealtRanges) -> dict[SourcePartition, tuple[DealtRange, ...]
 
 
 def _joined(ranges: Iterable[DealtRange]) -> list[DealtRange]:
-    """Joins ranges of one kind that overlap or follow each other."""
+    """
+    Joins ranges of one kind that overlap or follow each other, of which the last one is the newest.
+
+    One that goes further than a newer one, with another mark, is not joined: the log had another end then.
+    """
+    *earlier, newest = ranges
+    apart = [
+        one for one in earlier if one.end >= newest.end and one.end > newest.start and one.mark != newest.mark
+    ]
     joined: list[DealtRange] = []
-    for each in sorted(ranges, key=lambda one: (one.start, -one.end)):
+    for each in sorted(
+        (one for one in (*earlier, newest) if one not in apart), key=lambda one: (one.start, -one.end)
+    ):
         last = joined[-1] if joined else None
         if last is None or each.start > last.end:
             joined.append(each)
@@ -94,8 +104,8 @@ def _joined(ranges: Iterable[DealtRange]) -> list[DealtRange]:
             records = (
                 last.records + each.records if each.start == last.end else max(last.records, each.records)
             )
-            joined[-1] = replace(last, end=each.end, records=records, host=each.host, batch=each.batch)
-    return joined
+            joined[-1] = replace(last, end=each.end, records=records, host=each.host, mark=each.mark)
+    return sorted((*apart, *joined), key=lambda one: (one.start, -one.end))
 
 
 def encoded_ranges(ranges: DealtRanges) -> dict[SourcePartition, list[Any]]:
@@ -109,7 +119,13 @@ def decoded_ranges(topics: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartit
         SourcePartition(topic, int(partition)): tuple(
             # A later release may add fields.
             DealtRange(
-                whole(start), whole(end), text(action), text(place), whole(records), text(host), _batch(more)
+                whole(start),
+                whole(end),
+                text(action),
+                text(place),
+                whole(records),
+                text(host),
+                _mark(*more[:1]),
             )
             for start, end, action, place, records, host, *more in some
         )
@@ -118,8 +134,11 @@ def decoded_ranges(topics: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartit
     }
 
 
-def _batch(more: list[Any]) -> tuple[int, int, int] | None:
-    if not more or more[0] is None:
+def _mark(value: Any = None) -> tuple[int, int, int] | None:
+    if value is None:
         return None
-    base, crc, timestamp = map(whole, more[0])
-    return base, crc, timestamp
+    offset, crc, timestamp = value
+    if type(timestamp) is not int:
+        raise TypeError("mark")
+    # a batch without timestamps has -1
+    return whole(offset), whole(crc), timestamp

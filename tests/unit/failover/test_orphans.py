@@ -17,12 +17,24 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import ClusterError, DataLossError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import copied_records, orphans
 from eomirror.failover.orphan_sinks import ORPHAN_HEADER, OrphanFile, OrphanTopic
-from eomirror.failover.orphans import OrphanRange, Reading, orphan_ranges, refuse_forgotten, write_orphans
+from eomirror.failover.orphans import (
+    OrphanRange,
+    Reading,
+    Standing,
+    orphan_ranges,
+    refuse_forgotten,
+    standing,
+    write_orphans,
+)
 from eomirror.failover.reversal import _Reverse
 from eomirror.kafka.errors import Action
+from eomirror.link.source_comparison import ChangedSource, SourceState
+from eomirror.records.control import ControlView
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
+from eomirror.recovery.copy_end import CopyEnd, whole
 from eomirror.types import SourcePartition
+from support.lane_fakes import position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -189,15 +201,119 @@ def test_a_link_does_not_return_before_its_orphans_are_decided_about(
         orphans, "count_orphans", lambda _, ranges, **__: {each.source: records for each in ranges}
     )
     link: Any = SimpleNamespace(name="there", source="east")
+    sessions: Any = SimpleNamespace(source=SimpleNamespace(cluster=link))
+    monkeypatch.setattr(
+        orphans,
+        "standing",
+        lambda *_: Standing(dealt=found.dealt(1), reached={}, short={}, lost={}),
+    )
 
     def ask() -> None:
-        refuse_forgotten(link, link, found, client_id="c", clock=SYSTEM_CLOCK)
+        refuse_forgotten(link, sessions, ControlView(history=found), client_id="c", clock=SYSTEM_CLOCK)
 
     if refused:
         with pytest.raises(NotReadyError, match="5 records of east never reached"):
             ask()
     else:
         ask()
+
+
+def logs_as_now(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    reached: int = 0,
+    changed: SourceState | None = None,
+    copy: CopyEnd | None = None,
+    ends: set[SourcePartition] = frozenset(),  # type: ignore[assignment]
+) -> tuple[Any, Any]:
+    """A link whose merge has come so far, and how its logs differ from that."""
+    at = position(OLD, reached, generation=2)
+    monkeypatch.setattr(orphans, "LinkState", lambda *_: SimpleNamespace(positions=lambda **_: {OLD: at}))
+    found = {} if changed is None else {OLD: ChangedSource(position=at, state=changed, end=22)}
+    monkeypatch.setattr(orphans, "changed_sources", lambda *_: found)
+    monkeypatch.setattr(orphans, "changed_ends", lambda *_: ends)
+    monkeypatch.setattr(
+        orphans, "_copies", lambda *_: {OLD: copy or whole(at, "u", 40)} if reached > 20 else {}
+    )
+    admin = SimpleNamespace(
+        describe_topics=lambda names: {name: SimpleNamespace(topic_id="t") for name in names}
+    )
+    sessions: Any = SimpleNamespace(source=SimpleNamespace(admin=admin, cluster=None), target=None)
+    link: Any = SimpleNamespace(name="there", source="east")
+    return link, sessions
+
+
+def end_of_copy(offset: int, *, proven: bool = True) -> CopyEnd:
+    return CopyEnd(
+        offset=offset,
+        target_offset=None,
+        writer=None,
+        target_topic_id="u",
+        target_end=18,
+        problem="cut",
+        proven=proven,
+    )
+
+
+@pytest.mark.parametrize(
+    ("logs", "left", "reached", "short"),
+    [
+        ({"reached": 24}, [(20, 24, "merge"), (24, 30, "keep")], {OLD: 24}, {}),
+        ({"reached": 24, "ends": {OLD}}, [(20, 24, "merge")], {OLD: 24}, {}),
+        ({"reached": 24, "changed": SourceState.REPLACED}, [(24, 30, "keep")], {}, {}),
+        ({"reached": 24, "changed": SourceState.GAP}, [(24, 30, "keep")], {}, {}),
+        (
+            {"reached": 24, "copy": end_of_copy(22)},
+            [(20, 22, "merge"), (24, 30, "keep")],
+            {OLD: 22},
+            {OLD: 22},
+        ),
+        ({"reached": 24, "copy": end_of_copy(24, proven=False)}, [(24, 30, "keep")], {OLD: 20}, {}),
+        ({"reached": 20}, [(20, 24, "merge"), (24, 30, "keep")], {}, {}),
+    ],
+    ids=[
+        "as they were",
+        "other records where some were kept",
+        "a source without what was merged",
+        "retention",
+        "a copy without its end",
+        "a copy whose end is unknown",
+        "nothing merged",
+    ],
+)
+def test_what_was_decided_about_orphans_stands_as_long_as_the_logs_hold_them(
+    monkeypatch: pytest.MonkeyPatch,
+    logs: dict[str, Any],
+    left: list[tuple[int, int, str]],
+    reached: dict[SourcePartition, int],
+    short: dict[SourcePartition, int],
+) -> None:
+    """Ranges are offsets: the records there may be others since."""
+    link, sessions = logs_as_now(monkeypatch, **logs)
+    done = dealt((20, 24, "merge"), (24, 30, "keep"))
+    control = ControlView(history=PromotionHistory({1: promotion(cut())}, {1: REVERSAL}, {1: done}))
+
+    found = standing(link, sessions, control, promotion(cut()))
+
+    assert [(one.start, one.end, one.action) for one in found.dealt[OLD]] == left
+    assert (found.reached, found.short) == (reached, short)
+    assert found.lost.keys() == ({OLD} if logs.get("changed") is SourceState.REPLACED else set())
+
+
+@pytest.mark.parametrize("state", [SourceState.SHORTER, SourceState.REPLACED])
+def test_a_link_does_not_return_to_a_source_that_has_lost_merged_orphans(
+    monkeypatch: pytest.MonkeyPatch, state: SourceState
+) -> None:
+    """The copies alone hold them, and the link back takes them for its own."""
+    link, sessions = logs_as_now(monkeypatch, reached=24, changed=state)
+    history = PromotionHistory({1: promotion(cut())}, {1: REVERSAL}, {1: dealt((20, 24, "merge"))})
+
+    with pytest.raises(
+        NotReadyError, match=r"east has lost them since.*orders-0 .*up to (offset )?24"
+    ) as raised:
+        refuse_forgotten(link, sessions, ControlView(history=history), client_id="c", clock=SYSTEM_CLOCK)
+
+    assert "`eomirror restore CONFIG --link there --orphans recreate`" in raised.value.fix
 
 
 @pytest.mark.parametrize(("position", "refused"), [(17, True), (18, False), (30, False)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from eomirror.failover.orphans import OrphanRange
 from eomirror.failover.recreation import _elsewhere, _Recreate, refuse_recreated
 from eomirror.records.control import ControlView
 from eomirror.records.dealt_ranges import DealtRange
-from eomirror.records.promotion import Promotion, Restoration
+from eomirror.records.promotion import Promotion
 from eomirror.records.recreation import Recreation
 from eomirror.types import SourcePartition
 
@@ -70,38 +69,35 @@ ORDERS = SourcePartition("orders", 0)
 RANGE = OrphanRange(source=ORDERS, start=20, end=50, target="b")
 
 
-def restored(*ranges: DealtRange) -> Restoration:
-    return Restoration(
-        number=2, orphans="export", records=7, place="", run="r", timestamp=1, ranges={ORDERS: ranges}
-    )
-
-
 @pytest.mark.parametrize(
-    ("restoration", "refused"),
+    ("dealt", "refused"),
     [
-        (None, "[20, 50)"),
-        (restored(DealtRange(20, 50, "keep")), "[20, 50)"),
-        (restored(DealtRange(20, 50, "merge")), ""),
-        (restored(DealtRange(20, 50, "export", "f")), ""),
-        (restored(DealtRange(20, 30, "export", "f")), "[30, 50)"),
-        (restored(DealtRange(20, 30, "export", "f"), DealtRange(20, 50, "keep")), "[30, 50)"),
-        (restored(DealtRange(30, 40, "merge"), DealtRange(20, 30, "export", "f")), "[40, 50)"),
-        (replace(restored(), ranges=None), "an older release"),
+        ((), "[20, 50)"),
+        ((DealtRange(20, 50, "keep"),), "[20, 50)"),
+        ((DealtRange(20, 50, "merge"),), ""),
+        ((DealtRange(20, 50, "export", "f"),), ""),
+        ((DealtRange(20, 30, "export", "f"),), "[30, 50)"),
+        ((DealtRange(20, 30, "export", "f"), DealtRange(20, 50, "keep")), "[30, 50)"),
+        ((DealtRange(30, 40, "merge"), DealtRange(20, 30, "export", "f")), "[40, 50)"),
+        (None, "an older release"),
     ],
 )
-def test_orphans_that_are_nowhere_else_are_not_deleted(restoration: Restoration | None, refused: str) -> None:
+def test_orphans_that_are_nowhere_else_are_not_deleted(
+    dealt: tuple[DealtRange, ...] | None, refused: str
+) -> None:
     """Merged ones are in the copies, and exported ones in their file or topic; the others are named by offsets."""
     made: Any = rules()
     made._count = lambda ranges: {each.source: 7 for each in ranges}
+    recorded, older = {ORDERS: dealt or ()}, dealt is None
 
     if refused:
         with pytest.raises(NotReadyError, match="7 records of east never reached the copies") as raised:
-            made._refuse_undecided([RANGE], restoration)
+            made._refuse_undecided([RANGE], recorded, older=older)
         assert refused in str(raised.value)
         assert "eomirror restore CONFIG --link there --orphans export|merge" in raised.value.fix
     else:
-        made._refuse_undecided([RANGE], restoration)
-    made._refuse_undecided([], None)
+        made._refuse_undecided([RANGE], recorded, older=older)
+    made._refuse_undecided([], {}, older=False)
 
 
 @pytest.mark.parametrize("held", [None, 2, 3, -3])
@@ -128,18 +124,18 @@ def test_an_export_that_is_gone_is_not_relied_on(
 
     monkeypatch.setattr(module, "write_orphans", write)
     host = "another" if elsewhere else socket.gethostname()
-    restoration = restored(DealtRange(20, 50, "export", str(path), 3, host))
     there = max(0, held or 0)
+    recorded = {ORDERS: (DealtRange(20, 50, "export", str(path), 3, host),)}
 
     if held == 3 or (held is None and elsewhere):
-        made._refuse_not_exported([RANGE], restoration)
+        made._refuse_not_exported([RANGE], recorded)
     else:
         with pytest.raises(
             NotReadyError, match=rf"hold {there} of them: the others would be deleted"
         ) as raised:
-            made._refuse_not_exported([RANGE], restoration)
+            made._refuse_not_exported([RANGE], recorded)
         assert "--orphans export" in raised.value.fix
-    unchecked = _elsewhere(restoration.ranges or {})
+    unchecked = _elsewhere(recorded)
     assert unchecked == ((f"another:{path}",) if held is None and elsewhere else ())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,11 @@ from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover import restoration as module
 from eomirror.failover.orphans import OrphanRange
 from eomirror.failover.restoration import OrphanPartition, RestorationReport, _Restore
+from eomirror.plane.protocol import BatchMark
+from eomirror.records.control import ControlView
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
+from eomirror.records.recreation import CopyBack
 from eomirror.types import SourcePartition
 from support.lane_fakes import FakeClock, position
 
@@ -112,39 +116,85 @@ def partition(
     )
 
 
-def test_a_restoration_records_how_far_a_merge_came_and_adds_to_earlier_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_restoration_records_how_far_a_merge_came_and_adds_to_earlier_ones() -> None:
     """The position tells, not the log's end at the start; a partition without a cut begins at 0."""
-    batch = (7, 8, 9)
-    monkeypatch.setattr(module, "batches_before", lambda *asked: dict.fromkeys(asked[2], batch))
     made = rules()
     first = made._restoration(
         report(partition(ORDERS, 20, 25, 4, "merge"), partition(NEW, 3, 9, 2, "export"), place="/file"),
-        PromotionHistory({1: PROMOTION}), {}, {NEW}, {ORDERS: 24}, to_file=False,
+        PromotionHistory({1: PROMOTION}), {}, {NEW}, {ORDERS: 24}, marks={NEW: BatchMark(8, 7, 6)}, to_file=False,
     )  # fmt: skip
     assert first.ranges == {
         ORDERS: (DealtRange(20, 24, "merge", records=4),),
-        NEW: (DealtRange(0, 9, "export", "/file", 2, batch=batch),),
+        NEW: (DealtRange(0, 9, "export", "/file", 2, mark=(8, 7, 6)),),
     }
     history = PromotionHistory({1: PROMOTION}, {1: REVERSAL}, {1: first})
 
     second = made._restoration(
         report(partition(ORDERS, 24, 40, 3, "keep", lost=((24, 26),)), orphans="keep"),
-        history, first.ranges, set(), {}, to_file=False,
+        history, first.ranges, set(), {}, marks={ORDERS: BatchMark(39, 1, -1)}, to_file=False,
     )  # fmt: skip
 
     assert second.ranges == {
-        ORDERS: (DealtRange(20, 24, "merge", records=4), DealtRange(24, 40, "keep", records=3, batch=batch)),
-        NEW: (DealtRange(0, 9, "export", "/file", 2, batch=batch),),
+        ORDERS: (
+            DealtRange(20, 24, "merge", records=4),
+            DealtRange(24, 40, "keep", records=3, mark=(39, 1, -1)),
+        ),
+        NEW: (DealtRange(0, 9, "export", "/file", 2, mark=(8, 7, 6)),),
     }
     assert (second.records, second.place, second.lost) == (9, "/file", {ORDERS: ((24, 26),)})
     # a merge that did not move records nothing
     assert made._restoration(
-        report(partition(ORDERS, 20, 25, 4, "merge")), history, first.ranges, set(), {}, to_file=False
+        report(partition(ORDERS, 20, 25, 4, "merge")),
+        history,
+        first.ranges,
+        set(),
+        {},
+        marks={},
+        to_file=False,
     ).ranges == (first.ranges)
-    # what was dealt with in a log that is another one since does not count any more
-    assert made._restoration(report(), history, {}, set(), {}, to_file=False).ranges == {}
+    # what was exported of a log that is another one since does not count any more; of a merge the position tells
+    assert made._restoration(report(), history, {}, set(), {}, marks={}, to_file=False).ranges == {
+        ORDERS: (DealtRange(20, 24, "merge", records=4),)
+    }
+
+
+@pytest.mark.parametrize(
+    ("order", "refused"),
+    [(None, True), ({"number": 9}, True), ({"done": False}, True), ({}, False)],
+    ids=["none yet", "of an older promotion", "not done", "done"],
+)
+def test_nothing_is_merged_before_what_the_source_has_lost_is_copied_back(
+    monkeypatch: pytest.MonkeyPatch, order: dict[str, Any] | None, *, refused: bool
+) -> None:
+    """The link back has no loop guard until then, and would return it."""
+    reversal = replace(REVERSAL, cuts={ORDERS: (10, 12)})
+    made = CopyBack(
+        **{
+            "link": "there",
+            "number": 1,
+            "done": True,
+            "until": {},
+            "run": "r",
+            "timestamp": 1,
+            "command": "reverse",
+        }
+        | (order or {})
+    )
+    monkeypatch.setattr(module, "back_link", lambda *_: None)
+    monkeypatch.setattr(
+        module, "control_of", lambda *_: ControlView(copy_back=None if order is None else made)
+    )
+    restore = rules(25)
+    restore.config = None
+    restore.connect = lambda _: SimpleNamespace(target=None)
+
+    if refused:
+        with pytest.raises(NotReadyError, match="has not copied back what east has lost") as raised:
+            restore._ends(PROMOTION, reversal, "merge")
+        assert "`eomirror reverse CONFIG --link there`" in raised.value.fix
+    else:
+        assert restore._ends(PROMOTION, reversal, "merge") == {ORDERS: 25}
+    assert restore._ends(PROMOTION, reversal, "export") == {ORDERS: 25}
 
 
 def test_an_unknown_way_back_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +215,6 @@ def test_an_old_restoration_counts_in_full_once_the_end_is_known() -> None:
     old = Restoration(number=1, orphans="merge", records=5, place="", run="r", timestamp=1)
     history = PromotionHistory({1: PROMOTION}, {1: REVERSAL}, {1: old})
 
-    found = rules()._restoration(report(), history, history.dealt(1), set(), {}, to_file=False)
+    found = rules()._restoration(report(), history, history.dealt(1), set(), {}, marks={}, to_file=False)
 
     assert found.ranges == {ORDERS: (DealtRange(0, 25, "merge"),)}

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
+from eomirror.errors import UnreachableError
 from eomirror.link import source_comparison as module
-from eomirror.link.source_comparison import SourceState, batches_before, changed_sources, standing
-from eomirror.records.dealt_ranges import DealtRange
+from eomirror.link.source_comparison import SourceState, changed_ends, changed_sources, end_marks
+from eomirror.plane.protocol import BatchMark
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
@@ -164,10 +165,10 @@ def test_a_position_that_a_promotion_has_moved_is_unproven(
     assert state(monkeypatch, Source(leaderless=frozenset({0})), at, moved_by="failover") is None
 
 
-def test_what_was_dealt_with_in_a_log_that_was_cut_since_stands_no_more(
+def test_a_log_that_was_cut_at_an_offset_or_behind_it_since_is_told_by_the_batch_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Range by range; what retention has deleted, what has no leader, and what no batch is known of counts."""
+    """What retention has deleted, and what no batch is known of, is not told."""
     there: dict[int, tuple[int, int, int]] = {25: (22, 8, 9), 39: (38, 1, 1)}
     asked: list[int] = []
 
@@ -182,21 +183,23 @@ def test_what_was_dealt_with_in_a_log_that_was_cut_since_stands_no_more(
     monkeypatch.setattr(module, "target_hanging_client", lambda *_: client)
     link: Any = SimpleNamespace(name="there")
     session: Any = Source()
-    first = DealtRange(20, 26, "export", "f", batch=(22, 8, 9))
-    second = DealtRange(26, 40, "keep", batch=(38, 7, 7))
-    unknown = DealtRange(40, 41, "keep")
-    dealt = {T0: (first, second, unknown)}
+    first, second = {T0: (26, BatchMark(22, 8, 9))}, {T0: (40, BatchMark(38, 7, 7))}
 
-    assert standing(link, session, dealt) == {T0: (first, unknown)}
-    assert sorted(asked) == [22, 38]
+    assert changed_ends(link, session, first) == set()
+    assert changed_ends(link, session, second) == {T0}
+    assert asked == [22, 38]
+    assert changed_ends(link, session, {T0: (41, None)}) == set()
+    assert changed_ends(link, Source(end=40), {T0: (41, None)}) == {T0}
+    assert changed_ends(link, Source(start=39), second) == set()
+    assert changed_ends(link, session, {}) == set()
     there[39] = (38, 7, 7)
-    assert standing(link, session, dealt) == dealt
+    assert changed_ends(link, session, second) == set()
     there.clear()
-    assert standing(link, session, {T0: (first, second)}) == {}
-    assert standing(link, Source(start=39), dealt) == dealt
-    assert standing(link, session, {T0: (unknown,)}) == {T0: (unknown,)}
-    assert standing(link, session, {}) == {}
-    assert batches_before(link, session, {T0: 26}) == {}
+    assert changed_ends(link, session, first) == {T0}
+
+    with pytest.raises(UnreachableError, match="t-0 on east ends before offset 26: its log was truncated"):
+        end_marks(link, session, {T0: 26})
     there[25] = (22, 8, 9)
-    assert batches_before(link, session, {T0: 26}) == {T0: (22, 8, 9)}
-    assert batches_before(link, Source(policy="compact"), {T0: 26}) == {}
+    assert end_marks(link, session, {T0: 26}) == {T0: BatchMark(22, 8, 9)}
+    assert end_marks(link, Source(policy="compact"), {T0: 26}) == {}
+    assert end_marks(link, Source(start=26), {T0: 26}) == {}

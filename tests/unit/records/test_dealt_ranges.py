@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
+import orjson
 import pytest
 
 from eomirror.records.dealt_ranges import DealtRange, decoded_ranges, encoded_ranges, rest, united
@@ -62,14 +63,45 @@ def test_exports_to_two_places_are_two_ranges() -> None:
 
 def test_a_range_knows_the_batch_before_its_end() -> None:
     """A record of an older release has none, one of a later release may have more; joined ranges have the last one."""
-    batch = 7, 8, 9
-    ranges = {T: (DealtRange(20, 30, "keep", records=3, batch=batch), DealtRange(30, 40, "merge"))}
-    rows = json.loads(json.dumps(encoded_ranges(ranges)[T]))
+    mark = 7, 8, 9
+    ranges = {T: (DealtRange(20, 30, "keep", records=3, mark=mark), DealtRange(30, 40, "merge"))}
+    rows = orjson.loads(orjson.dumps(encoded_ranges(ranges)[T]))
 
     assert decoded_ranges({T.topic: {"0": rows}}) == ranges
     assert decoded_ranges({T.topic: {"0": [row[:6] for row in rows]}})[T][0] == DealtRange(
         20, 30, "keep", records=3
     )
     assert decoded_ranges({T.topic: {"0": [[*row, "more"] for row in rows]}}) == ranges
-    joined = united(ranges, {T: (DealtRange(30, 50, "keep", batch=(1, 2, 3)),)})
-    assert joined[T][1] == DealtRange(20, 50, "keep", records=3, batch=(1, 2, 3))
+    joined = united(ranges, {T: (DealtRange(30, 50, "keep", mark=(1, 2, 3)),)})
+    assert joined[T][1] == DealtRange(20, 50, "keep", records=3, mark=(1, 2, 3))
+
+
+def test_a_range_of_a_log_that_had_another_end_stays_by_itself() -> None:
+    """A newer range does not vouch for it, and it does not hide the newer one."""
+    old, new = (1, 2, 3), (4, 5, 6)
+    longer = DealtRange(20, 50, "keep", records=9, mark=old)
+    shorter = DealtRange(20, 40, "keep", records=7, mark=new)
+    grown = DealtRange(20, 60, "keep", records=12, mark=new)
+
+    assert united({T: (longer,)}, {T: (shorter,)}) == {T: (longer, shorter)}
+    assert united({T: (longer,)}, {T: (replace(longer, mark=new),)}) == {
+        T: (longer, replace(longer, mark=new))
+    }
+    assert united({T: (longer, shorter)}, {T: (grown,)}) == {T: (grown,)}
+    assert united({T: (shorter,)}, {T: (DealtRange(40, 50, "keep", records=1, mark=old),)}) == {
+        T: (DealtRange(20, 50, "keep", records=8, mark=old),)
+    }
+
+
+def test_a_mark_is_read_again_and_older_records_have_none() -> None:
+    """A later release may add fields."""
+    ranges = {
+        T: (DealtRange(20, 30, "export", "/file", 8, "h", (25, 2**32 - 1, -1)), DealtRange(30, 40, "keep"))
+    }
+    topics = {"t": {"0": [list(each) for each in encoded_ranges(ranges)[T]]}}
+
+    assert decoded_ranges(orjson.loads(orjson.dumps(topics))) == ranges
+    assert decoded_ranges({"t": {"0": [[30, 40, "keep", "", 0, ""]]}}) == {T: ranges[T][1:]}
+    assert decoded_ranges({"t": {"0": [[30, 40, "keep", "", 0, "", None, "later"]]}}) == {T: ranges[T][1:]}
+    with pytest.raises(TypeError):
+        decoded_ranges({"t": {"0": [[30, 40, "keep", "", 0, "", [1, 2, "3"]]]}})
