@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.link.source_comparison import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,8 +86,9 @@ def common_ends(
     stable = sessions.source.admin.offsets([cut.source for cut in wanted], at="latest", read_committed=True)
     copies = [(cut.target_topic, cut.partition) for cut in wanted]
     starts = sessions.target.admin.offsets(copies, at="earliest", read_committed=False)
+    ends = sessions.target.admin.offsets(copies, at="latest", read_committed=True)
     stamped = _stamped(sessions, sorted({cut.target_topic for cut in wanted}))
-    found = []
+    found, same = [], []
     for cut in wanted:
         one = changed[cut.source]
         before = _returns(history, cut.source)
@@ -94,12 +96,19 @@ def common_ends(
             sessions,
             cut,
             # what was merged since is behind the cut
-            [each for each in maps[cut.source].listed() if each[1] < cut.target_end],
+            [each for each in maps[cut.source].listed() if each[0] < cut.position],
             [each for each, _ in before],
             starts=(one.log_start, starts[cut.target_topic, cut.partition]),
+            copy_end=ends[cut.target_topic, cut.partition],
+            begin=one.position.target_begin,
             timestamps=cut.target_topic not in stamped,
         )
-        at = compare.end(min(cut.position, stable[cut.source]))
+        at = (
+            None
+            if one.state is SourceState.COPY and one.position.target_offset is None
+            # the link has written nothing there since it began, so no map tells what the two logs have in common
+            else compare.end(min(cut.position, stable[cut.source]))
+        )
         if at != cut.position:
             if at is not None and any(
                 each.position <= at < start and one.end > each.position for each, start in before
@@ -108,7 +117,12 @@ def common_ends(
                 at = None
             moved = None if at is None else replace(cut, position=at, target_end=compare.copy_of(at))
             found.append(CommonEnd(changed=one, cut=moved, stable=stable[cut.source]))
-    return found
+        elif not cut.proven:
+            moved = replace(cut, target_end=compare.copy_of(at))
+            same.append(CommonEnd(changed=one, cut=moved, stable=stable[cut.source]))
+    # Copies whose end was not known are whole all the same.  It counts only beside others: the topic of these is copied
+    # back without the loop guard, which would drop what such a copy holds before its end.
+    return found + same if found else []
 
 
 def _returns(history: PromotionHistory, source: SourcePartition) -> list[tuple[Cut, int]]:
@@ -139,6 +153,8 @@ class _Comparison:
         ranges: Source offset, target offset and count of what was mirrored.
         earlier: Cuts of earlier promotions, from which the link has returned.
         starts: Log starts of source and copy.
+        copy_end: Last stable offset of the copy.
+        begin: Offset of the copy from which on the link writes; None if unknown.
         timestamps: Whether the copy has the timestamps of the source.
     """
 
@@ -150,14 +166,18 @@ class _Comparison:
         earlier: Sequence[Cut],
         *,
         starts: tuple[int, int],
+        copy_end: int,
+        begin: int | None,
         timestamps: bool,
     ) -> None:
         self._cut, self._earlier = cut, earlier
+        # others may have written before the first record of the link
+        self._begin = () if earlier or begin is None else (begin,)
         self._readers = [RecordDigestReader(session) for session in (sessions.source, sessions.target)]
         self._timestamps = timestamps
         self._ranges = sorted(ranges)
         self._there = [each for one in self._ranges if (each := _from(one, starts))]
-        self._log_start = starts[0]
+        self._log_start, self._copy_end = starts[0], copy_end
         # nothing that was mirrored before is missing in either log
         self._whole = self._there == self._ranges
 
@@ -209,7 +229,12 @@ class _Comparison:
         )
         # what was brought back after an earlier promotion is at its cut and behind it
         earlier = (cut.target_end for cut in self._earlier if cut.position >= offset)
-        return min((*mirrored, *earlier, self._cut.target_end))
+        begin = () if held else self._begin
+        ends: list[int] = [*mirrored, *earlier, *begin]
+        if self._cut.proven or not ends:
+            # Else the end may be any offset before.
+            ends.append(self._cut.target_end)
+        return min(ends)
 
     def _first_difference(self, window: Sequence[Range], low: int, high: int) -> int | None:
         here, there = self._readers
@@ -220,7 +245,7 @@ class _Comparison:
                 cut.target_topic,
                 cut.partition,
                 min(target for _, target, _ in window),
-                max(target + count for _, target, count in window),
+                min(self._copy_end, max(target + count for _, target, count in window)),
                 timestamps=self._timestamps,
             )
             if window

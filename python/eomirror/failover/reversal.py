@@ -40,8 +40,9 @@ from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.link.source_comparison import ChangedSource, SourceState, changed_sources
+from eomirror.link.source_comparison import ChangedSource, SourceState, batches_before, changed_sources
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
@@ -49,16 +50,18 @@ from eomirror.records.recreation import CopyBack
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.failover.common_end import CommonEnd
     from eomirror.failover.orphans import ForeignRecords
     from eomirror.kafka.session import LinkSessions
+    from eomirror.records.control import ControlView
     from eomirror.records.dealt_ranges import DealtRanges
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
+    from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
 __all__ = ["ReversalReport", "ReversedPartition", "refuse_no_return", "reverse"]
@@ -219,8 +222,10 @@ class _Reverse(PromotedLink):
             )
         self.ask_source()
         self._refuse_recreated(promotion, control.recreation, None)
-        self._refuse_stale(back, promotion, history_of(back, self.connect(back).target))
-        self._parted(promotion, control.history, accepted=False)
+        sessions = self.connect(back)
+        self._refuse_stale(back, promotion, history_of(back, sessions.target))
+        self._refuse_lost_copies(back, sessions)
+        self._parted(promotion, control, {}, accepted=False)
 
     def run(
         self, mirror: Callable[[Config], None] | None, *, from_common_end: bool, dry_run: bool
@@ -239,7 +244,6 @@ class _Reverse(PromotedLink):
         self._refuse_recreated(promotion, control.recreation, noted)
         sessions = self.connect(back)
         before = history_of(back, sessions.target)
-        noted = history.reversals.get(promotion.number)
         self._refuse_stale(back, promotion, before, noted)
         refuse_forgotten(
             back,
@@ -250,8 +254,18 @@ class _Reverse(PromotedLink):
             back=self.link,
         )
         parted: list[CommonEnd] = []
-        if noted is None:
-            parted = self._parted(promotion, history, accepted=from_common_end)
+        moved: dict[SourcePartition, tuple[int, int]] = {}
+        copies: Mapping[SourcePartition, CopyEnd] = {}
+        # As long as the link back has not begun, what a killed call has found may have changed.
+        is_new = (
+            noted is None
+            or self._unbegun(back, sessions, before, promotion, noted=True).keys()
+            == begins(promotion, back).keys()
+        )
+        if noted is None or is_new:
+            ends = self._ends(promotion)
+            copies = self._copies(promotion, control)
+            parted = self._parted(promotion, control, copies, accepted=from_common_end)
             moved = {
                 each.cut.source: (each.cut.position, each.cut.target_end)
                 for each in parted
@@ -261,15 +275,22 @@ class _Reverse(PromotedLink):
             noted = Reversal(
                 number=promotion.number,
                 link=back.name,
-                ends=self._ends(promotion),
+                ends=ends,
                 run=self.run_id,
                 timestamp=self.clock.wall_ms(),
-                cuts=moved,
+                cuts={**({} if noted is None else noted.cuts), **moved},
             )
-        ends, is_new = noted.ends, promotion.number not in history.reversals
+        ends = noted.ends
         unbegun = self._unbegun(back, sessions, before, promotion, noted=not is_new)
+        # Without its marker, what others wrote stands right behind the last record of the link.
+        nearer = {
+            cut.copy: copies[cut.source].target_end
+            for cut in promotion.cuts
+            if cut.source in copies and cut.source not in noted.cuts
+        }
+        unbegun = {source: min(start, nearer.get(source, start)) for source, start in unbegun.items()}
         # A link that was promoted before finds them as orphans of its promotion.
-        foreign = [] if before.current is not None else self._foreign(promotion, history, unbegun)
+        foreign = [] if before.last is not None else self._foreign(promotion, history)
         # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
         whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
         marked = {
@@ -281,14 +302,15 @@ class _Reverse(PromotedLink):
             source: min(start, marked[source].start) if source in marked else start
             for source, start in unbegun.items()
         }
+        found = {} if dry_run else self._begins(back, sessions, promotion, unbegun, ends)
         if noted.cuts and mirror is None and not dry_run:
             raise UsageError("nothing was given that mirrors", fix="pass `mirror`")
         if not dry_run:
             if is_new:
-                self._record(noted)
+                self._record(noted, moved)
             crash_point("failover.reversal_noted")
             if unbegun:
-                self._start(back, sessions, before.current, unbegun, noted)
+                self._start(back, sessions, before.current, unbegun, noted, found=found)
             crash_point("failover.reversed")
             if noted.cuts and mirror is not None:
                 self._copy_back(back, sessions, promotion, noted, mirror)
@@ -351,9 +373,32 @@ class _Reverse(PromotedLink):
                     fix="delete it, or `exclude` the topic from both links and start a new link for it",
                 )
 
-    def _parted(self, promotion: Promotion, history: PromotionHistory, *, accepted: bool) -> list[CommonEnd]:
+    def _copies(self, promotion: Promotion, control: ControlView) -> Mapping[SourcePartition, CopyEnd]:
+        """Returns how far the copies hold what was mirrored."""
+        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+        assert control.generation is not None, "it is promoted"  # noqa: S101  for the type checker
+        return CopyEnds(self.link, self.sessions.target).read(
+            [
+                one
+                for cut in promotion.cuts
+                if (one := positions.get(cut.source)) is not None and not _is_moved(one, promotion)
+            ],
+            highest_lane=control.generation.highest_lane,
+        )
+
+    def _parted(
+        self,
+        promotion: Promotion,
+        control: ControlView,
+        copies: Mapping[SourcePartition, CopyEnd],
+        *,
+        accepted: bool,
+    ) -> list[CommonEnd]:
         """
-        Returns the partitions whose source is not what was mirrored.
+        Returns the partitions whose source, or copy, is not what was mirrored.
+
+        Args:
+            copies: As far as the copies hold it.
 
         Raises:
             NotReadyError: There are some, and that is not accepted, or cannot be.
@@ -366,11 +411,11 @@ class _Reverse(PromotedLink):
             # a log that begins behind the cut lacks orphans, which are named where they are dealt with
             if each.state in {SourceState.SHORTER, SourceState.REPLACED}
         }
-        changed |= self._unmarked(promotion, [one for one in named if one.source not in changed])
+        changed |= self._unmarked(promotion, [one for one in named if one.source not in changed], copies)
         if not changed:
             return []
         self.tell(f"looking for what {self.link.source} and the copies have in common")
-        parted = common_ends(self.link, self.sessions, changed, promotion.cuts, history)
+        parted = common_ends(self.link, self.sessions, changed, promotion.cuts, control.history)
         command = f"eomirror reverse CONFIG --link {quote(self.link.name)}"
         if opened := [each for each in parted if each.is_open]:
             raise NotReadyError(
@@ -416,26 +461,36 @@ class _Reverse(PromotedLink):
         return parted
 
     def _unmarked(
-        self, promotion: Promotion, positions: Sequence[Position]
+        self,
+        promotion: Promotion,
+        positions: Sequence[Position],
+        copies: Mapping[SourcePartition, CopyEnd],
     ) -> dict[SourcePartition, ChangedSource]:
-        """Returns those whose cut the promotion has moved to the end of their copy: no batch of the source is known."""
-        moved = {
-            one.source: one
+        """
+        Returns partitions of which no batch of the source is known, or whose copy is not what was mirrored.
+
+        The promotion has moved the cuts of the first to the end of their copy, or a killed call to where the logs part.
+        """
+        torn = {
+            one.source: (one, SourceState.COPY, copy.problem)
             for one in positions
-            if one.epoch == 0 and one.run == promotion.run and one.target_offset is not None
+            if (copy := copies.get(one.source)) is not None and copy.problem
         }
+        moved = {
+            one.source: (one, SourceState.REPLACED, "its last batch is not known")
+            for one in positions
+            if (one.epoch == 0 and one.run == promotion.run and one.target_offset is not None)
+            or _is_moved(one, promotion)
+        }
+        found = moved | torn
         admin = self.sessions.source.admin
-        starts = skip_missing(lambda asked: admin.offsets(asked, at="earliest", read_committed=False), moved)
-        ends = skip_missing(lambda asked: admin.offsets(asked, at="latest", read_committed=False), moved)
+        starts = skip_missing(lambda asked: admin.offsets(asked, at="earliest", read_committed=False), found)
+        ends = skip_missing(lambda asked: admin.offsets(asked, at="latest", read_committed=False), found)
         return {
             source: ChangedSource(
-                position=one,
-                state=SourceState.REPLACED,
-                log_start=starts[source],
-                end=ends[source],
-                found="its last batch is not known",
+                position=one, state=state, log_start=starts[source], end=ends[source], found=text
             )
-            for source, one in moved.items()
+            for source, (one, state, text) in found.items()
             if source in starts and source in ends
         }
 
@@ -454,6 +509,26 @@ class _Reverse(PromotedLink):
             raise NotReadyError(
                 f"link {self.link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
                 fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {quote(back.name)}`",
+            )
+
+    def _refuse_lost_copies(self, back: Link, sessions: LinkSessions) -> None:
+        """Raises if a copy has lost records of the link that returns, merged ones too: it begins behind them."""
+        control = control_of(back, sessions.target)
+        promotion = control.history.current
+        if promotion is None or control.generation is None:
+            return
+        positions = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
+        cuts = {cut.source for cut in promotion.cuts}
+        copies = CopyEnds(back, sessions.target).read(
+            [one for source, one in positions.items() if source in cuts and one.target_offset is not None],
+            highest_lane=control.generation.highest_lane,
+        )
+        if lost := [each.problem for _, each in sorted(copies.items()) if each.problem]:
+            raise NotReadyError(
+                f"link {back.name}: a copy does not hold any more what was mirrored into it: "
+                f"{'; '.join(lost[:_SHOWN])}",
+                fix=f"restore its log on {back.target}; or `exclude` the topic from both links and start a new link "
+                "for it",
             )
 
     def _unbegun(
@@ -518,22 +593,20 @@ class _Reverse(PromotedLink):
             if source not in positions or source in passed_over
         }
 
-    def _foreign(
-        self, promotion: Promotion, history: PromotionHistory, unbegun: Collection[SourcePartition]
-    ) -> list[tuple[ForeignRecords, bool]]:
+    def _foreign(self, promotion: Promotion, history: PromotionHistory) -> list[tuple[ForeignRecords, bool]]:
         """
         Returns what other producers have written into copies between records of the link, since it began or returned.
 
         With each: True if the records of the link there have its marks.  The offset map names every record of the link;
         between two of its transactions there is one marker.
         """
-        if not unbegun or self.link.aggregate:
+        if self.link.aggregate:
             return []
         positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
         cuts = {
             cut.source: cut
             for cut in promotion.cuts
-            if cut.copy in unbegun and cut.source in positions and not positions[cut.source].keyed
+            if cut.source in positions and not positions[cut.source].keyed
         }
         if not cuts:
             return []
@@ -546,7 +619,12 @@ class _Reverse(PromotedLink):
         holes = [
             OrphanRange(source=cut.copy, start=start, end=end)
             for source, cut in cuts.items()
-            for start, end in _holes(maps[source].listed(), returned.get(source, 0), cut.target_end)
+            for start, end in _holes(
+                maps[source].listed(),
+                returned.get(source, 0),
+                cut.target_end,
+                positions[source].target_begin,
+            )
         ]
         if not holes:
             return []
@@ -624,19 +702,46 @@ class _Reverse(PromotedLink):
             )
         return {source: ends[source] for source in wanted}
 
+    def _begins(
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        promotion: Promotion,
+        starts: Mapping[SourcePartition, int],
+        ends: Mapping[SourcePartition, int],
+    ) -> dict[SourcePartition, Begin]:
+        """Returns how the logs are found where the link back begins, for its first start to compare with."""
+        behind = {
+            cut.copy: (cut.source, ends[cut.source])
+            for cut in promotion.cuts
+            if cut.source in ends and cut.copy in starts
+        }
+        read = batches_before(back, sessions.source, {each: starts[each] for each in behind})
+        written = batches_before(back, sessions.target, dict(behind.values()))
+        return {
+            each: Begin(end, written.get(source), read.get(each)) for each, (source, end) in behind.items()
+        }
+
     # -- steps -----------------------------------------------------------------------------------
 
-    def _record(self, record: Reversal) -> None:
+    def _record(self, record: Reversal, moved: Mapping[SourcePartition, tuple[int, int]]) -> None:
         self.tell(f"recording the reversal of {self.link.name}")
-        if not record.cuts:
+        if not moved:
             self.note(record)
             return
         partitions = Discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
+        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
         owner = self.owner(
             self.link,
             self.sessions,
             although_promoted=True,
-            adopt={source: position for source, (position, _) in record.cuts.items()},
+            adopt={source: position for source, (position, _) in moved.items()},
+            # a call that takes this up looks for records of others again
+            begins={
+                source: Begin(begin)
+                for source in moved
+                if (one := positions.get(source)) is not None and (begin := one.target_begin) is not None
+            },
             decided=record,
         )
         with closing(owner):
@@ -650,6 +755,8 @@ class _Reverse(PromotedLink):
         ended: Promotion | None,
         starts: Mapping[SourcePartition, int],
         reversal: Reversal,
+        *,
+        found: Mapping[SourcePartition, Begin],
     ) -> None:
         self.tell(f"setting the positions of {back.name} to the cut")
         partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
@@ -680,6 +787,7 @@ class _Reverse(PromotedLink):
             ),
             order=order,
             adopt=starts,
+            begins=found,
         )
         with closing(owner):
             owner.acquire(back.lanes, partitions)
@@ -705,6 +813,12 @@ class _Reverse(PromotedLink):
         self.finish_copy_back(whole, sessions, order)
 
 
+def _is_moved(position: Position, promotion: Promotion) -> bool:
+    """Returns True for the position that a reversal has set where the logs part, as long as nothing was merged."""
+    later = promotion.number > 0 and position.generation > promotion.generation
+    return later and position.epoch == 0 and position.target_offset is None
+
+
 def _behind_dealt(
     starts: Mapping[SourcePartition, int], dealt: DealtRanges, ends: Mapping[tuple[str, int], int]
 ) -> dict[SourcePartition, int]:
@@ -726,7 +840,9 @@ def _behind_dealt(
     return found
 
 
-def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+def _holes(
+    ranges: Sequence[tuple[int, int, int]], start: int, end: int, begin: int | None
+) -> Iterator[tuple[int, int]]:
     """
     Yields the offsets of a copy between records of the link in which there is more than the marker of a transaction.
 
@@ -734,10 +850,13 @@ def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iter
         ranges: Source offset, target offset and count, from the offset map.
         start: First source offset that counts.
         end: End of the copy at the cut.
+        begin: Offset of the copy from which on the link writes; None if unknown.
     """
     there = sorted(
         (target, target + count) for source, target, count in ranges if source >= start and target < end
     )
+    if there and begin is not None and begin < there[0][0]:
+        yield begin, there[0][0]
     for (_, low), (high, _) in pairwise(there):
         if high - low > 1:
             yield low, high

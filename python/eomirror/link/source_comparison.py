@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -18,6 +18,7 @@ from eomirror.clock import Deadline
 from eomirror.errors import AuthorizationError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.plane.protocol import BatchMark, is_compacting
 from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts, decide_resume
 
 if TYPE_CHECKING:
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.kafka.session import ClusterSession
-    from eomirror.plane.protocol import BatchMark, RecordMark
+    from eomirror.plane.protocol import RecordMark
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["ChangedSource", "SourceState", "changed_sources"]
+__all__ = ["ChangedSource", "SourceState", "batches_before", "changed_sources", "other_batches"]
 
 log = structlog.get_logger(__name__)
+
+_Where = TypeVar("_Where", bound=tuple[str, int])
 
 _SECONDS = 30.0
 # of a copy, which is not looked at here
@@ -40,13 +43,14 @@ _ANY_END = 2**63 - 1
 
 
 class SourceState(enum.StrEnum):
-    """Difference between the log of a source and what a position says."""
+    """Difference between the log of a source, or of its copy, and what a position says."""
 
     GONE = "gone"
     RECREATED = "recreated"
     SHORTER = "shorter"
     REPLACED = "replaced"
     GAP = "gap"
+    COPY = "copy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,7 @@ class ChangedSource:
             SourceState.RECREATED: f"{where} was deleted and created again; it was mirrored up to offset {offset}",
             SourceState.SHORTER: f"{where} ends at offset {self.end}, and was mirrored up to {offset}",
             SourceState.REPLACED: f"{where} is not the log that was mirrored up to offset {offset}: {self.found}",
+            SourceState.COPY: f"the copy of {where} is not what was mirrored up to offset {offset}: {self.found}",
             SourceState.GAP: f"{where} begins at offset {self.log_start}, and was mirrored up to {offset}",
         }[self.state]
 
@@ -126,7 +131,7 @@ def changed_sources(
         elif not silent and (record := decision.history.record) is not None:
             records[one.source] = record
     by_source = {one.source: one for one in wanted}
-    for where, text in {**_other_batches(link, source, batches), **_other_records(source, records)}.items():
+    for where, text in {**other_batches(link, source, batches), **_other_records(source, records)}.items():
         found[where] = ChangedSource(
             position=by_source[where],
             state=SourceState.REPLACED,
@@ -176,9 +181,35 @@ def _policies(source: ClusterSession, topics: Collection[str]) -> Mapping[str, s
     }
 
 
-def _other_batches(
-    link: Link, source: ClusterSession, marks: Mapping[SourcePartition, BatchMark]
-) -> dict[SourcePartition, str]:
+def batches_before(
+    link: Link, cluster: ClusterSession, offsets: Mapping[_Where, int]
+) -> dict[_Where, BatchMark]:
+    """
+    Returns the batch before each offset; none before a log start, of compacted topics, and if a broker does not tell.
+
+    Args:
+        cluster: Connections to the cluster of these partitions.
+
+    Raises:
+        ClusterError: It does not answer.
+    """
+    policies = _policies(cluster, sorted({topic for topic, _ in offsets}))
+    wanted = {
+        where: offset - 1
+        for where, offset in offsets.items()
+        if offset and (policy := policies.get(where[0])) is not None and not is_compacting(policy)
+    }
+    if not wanted:
+        return {}
+    client = target_hanging_client(link, cluster)
+    try:
+        told = client.batches({where: offset for where, offset in wanted.items()})  # noqa: C416  of the wider type
+    finally:
+        client.release()
+    return {where: BatchMark(*batch) for where in wanted if (batch := (told or {}).get(where)) is not None}
+
+
+def other_batches(link: Link, source: ClusterSession, marks: Mapping[_Where, BatchMark]) -> dict[_Where, str]:
     """Returns what is in place of the batches of these marks, where it is something else."""
     if not marks:
         return {}
