@@ -82,9 +82,10 @@ EXIT_CODES: Final = {
     2: "Usage: the command line is wrong. Nothing was changed.",
     3: "Source and target differ, or the link is not caught up, or an offset or a group is not known.",
     4: "Data loss: the source deleted or changed records before they were mirrored, or the target lost records that it "
-    "had acknowledged.",
+    "had acknowledged. `run` also ends with 4 on SIGTERM and Ctrl-C while a topic is stopped for it.",
     5: "Superseded: another mirror, or a command of failover, owns the link.",
-    6: "Not ready: a precondition of a failover command does not hold, or the link is promoted and must not run.",
+    6: "Not ready: a precondition of a failover command does not hold; or the link must not run, because it is "
+    "promoted, was handed back to MirrorMaker 2, or would mirror a second time what its copies hold.",
     78: "The configuration is refused. All faults are listed.",
     130: "Interrupted with Ctrl-C before the command was done (128 + SIGINT).",
     141: "The reader of stdout closed the pipe (128 + SIGPIPE).",

@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartition
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.link import TestLink
 from support.older_logs import Logs
-from support.records import produce, read_committed, some_records, wait_for
+from support.records import produce, read_committed, some_records, wait_for, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,16 +53,6 @@ def link(
     )
 
 
-def watermarks(properties: dict[str, Any], topic: str) -> tuple[int, int]:
-    """Log start and high watermark of a topic's only partition."""
-    reader = Consumer({**properties, "group.id": "watermarks"})
-    try:
-        low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)
-    finally:
-        reader.close()
-    return int(low), int(high)
-
-
 def test_a_copy_that_is_cut_under_a_running_lane_that_writes(
     link: TestLink, fragile: LocalCluster, tmp_path: Path
 ) -> None:
@@ -88,6 +78,8 @@ def test_a_copy_that_is_cut_under_a_running_lane_that_writes(
         run.wait(lambda: link.topic("lost") in run.stopped, 60)
         text = run.stopped[link.topic("lost")]
     assert _WORDS in text
+    # what a supervisor gets for a mirror that it stops
+    assert run.report.exit_code == 4
     named = re.search(r"records \[(\d+), (\d+)\] of", text)
     assert named is not None
     # behind the cut there may be markers that the coordinator brought meanwhile

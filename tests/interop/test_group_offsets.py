@@ -147,7 +147,7 @@ def test_groups_move_with_a_file_and_with_two_lines(
 
     assert (code, [each["written"] for each in done["groups"]]) == (3, [True, False, False])
     by_name = {each["group"]: each["problem"] for each in done["groups"]}
-    assert "active" in by_name[busy]
+    assert "members on west" in by_name[busy]
     assert "holds [" in by_name[idle]
     assert [each.delta for each in group_offsets(flow.config, group=billing)] == [0, 0]
     # and back again: at the record that it would have read next on the source, behind a marker if it stood at one

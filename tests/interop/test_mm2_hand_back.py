@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import DifferenceError, StateError
+from eomirror import DifferenceError, NotReadyError, StateError
 from eomirror.link import owner
 from eomirror.mm2 import adopt
 from eomirror.mm2.hand_back import hand_back_to_mm2
@@ -87,10 +87,10 @@ def test_a_link_that_was_handed_back_runs_again_when_it_was_adopted(
         lambda: hand_back_to_mm2(flow.config),
         lambda: hand_back_to_mm2(flow.config, dry_run=True),
     ):
-        with pytest.raises(StateError, match="was handed back to MirrorMaker 2 at") as raised:
+        with pytest.raises(NotReadyError, match="was handed back to MirrorMaker 2 at") as raised:
             refused()
         assert "eomirror adopt" in raised.value.fix
-        assert raised.value.exit_code == 1
+        assert raised.value.exit_code == 6
     assert flow.state() == "handed back"
     # its topics are watched for longer, by default
     monkeypatch.setattr(adopt, "WATCH_SECONDS", 0.2)
@@ -103,7 +103,7 @@ def test_a_link_that_was_handed_back_runs_again_when_it_was_adopted(
         patch.setattr(owner, "crash_point", die)
         with pytest.raises(_KilledError):
             adopt.adopt_mm2(flow.config)
-    with pytest.raises(StateError, match="was handed back"):
+    with pytest.raises(NotReadyError, match="was handed back"):
         flow.catch_up()
 
     # its process lives on, unlike one that was killed
@@ -152,7 +152,7 @@ def test_mm2_goes_on_where_the_link_stopped(
             hand_back_to_mm2(flow.config)
         maker.stop()
     flow.check()
-    with pytest.raises(StateError, match="was handed back"):
+    with pytest.raises(NotReadyError, match="was handed back"):
         flow.catch_up()
     assert not adopt.adopt_mm2(flow.config).problems
     flow.write(flow.late)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import DifferenceError, Mirror, StateError
+from eomirror import DifferenceError, Mirror, NotReadyError, StateError
 from eomirror.groups import translate
 from eomirror.link.status_reader import StatusReader
 from eomirror.mm2 import adopt
@@ -53,7 +53,7 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
 
     with (
         Mirror(flow.config, spark=flow.spark) as early,
-        pytest.raises(StateError, match="written a second time"),
+        pytest.raises(NotReadyError, match="written a second time"),
     ):
         early.run(until="caught-up")
     code, looked = flow.adopt("--dry-run")

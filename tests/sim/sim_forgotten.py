@@ -78,7 +78,7 @@ def refuse_filled(world: World, fresh: Sequence[SourcePartition]) -> None:
     A first run into filled copies ends; so does every other one, until a person helps.
 
     Raises:
-        StateError: There are such copies.
+        NotReadyError: There are such copies.
         BrokenRuleError: Nothing was ever lost.
     """
     if found := filled_copies(world, fresh):

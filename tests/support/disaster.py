@@ -22,7 +22,7 @@ from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader
 from support.mirrors import running
 from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, wait_for
+from support.records import create_topic, produce, read_committed, wait_for, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -186,10 +186,7 @@ class Disaster:
     def end(self, side: str, number: int) -> int:
         """High watermark of a partition."""
         properties, topic = (self.east, self.topic) if side == "east" else (self.west, self.copy)
-        consumer = Consumer({**properties, "group.id": "ends"})
-        end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=15)[1]
-        consumer.close()
-        return int(end)
+        return watermarks(properties, topic, number)[1]
 
     def next_of(self, side: str, group: str, number: int) -> bytes | None:
         """Value of the record that a consumer of the group would read next; None at the end."""

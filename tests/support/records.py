@@ -6,11 +6,14 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+# `get_watermark_offsets` names these and does not set them as retriable.
+_NOT_LED_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 
@@ -119,6 +122,26 @@ def produce(
         for number, record in enumerate(chunk):
             committed[(begin + number) % partitions].append(record)
     return committed
+
+
+def watermarks(properties: Mapping[str, Any], topic: str, number: int = 0) -> tuple[int, int]:
+    """Log start and high watermark of a partition; a broker that has just started may not lead it yet."""
+    consumer = Consumer({**properties, "group.id": "watermarks"})
+
+    def asked() -> tuple[int, int] | None:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=15)
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].code() in _NOT_LED_YET:
+                return None
+            raise
+        return int(low), int(high)
+
+    try:
+        found: tuple[int, int] = wait_for(asked)
+    finally:
+        consumer.close()
+    return found
 
 
 def read_committed(properties: Mapping[str, Any], topic: str) -> dict[int, list[Record]]:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from structlog.testing import capture_logs
 
 from eomirror import Mirror, load_config
-from eomirror.errors import MirrorError, StateError, TopicError
+from eomirror.errors import MirrorError, NotReadyError, TopicError
 from eomirror.types import SourcePartition
 from support.mirrors import running
 from support.plane import plane_under_test
@@ -93,8 +93,8 @@ def test_a_link_of_another_name_is_refused_and_goes_on_where_the_other_stands(si
     site.catch_up(first)
 
     error = site.refused(second)
-    assert isinstance(error, StateError)
-    assert error.exit_code == 1
+    assert isinstance(error, NotReadyError)
+    assert error.exit_code == 6
     assert f"copy {site.topic}-0 holds up to " in error.message
     assert f"link {first} has written them" in error.message
     assert "--into-filled" in error.fix

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,6 +131,29 @@ def copied(config: Config, name: str, count: int) -> bool:
         return False
 
 
+def command(*arguments: str) -> tuple[int, Any]:
+    """Exit code and result of a command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "eomirror", *arguments, "-o", "json"],
+        stdout=subprocess.PIPE, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def assert_commands(path: Path, link: str) -> None:
+    """Each command says what it can: a keyed link has no orphans, and cannot fail over."""
+    code, found = command("verify", str(path))
+    assert code == 0
+    assert [(each["verdict"], each["orphans"]) for each in found["links"]] == [("equal", [])] * 2
+    code, seen = command("readiness", str(path), "--link", link)
+    assert (code, seen["verdict"]) == (6, "NOT READY")
+    (refused,) = [each for each in seen["checks"] if each["level"] == "no"]
+    assert refused["name"] == "offset map"
+    assert "partitions: keyed" in refused["text"]
+    assert command("status", str(path))[0] == 0
+    assert command("lag", str(path))[0] == 0
+
+
 def verdicts(config: Config) -> Iterator[Any]:
     """The verdict of each link."""
     for link in config.links:
@@ -139,7 +165,7 @@ def verdicts(config: Config) -> Iterator[Any]:
 
 
 def test_sources_of_other_partition_counts_become_one_keyed_topic(
-    east: LocalCluster, west: LocalCluster, topic_name: str, spark_context: Any
+    east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:
     """
     Topics of two and five partitions become one of three; each link's `verify` compares its own records.
@@ -174,6 +200,10 @@ def test_sources_of_other_partition_counts_become_one_keyed_topic(
         assert {lane["plane"] for lane in status.lanes.values()} == {"client"}
         assert status.lag_records == 0
         assert not any(part.problem for part in status.partitions)
+
+    path = tmp_path / "mirror.json"
+    path.write_text(json.dumps(settings(east, west, topic_name)))
+    assert_commands(path, config.links[1].name)
 
     place = f"dc2/{topic_name}-dc2/4"
     offset = next(int(each.rpartition("/")[2]) for each in originals(config, topic_name) if place in each)

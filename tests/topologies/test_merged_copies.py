@@ -19,7 +19,15 @@ from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.java_judge import java_judge
 from support.mirrors import CommandMirror, running
 from support.plane import plane_under_test
-from support.records import create_topic, is_within, produce, read_committed, some_records, wait_for
+from support.records import (
+    create_topic,
+    is_within,
+    produce,
+    read_committed,
+    some_records,
+    wait_for,
+    watermarks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -421,7 +429,7 @@ def test_no_group_is_moved_past_the_records_of_the_other_source(
         write("shop2", 30)
         mirror(other)
         write("shop1", 50)
-        groups = {"early": 20, "late": end_of(clusters["shop1"], topics["shop1"])}
+        groups = {"early": 20, "late": watermarks(clusters["shop1"], topics["shop1"])[1]}
         for group, offset in groups.items():
             commit(clusters["shop1"], f"{topic_name}-{group}", topics["shop1"], offset)
         mirror(link)
@@ -432,7 +440,7 @@ def test_no_group_is_moved_past_the_records_of_the_other_source(
 
         # records that the mirror will not bring before the failover, and a group that has read them
         write("shop1", 20)
-        groups["beyond"] = end_of(clusters["shop1"], topics["shop1"])
+        groups["beyond"] = watermarks(clusters["shop1"], topics["shop1"])[1]
         commit(clusters["shop1"], f"{topic_name}-beyond", topics["shop1"], groups["beyond"])
         passed = f"holds records of link {other} from offset {first} on"
         check_dry_runs(path, link, groups, passed)
@@ -492,14 +500,6 @@ def check_imports(path: Path, exported: Mapping[str, Any], topic: str, offsets: 
             problems = {each["group"]: each["problem"] for each in done["groups"]}
             assert f"from offset {first} on" in problems[late]
             assert bool(problems[careful]) is (first == 0)
-
-
-def end_of(properties: Mapping[str, Any], topic: str) -> int:
-    """High watermark of partition 0."""
-    consumer = Consumer({**properties, "group.id": "ends"})
-    end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=15)[1]
-    consumer.close()
-    return int(end)
 
 
 def commit(properties: Mapping[str, Any], group: str, topic: str, offset: int) -> None:

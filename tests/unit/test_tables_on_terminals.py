@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
 from eomirror.cli.cluster import _configuration
-from eomirror.cli.fitted_table import shortened
+from eomirror.cli.fitted_table import FittedTable, shortened
 from support.terminal import Terminal, eomirror, python
 
 if TYPE_CHECKING:
@@ -146,3 +148,17 @@ def test_a_tab_in_a_file_is_named(tmp_path: Path) -> None:
 def test_a_long_name_loses_its_middle(text: str, width: int, expected: str) -> None:
     """Both ends tell names apart."""
     assert shortened(text, width) == expected
+
+
+def test_an_id_of_thousands_of_letters_leaves_a_table_of_lines() -> None:
+    """Also in a pipe, where other rows would be as wide; a line feed in an id does not break its row."""
+    written = io.StringIO()
+    console = Console(width=100_000, file=written)
+    rows = [{"GROUP": group, "P": 0, "NOTE": "n" * 400} for group in ("g" * 4_000, "line\nfeed")]
+    console.print(FittedTable(["GROUP", "P", "NOTE"], rows, right=("P",), words=("NOTE",)))
+    shown = [line.rstrip() for line in written.getvalue().splitlines() if line.strip()]
+
+    assert len(shown) == 4
+    assert max(map(len, shown)) < 700
+    assert "…" in shown[2]
+    assert "line\\nfeed" in shown[3]

@@ -8,6 +8,7 @@ A subcommand's module is imported when it is called, so that ``--help`` is quick
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
 import sys
@@ -142,6 +143,20 @@ class _LazyGroup(click.Group):
             raise TypeError(f"{module}:{attribute} is not a command")
         _accept_log_options(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds a command; the error for a misspelled one names those that it may have meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # click suggests commands that it has imported, and of these there are none
+            near = difflib.get_close_matches(args[0], _COMMANDS)
+            if not near or "Did you mean" in error.format_message():
+                raise
+            meant = f"Did you mean {' or '.join(map(repr, near))}?"
+            raise click.UsageError(f"{error.format_message()} {meant}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command; exits with 141 if the reader closes the pipe, as in ``eomirror status | head -1``."""

@@ -59,8 +59,9 @@ def drill(
     Lose a source, fail over, and return, on two local clusters that this command starts and removes.
 
     Each stage is timed.  Plain clients compare both clusters: the copies are what was mirrored, every record that the
-    failover left behind is found and merged, and both sides hold the same records at the end.  The evidence names cut,
-    hashes, RPO and RTO; it moves no consumer group, so the RTO is without the time that groups take.
+    failover left behind is found and merged, and both sides hold the same records at the end.  The evidence names date,
+    host, version, configuration without secrets, cut, hashes, RPO and RTO; it moves no consumer group, so the RTO is
+    without the time that groups take.
 
     With --on CONFIG it runs on the clusters of your link.  It kills nothing there: its commands do not ask the source
     while that counts as lost.  It writes to a topic of its own and to topics eomirror.drill-*, moves no group, and
@@ -112,8 +113,6 @@ def drill(
 
 
 def _passed(found: DrillReport) -> DrillResult:
-    import socket
-
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.records.reports import DrillResult
 
@@ -121,7 +120,7 @@ def _passed(found: DrillReport) -> DrillResult:
         passed=found.passed,
         rpo_records=found.rpo_records,
         rto_ms=round(found.rto_seconds * 1000),
-        host=socket.gethostname(),
+        host=found.host,
         timestamp=SYSTEM_CLOCK.wall_ms(),
     )
 
@@ -205,6 +204,8 @@ def _draw(found: DrillReport) -> None:
             for stage in found.stages
         ],
         right=("SECONDS",),
+        words=("RESULT",),
+        optional=("SHA-256",),
     )
     console.print(
         f"passed: {found.rpo_records} records were left behind and merged later; {found.rto_seconds:.1f} s from the "

@@ -2,7 +2,8 @@
 Tables that fit the terminal: one screen row per table row.
 
 Numbers are never cut.  If room is short, names lose their middle, because similar names differ at either end; then
-optional columns are left out.  Columns of sentences wrap between words.  Without a terminal nothing is shortened.
+optional columns are left out.  Columns of sentences wrap between words.  Without a terminal only names are shortened
+that are longer than any topic's; a group id may have thousands of letters.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _READABLE = 16
 _LEAST = 4
 # sentences up to this width do not wrap while an optional column is shown
 _SENTENCE = 40
+# the longest name of a topic, and some
+_LONGEST = 250
 # cells of border and padding per column
 _EDGES = 2
 _ELLIPSIS = "…"
@@ -72,7 +75,7 @@ class FittedTable:
     ) -> None:
         self._columns = list(columns)
         self._rows = [
-            {column: printable(str(row.get(column, ""))) for column in self._columns} for row in rows
+            {column: _cell_text(str(row.get(column, "")), column) for column in self._columns} for row in rows
         ]
         self._right = frozenset(right)
         self._whole = self._right | frozenset(whole)
@@ -87,6 +90,8 @@ class FittedTable:
             )
             for column in self._columns
         }
+        for column in self._natural.keys() - self._whole - self._words:
+            self._natural[column] = min(self._natural[column], _LONGEST)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         """Draws the table within the console's width; called by rich."""
@@ -126,6 +131,11 @@ class FittedTable:
             column: self._natural[column] if column in self._whole else min(self._natural[column], cap)
             for column in shown
         }
+
+
+def _cell_text(text: str, column: str) -> str:
+    """Returns what a cell shows; the id of a group may hold a line feed, and stays on its row."""
+    return printable(text.replace("\n", "\\n") if column == "GROUP" else text)
 
 
 def _level(widths: Sequence[int], room: int) -> int:

@@ -173,7 +173,7 @@ def _show(names: str, found: Imported, output: str | None) -> int:
     for line in lines[1:]:
         print_message(_printable(line.removeprefix("# ")))
     if output == "json":
-        not_honoured = [asdict(item) for item in found.not_honoured]
+        not_honoured = [{**asdict(item), "grave": item.grave} for item in found.not_honoured]
         config = None if refused else found.settings
         print_structured(
             {"config": config, "not_honoured": not_honoured, "variables": found.variables}, output

@@ -182,9 +182,10 @@ def import_(
     output: str | None,
 ) -> int:
     """
-    Commit the offsets of FILE for idle consumer groups; each group whole or not at all.
+    Commit the offsets of FILE for idle consumer groups, each group in one request.
 
-    Refuses a group that has members, and an offset outside its partition's log.  Exit codes: 0 all groups committed,
+    Refuses a group that has members, an offset outside its partition's log, and a topic that may not be read; metadata
+    that is larger than the target takes is left out.  Exit codes: 0 all groups committed,
     1 failed, 2 the file is for another cluster or not readable, 3 a group was refused.
     """
     import orjson
@@ -323,6 +324,8 @@ def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
     for each in done:
         if each.problem:
             console.print(f"[red]refused[/] {escape(printable(f'{each.group}: {each.problem}'))}")
+        for note in each.notes if each.written else ():
+            console.print(escape(printable(f"{each.group}: {note}")))
     count = sum(each.written for each in done)
     verb = "would be committed" if dry_run else "committed"
     console.print(f"{verb}: {count} of {len(done)} groups")

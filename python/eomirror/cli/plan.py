@@ -92,8 +92,6 @@ def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
 
 
 def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
-    from eomirror.topology.filters import unmatched
-
     return {
         "name": link.name,
         "source": {"cluster": link.source, "id": plan_.cluster_ids[0]},
@@ -103,7 +101,8 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
         "remark": link.remark or None,
         "topics": dict(sorted(plan_.targets.items())),
         "changes": [_row(*each)[0] for each in _all_changes(plan_)],
-        "unmatched_patterns": unmatched(link.topics, plan_.targets),
+        "unmatched_patterns": plan_.unmatched(link.topics),
+        "left_out": [{"reason": reason, "topics": list(topics)} for reason, topics in plan_.left_out.items()],
         "warnings": [
             {"topic": drift.topic, "setting": drift.setting, "wanted": drift.wanted, "found": drift.found}
             for drift in plan_.drifts
@@ -180,8 +179,6 @@ def _settings(plan_: Plan) -> dict[str, list[str]]:
 
 
 def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
-    from eomirror.topology.filters import unmatched
-
     console = stdout_console()
     count = len(plan_.targets)
     console.print(
@@ -203,7 +200,11 @@ def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
     print_table(console, rows, whole=["action"], optional=["source"], words=["what"])
     if not rows:
         console.print("nothing to create or change")
-    for pattern in unmatched(link.topics, plan_.targets):
+    for reason, topics in plan_.left_out.items():
+        what = "topic is" if len(topics) == 1 else "topics are"
+        names = ", ".join(map(escape, topics))
+        console.print(f"{len(topics)} {what} not mirrored: {escape(reason)}: {names}", highlight=False)
+    for pattern in plan_.unmatched(link.topics):
         console.print(
             f"[yellow]warning[/]: pattern {escape(pattern)} matches no topic of {escape(link.source)} yet; "
             "patterns are regular expressions: pay.*, not pay*"

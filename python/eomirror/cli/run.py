@@ -213,7 +213,7 @@ def run(
             with display:
                 report: Any = mirror.run(until=limit, on_progress=show)
         print_result(output, report.as_dict(), lambda: display.summary(report))
-        if report.aborted and signals.stopped_by:
+        if report.aborted and signals.stopped_by and not report.exit_code:
             # a lane did not finish in time and its transaction was aborted: exit like a process killed by the signal
             return 128 + signals.stopped_by[0]
         return int(report.exit_code)

@@ -14,7 +14,7 @@ __all__ = ["decode_properties", "parse_properties"]
 
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "f": "\f", "r": "\r"}
-_KEY = re.compile(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*", re.DOTALL)
+_KEY = re.compile(r"((?:\\.|[^\\:= \t\f])*)[ \t\f]*[:=]?[ \t\f]*", re.DOTALL)
 
 
 def decode_properties(data: bytes) -> str:
@@ -49,7 +49,7 @@ def _enter(found: dict[str, tuple[str, int]], line: str, number: int) -> None:
     match = _KEY.match(line)
     key = match[1] if match else ""
     value = line[match.end() :] if match else line
-    found[_unescaped(key)] = (_unescaped(value).rstrip(), number)
+    found[_unescaped(key)] = (_unescaped(value).rstrip(" \t\f\r\n"), number)
 
 
 def _unescaped(text: str) -> str:

@@ -211,8 +211,8 @@ class _Checker:
             names.positions_topic,
             names.offset_map_topic,
             names.dead_letter_topic,
-            f"mm2-offset-syncs.{link.source}.internal",
-            f"{link.source}.checkpoints.internal",
+            link.mm2_names.offset_syncs(link.source),
+            link.mm2_names.checkpoints(link.source),
         )
         longest = max(own, key=len)
         if len(longest) > MAX_TOPIC_LENGTH:
@@ -221,8 +221,9 @@ class _Checker:
                 f"a topic of the link would have a name of {len(longest)} characters; Kafka allows {MAX_TOPIC_LENGTH}",
                 "shorten the name of the link, or the aliases",
             )
-        if link.naming.kind == "prefix" and (problem := illegal_name(f"{link.source}.x")) and link.source:
-            self._refuse("naming", f"prefix {quoted(link.source)}: {problem}", "shorten the alias")
+        prefix = f"{link.source}{link.naming.separator}"
+        if link.naming.kind == "prefix" and (problem := illegal_name(f"{prefix}x")) and link.source:
+            self._refuse("naming", f"prefix {quoted(prefix)}: {problem}", "shorten the alias")
 
 
 def _brokers(cluster: Cluster) -> set[str]:

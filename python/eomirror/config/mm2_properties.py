@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config.java_properties import parse_properties
-from eomirror.config.mm2_reasons import holds_always, reason
+from eomirror.config.mm2_reasons import boolean_fault, flow_slip, holds_always, reason
+from eomirror.config.nodes import quoted
 from eomirror.config.rules import ADVICE, MSK_MECHANISM, MSK_TOKEN_FUNCTION
-from eomirror.config.secret import is_secret_key
+from eomirror.config.secret import is_secret_key, shows_secret
 from eomirror.config.token_function import OAUTH_CB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Imported", "NotHonoured", "import_entries", "import_mm2"]
 
@@ -36,6 +37,9 @@ _POLICIES = {
     "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "prefix",
     "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
 }
+# keys of the flows' connectors, not of a cluster that has the name `source` or `target`
+_END = re.compile(r"(\S+->\S+\.)?(source|target)\.cluster\.(.+)")
+_JAVA_BLANKS = "".join(map(chr, range(33)))
 _ROLES = ("consumer", "producer", "admin")
 _MOST_REPLICAS = 100
 
@@ -97,9 +101,7 @@ _PROVIDERS = {
     "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "directory",
 }
 # ConfigTransformer.java: ${PROVIDER:[PATH:]KEY}
-_REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
-# KAFKA-9914 and DefaultReplicationPolicy.java: a topic that returns to a cluster whose alias is in its name is a cycle
-_CYCLES = "(.*{separator})?({aliases}){separator}.*"
+_REFERENCE = re.compile(r"(?<!\$)\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 _QUOTED = r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s;\"']+)"
 
 
@@ -112,14 +114,20 @@ class NotHonoured:
         key: Key in the file.
         reason: Reason why not.
         line: Line in the file; 0 for a default of MM2.
-        grave: True if other records would be mirrored without it, or a cluster could not be reached: the file is then
-            refused in place of a configuration.
+        weight: ``refused`` if other records would be mirrored without it, or a cluster could not be reached: the file
+            is then refused in place of a configuration.  ``lost``: the mirror does less.  ``look``: a person should
+            look at it.  ``harmless`` otherwise.
     """
 
     key: str
     reason: str
     line: int
-    grave: bool = False
+    weight: str = "harmless"
+
+    @property
+    def grave(self) -> bool:
+        """True if the file is refused."""
+        return self.weight == "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +193,12 @@ class _Import:
             if self._value(enabled).lower() == "true":
                 links.append(self._link(source, target, f"links[{len(links)}]"))
                 self._honour(enabled, f"links[{len(links) - 1}]")
-            else:
-                self._honour(enabled, "no link")
         for key in self._given:
             if key not in self._honoured and key not in self._refused:
                 self._explain(key)
         refused = [self._refused[key] for key in self._given if key in self._refused]
         if links and not any(re.fullmatch(r"(.*\.)?sync\.topic\.acls\.enabled", key) for key in self._given):
-            refused.append(NotHonoured("sync.topic.acls.enabled", _ACLS_BY_DEFAULT, 0))
+            refused.append(NotHonoured("sync.topic.acls.enabled", _ACLS_BY_DEFAULT, 0, "lost"))
         return Imported(
             {"clusters": clusters, "links": links}, self._honoured, tuple(refused), self._variables
         )
@@ -206,22 +212,27 @@ class _Import:
         return found
 
     def _value(self, key: str) -> str:
-        return self._given[key][0].strip() if key in self._given else ""
+        # String.trim() of Java, which keeps other blanks of Unicode
+        return self._given[key][0].strip(_JAVA_BLANKS) if key in self._given else ""
 
     def _honour(self, key: str, place: str) -> None:
         # a key that one flow cannot carry over is reported, even if another flow can
         if key in self._given and key not in self._refused:
             self._honoured[key] = place
 
-    def _refuse(self, key: str, reason: str, *, grave: bool = False) -> None:
+    def _refuse(self, key: str, reason: str, *, grave: bool = False, weight: str = "harmless") -> None:
         self._honoured.pop(key, None)
-        self._refused[key] = NotHonoured(key, reason, self._given[key][1], grave)
+        self._refused[key] = NotHonoured(key, reason, self._given[key][1], "refused" if grave else weight)
 
     # -- clusters --------------------------------------------------------------------------------
 
     def _cluster(self, alias: str) -> dict[str, Any]:
         cluster: dict[str, Any] = {}
-        own = {key.removeprefix(f"{alias}."): key for key in self._given if key.startswith(f"{alias}.")}
+        own = {
+            key.removeprefix(f"{alias}."): key
+            for key in self._given
+            if key.startswith(f"{alias}.") and not _END.fullmatch(key)
+        }
         shared = {key: key for key in self._given if _SHARED.fullmatch(key)}
         plain = {name: key for name, key in {**shared, **own}.items() if name.split(".")[0] not in _ROLES}
         self._client(alias, f"clusters.{alias}", plain, cluster)
@@ -393,7 +404,7 @@ class _Import:
         self._left_settings(
             link, path, found("config.properties.exclude") or found("config.properties.blacklist")
         )
-        self._naming(link, path, found("replication.policy.class"), found("replication.policy.separator"))
+        self._naming(link, path, found)
         self._replicas(link, path, found("replication.factor"))
         for name, ours, meaning in _WORDS:
             given = found(name)
@@ -437,9 +448,9 @@ class _Import:
         self,
         link: dict[str, Any],
         path: str,
-        policy: tuple[str, str] | None,
-        separator: tuple[str, str] | None,
+        found: Callable[[str], tuple[str, str] | None],
     ) -> None:
+        policy, separator = found("replication.policy.class"), found("replication.policy.separator")
         kind = "prefix"
         if policy is not None:
             if policy[1] not in _POLICIES:
@@ -451,19 +462,62 @@ class _Import:
             self._honour(policy[0], f"{path}.naming")
         text = "." if separator is None else separator[1]
         link["naming"] = kind
-        if kind == "prefix" and text != ".":
-            link["naming"] = {"pattern": "{source}" + text + "{topic}"}
-            # the mirror detects cycles by names only with its own prefix naming
-            aliases = "|".join(map(re.escape, (link["source"], link["target"])))
-            link["exclude"].append(_CYCLES.format(separator=re.escape(text), aliases=aliases))
-        if separator is not None and kind == "prefix" and text != ".":
+        if self._keeps_names(link, path, kind, separator):
+            return
+        internal = found("replication.policy.internal.topic.separator.enabled")
+        if text != ".":
+            link["naming"] = ({} if kind == "prefix" else {"policy": kind}) | {"separator": text}
+            if internal is not None and internal[1].lower() == "false":
+                link["naming"]["separator_for_internal"] = False
+        for given in (separator, internal):
+            if given is not None:
+                self._honour(given[0], f"{path}.naming")
+
+    def _keeps_names(
+        self, link: dict[str, Any], path: str, kind: str, separator: tuple[str, str] | None
+    ) -> bool:
+        """Returns True if alias or separator is empty, which was the way to keep names before there was a policy."""
+        flow = f"{link['source']}->{link['target']}"
+        aliases = {
+            end: next(
+                (
+                    key
+                    for key in (f"{flow}.{end}.cluster.alias", f"{end}.cluster.alias")
+                    if key in self._given
+                ),
+                "",
+            )
+            for end in ("source", "target")
+        }
+        empty = [key for key in aliases.values() if key and not self._value(key)]
+        nameless = aliases["source"] in empty
+        for key in empty:
+            self._honour(key, f"{path}.naming")
+        if kind == "identity" or (separator is not None and not separator[1] and nameless):
+            if separator is not None and not separator[1]:
+                link["naming"] = "identity"
+                self._honour(separator[0], f"{path}.naming")
+                return True
+            return False
+        same = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+        if nameless:
+            self._refuse(
+                aliases["source"],
+                "names of copies would begin with the separator; if topics keep their names, write in place of it "
+                f"{same}",
+                grave=True,
+            )
+            return True
+        if separator is not None and not separator[1]:
+            link["naming"] = {"pattern": "{source}{topic}"}
             self._refuse(
                 separator[0],
-                "it applies to mirrored topics only: the topics of heartbeats, offset syncs and checkpoints, which "
-                "MirrorMaker 2's readers look for, keep '.'",
+                f"a copy of orders is named {link['source']}orders, as MirrorMaker 2 names it; if topics keep their "
+                f"names, write in place of it {same}",
+                weight="look",
             )
-        elif separator is not None:
-            self._honour(separator[0], f"{path}.naming")
+            return True
+        return False
 
     def _replicas(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
         if given is None:
@@ -496,13 +550,61 @@ class _Import:
         name, value = self._bare(key), self._value(key)
         if name.startswith("producer.override.") and "->" in key:
             name = name.removeprefix("producer.override.")
-        if self._has_no_effect(key) or (name == "enabled" and value.lower() != "true"):
+        if fault := self._misread(key, name, value):
+            self._refuse(key, fault, grave=True)
+        elif self._has_no_effect(key) or (name == "enabled" and value.lower() == "false"):
             self._honour(key, "no link")
         elif holds_always(name, value) or self._is_known_provider(name, value):
             self._honour(key, "always")
         else:
-            text, grave = reason(name, value)
-            self._refuse(key, text, grave=grave)
+            text, weight = reason(name, value)
+            self._refuse(key, text, grave=weight == "refused", weight=weight)
+
+    def _misread(self, key: str, name: str, value: str) -> str:
+        """Returns why a key cannot mean what was written: a slip in a flow, a boolean, or a layer; empty if it can."""
+        if end := _END.fullmatch(key):
+            return self._end_of_all(end[1] or "", end[2], end[3], value)
+        if not any(key.startswith(f"{each}.") for each in self._pairs) and (meant := flow_slip(key, value)):
+            unknown = next(
+                (each for each in meant.split(".")[0].split("->") if each not in self._aliases), ""
+            )
+            if meant == key:
+                if not meant.endswith(".enabled") or value.lower() == "false":
+                    return ""
+                return f"{unknown or key} is not in `clusters`, or is both ends; correct one of the two"
+            shown = key if is_secret_key(meant) or shows_secret(value) else f"{key} {value}"
+            return (
+                f"the line {quoted(shown)} is no flow; write it as {meant} = VALUE, with no blank in the key"
+            )
+        if name == "enabled" or not self._has_no_effect(key):
+            if name == "offset-syncs.topic.location" and value not in ("source", "target"):
+                return f"its value {quoted(value)} is neither source nor target; write one of them"
+            return boolean_fault(name, value)
+        return ""
+
+    def _end_of_all(self, flow: str, end: str, name: str, value: str) -> str:
+        """Returns why a property of every flow's source or target is refused, and the lines to write."""
+        aliases = dict.fromkeys(
+            each.split("->")[0 if end == "source" else 1]
+            for each in self._flows
+            if f"{each}." == flow or not flow
+        )
+        if name == "alias":
+            if not value or set(aliases) == {value}:
+                return ""
+            others = ", ".join(value if each in aliases else each for each in self._aliases)
+            old = next(iter(aliases), end)
+            return (
+                f"MirrorMaker 2 takes {quoted(value)} as the alias of the {end} of every such flow, so it is part of "
+                f"the names of topics; write clusters = {others}, and {value} in place of {old} at the beginning of "
+                "keys and in flows"
+            )
+        renamed = self._value(f"{flow}{end}.cluster.alias") or self._value(f"{end}.cluster.alias")
+        if renamed and name != "alias":
+            aliases = {renamed: None}
+        shown = "VALUE" if is_secret_key(name) or shows_secret(value) else value
+        lines = ", and ".join(f"{each}.{name} = {shown}" for each in aliases) or f"ALIAS.{name} = {shown}"
+        return f"MirrorMaker 2 takes it for the {end} of every such flow; write {lines}"
 
     def _has_no_effect(self, key: str) -> bool:
         """Returns True for a key of a flow that is not enabled, and for one that each enabled flow overrides."""

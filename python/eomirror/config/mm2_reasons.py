@@ -1,7 +1,8 @@
 """
 Decides about keys of MirrorMaker 2 that are not carried over: they hold here anyway, or have a reason why not. Pure.
 
-A reason is grave if other records would be mirrored without the key, or a cluster could not be reached.
+A reason has a weight: ``refused`` if other records would be mirrored without the key, or a cluster could not be
+reached; ``lost`` if the mirror does less than MM2 did; ``look`` if a person should look at it; ``harmless`` otherwise.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
+from eomirror.config.nodes import quoted
 from eomirror.config.rules import ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["holds_always", "reason"]
+__all__ = ["boolean_fault", "flow_slip", "holds_always", "reason"]
 
 # keys with a value that eomirror always has
 _ALWAYS = {
@@ -66,7 +68,6 @@ _REASONS = (
         r"producer\.override\..*",
         "MirrorMaker 2 reads it on a flow only: SOURCE->TARGET.producer.override.NAME",
     ),
-    (r"replication\.policy\.internal.*", "the topics of offset syncs and checkpoints keep '.'"),
     (r"metric.*", "eomirror's metrics have other names"),
     (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror sets its own time-outs"),
 )
@@ -103,7 +104,23 @@ _REFUSED = (
         r"config\.providers.*",
         "only EnvVarConfigProvider and DirectoryConfigProvider have a counterpart, ${env:NAME} and ${file:/PATH}",
     ),
-    (r"(source|target)\.cluster\..*", "all flows use the same properties of a cluster, under its alias"),
+)
+# what is behind these is missed
+_LOST = r"sync\.topic\.acls\..*|metric\.reporters"
+_LISTS = re.compile(
+    r"(?:(topic|group)s?|(?=white|black|include|exclude))(?:[._-]?(?:include|filter|white|list|regex|pattern|name)s?)*"
+    r"([._-]?(?:exclude|black|ignore|skip)[a-z]*(?:[._-]?(?:list|regex|pattern|s|d))*)?"
+)
+_BOOLEANS = re.compile(
+    r"enabled|(sync\.(group\.offsets|topic\.(configs|acls))|emit\.(heartbeats|checkpoints|offset-syncs)"
+    r"|refresh\.(topics|groups)|heartbeats\.replication|replication\.policy\.internal\.topic\.separator)\.enabled"
+    r"|dedicated\.mode\.enable\.internal\.rest|enable\.(idempotence|auto\.commit)"
+)
+# a flow with blanks, of which the first ends the key for java.util.Properties, or with another arrow
+_SLIP = re.compile(
+    r"(\w(?:[\w-]*\w)?)\s*(?:= )?\s*(?:[-=~]*>+|\u2192|\u21d2)\s*(?:= )?\s*(\w(?:[\w-]*\w)?)[.\s=]+([a-z][\w.-]*?)"
+    r"\s*(?:[=:\s].*)?",
+    re.DOTALL,
 )
 # names that are mistyped most, and that a mirror without them would ignore
 _NAMES = (
@@ -137,22 +154,43 @@ def holds_always(name: str, value: str) -> bool:
     )
 
 
-def reason(name: str, value: str) -> tuple[str, bool]:
-    """Returns why a key is not carried over, and True if that is grave."""
+def reason(name: str, value: str) -> tuple[str, str]:
+    """Returns why a key is not carried over, and the weight of that."""
     if name in _SWITCHES:
-        return _SWITCHES[name][1], True
+        return _SWITCHES[name][1], "refused"
     if _INTERVALS.fullmatch(name) and value.startswith("-"):
-        return "a negative interval switches it off, and the mirror always does it", True
+        return "a negative interval switches it off, and the mirror always does it", "refused"
     if refused := _first(_REFUSED, name):
-        return refused, True
+        return refused, "refused"
     if name in ADVICE:
         # without these connection settings the cluster would not answer
-        return ADVICE[name], name.startswith(("ssl.", "sasl."))
+        return ADVICE[name], "refused" if name.startswith(("ssl.", "sasl.")) else "harmless"
     if known := _first(_REASONS, name):
-        return known, False
+        return known, "lost" if re.fullmatch(_LOST, name) else "harmless"
     near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.8)
+    if listed := _LISTS.fullmatch(name):
+        near = [f"{listed[1] or 'topic'}s{'.exclude' if listed[2] else ''}"]
     hint = f"MirrorMaker 2 does not know it either; did you mean {near[0]}?" if near else "unknown key"
-    return hint, name.startswith(("ssl.", "sasl.", "security."))
+    return hint, "refused" if name.startswith(("ssl.", "sasl.", "security.")) else "look"
+
+
+def boolean_fault(name: str, value: str) -> str:
+    """
+    Returns why the value of a boolean key is refused; empty if it is accepted, or the key is none.
+
+    ConfigDef.java takes true and false in any case; MM2 does not start with another text, or leaves the flow off.
+    """
+    if not _BOOLEANS.fullmatch(name) or value.lower() in ("true", "false"):
+        return ""
+    meant = "false" if re.match(r"(no|off|f|0|disabled?)\b", value.lower()) else "true"
+    remark = ", with the remark on a line of its own" if re.search(r"\s[#!]|//", value) else ""
+    return f"its value {quoted(value)} is neither true nor false; write {meant}{remark}"
+
+
+def flow_slip(key: str, value: str) -> str:
+    """Returns the flow's key that a line was meant to have, such as `A->B.enabled`; empty if it looks like no flow."""
+    found = _SLIP.fullmatch(f"{key} = {value}")
+    return "" if found is None else f"{found[1]}->{found[2]}.{found[3]}"
 
 
 def _first(table: tuple[tuple[str, str], ...], name: str) -> str:

@@ -7,6 +7,7 @@ Durations are seconds.  Outside of tests only `eomirror.config.load_config` crea
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,8 @@ class Link:
     naming: Naming = setting(  # noqa: RUF009  the call returns a dataclass field
         NAMING,
         "Name of a topic on the target: `prefix` (east.orders), `identity`, "
+        '`{separator: "_"}` (east_orders, and MirrorMaker 2\'s separator in the names of topics for its readers; also '
+        "with `policy: identity`, and with `separator_for_internal: false`), "
         '`{pattern: "{source}_{topic}"}`, `{match: "(.*)_REPLICA", to: "$1"}` or `{map: {a: b}}`. '
         "A topic that `match` or `map` does not cover is an error of that topic. "
         "Links whose target names would grow without end are refused.",
@@ -251,12 +254,18 @@ class Link:
     @property
     def filter(self) -> TopicFilter:
         """Filter of the mirrored source topics."""
-        hops = (self.source, self.target) if self.naming.kind == "prefix" else ()
+        separator = self.naming.separator
         if self.naming.kind == "prefix":
-            return topic_filter(self.topics, self.exclude, hops)
+            return topic_filter(self.topics, self.exclude, (self.target,), separator)
         # heartbeats are prefixed under every naming, so only the prefix naming detects their cycles
-        beats = tuple(rf"{alias}\.heartbeats" for alias in (self.source, self.target))
-        return topic_filter(self.topics, (*self.exclude, *beats))
+        ends = (self.source, self.target)
+        beats = tuple(re.escape(self.mm2_names.remote_heartbeats(alias)) for alias in ends)
+        return topic_filter(self.topics, (*self.exclude, *beats), (), separator)
+
+    @property
+    def mm2_names(self) -> Mm2Names:
+        """Names of the topics that the link writes for MirrorMaker 2's readers."""
+        return Mm2Names(self.naming.separator, self.naming.separator_for_internal)
 
     def mirrors(self, topic: str) -> bool:
         """Returns True if the filter matches a source topic, or the link writes its heartbeats there."""
@@ -283,7 +292,7 @@ class Link:
 
     def _is_beats(self, topic: str) -> bool:
         try:
-            return self.target_naming.target_topic(topic) == Mm2Names().remote_heartbeats(self.source)
+            return self.target_naming.target_topic(topic) == self.mm2_names.remote_heartbeats(self.source)
         except TopicError:
             return False
 
@@ -298,7 +307,7 @@ class Link:
     @property
     def target_naming(self) -> TargetNaming:
         """Naming of target topics."""
-        beats = Mm2Names().heartbeats if self.heartbeats == "source" else ""
+        beats = self.mm2_names.heartbeats if self.heartbeats == "source" else ""
         return TargetNaming(self.naming, self.source, self.target, beats)
 
     def target_topic(self, topic: str) -> str:

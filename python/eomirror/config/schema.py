@@ -153,9 +153,11 @@ A link is one direction. Settings under `defaults` apply to every link that does
 
 _REST = """
 These topics are never mirrored, even if `topics` matches them: topics that start with `eomirror.`, `__` or a
-dot, and the internal topics of MirrorMaker 2 (`mm2*.internal`, `*.checkpoints.internal`). With `naming:
-prefix` a topic whose name shows that it has passed the link's source or target is not mirrored either
-(`west.orders` is not mirrored to west).
+dot, and the internal topics of MirrorMaker 2 (`mm2*.internal`, `*.checkpoints.internal`, also with the link's
+separator in place of the dot). With `naming: prefix` a topic whose name shows that it has passed the link's
+target is not mirrored either (`west.orders` is not mirrored to west), as in MirrorMaker 2: the text before each
+separator is an alias, so an alias that contains the separator is never seen. `plan` and the log name these
+topics, and those that only `exclude` keeps out, with the reason.
 
 ### The link's own topics
 

@@ -250,7 +250,11 @@ def _of_glob(text: str) -> str:
     return re.sub(r"(?<!\.)\*", ".*", text)
 
 
-_NAMING_FIX = "write prefix, identity, {pattern: ...}, {match: ..., to: ...} or {map: {old: new}}"
+_NAMING_FIX = (
+    "write prefix, identity, {pattern: ...}, {match: ..., to: ...}, {map: {old: new}}, or {separator: ...} for another "
+    "text than '.' between alias and topic"
+)
+_SEPARATOR_KEYS = frozenset({"policy", "separator", "separator_for_internal"})
 
 
 def _naming(place: Place) -> Naming | None:
@@ -284,6 +288,8 @@ def _naming_of(place: Place, node: Map) -> Naming | None:
         match = place.below(node.entries["match"], ".match").text("write a regular expression")
         to = place.below(node.entries["to"], ".to").text("write a topic name with $1")
         return Naming("match", match=match, to=to) if match is not None and to is not None else None
+    if "separator" in keys <= _SEPARATOR_KEYS:
+        return _separated(place, node)
     names = node.entries.get("map")
     if keys == {"map"} and isinstance(names, Map) and names.entries:
         pairs = [
@@ -293,6 +299,20 @@ def _naming_of(place: Place, node: Map) -> Naming | None:
         return Naming("map", names=tuple((old, new) for old, new in pairs if new is not None))
     place.refuse("this mapping is not a naming policy", _NAMING_FIX)
     return None
+
+
+def _separated(place: Place, node: Map) -> Naming | None:
+    """Parses a policy of MirrorMaker 2 with another separator than the dot."""
+    text = place.below(node.entries["separator"], ".separator").text("write a text such as _ in quotes")
+    policy: str | None = "prefix"
+    if given := node.entries.get("policy"):
+        policy = choice("prefix", "identity").parse(place.below(given, ".policy"))
+    internal: bool | None = True
+    if given := node.entries.get("separator_for_internal"):
+        internal = _flag(place.below(given, ".separator_for_internal"))
+    if text is None or policy is None or internal is None:
+        return None
+    return Naming(policy, separator=text, separator_for_internal=internal)
 
 
 def _forward(place: Place) -> str | tuple[str, ...] | None:
@@ -348,13 +368,19 @@ def _written_naming(naming: Naming) -> Any:
         return {"match": naming.match, "to": naming.to}
     if naming.kind == "map":
         return {"map": dict(naming.names)}
-    return naming.kind
+    if naming.separator == ".":
+        return naming.kind
+    written_: dict[str, Any] = {} if naming.kind == "prefix" else {"policy": naming.kind}
+    written_["separator"] = naming.separator
+    return written_ if naming.separator_for_internal else {**written_, "separator_for_internal": False}
 
 
-def _object(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
+def _object(
+    *, optional: Mapping[str, Any] | None = None, **properties: Mapping[str, Any]
+) -> Mapping[str, Any]:
     return {
         "type": "object",
-        "properties": properties,
+        "properties": {**properties, **(optional or {})},
         "required": list(properties),
         "additionalProperties": False,
     }
@@ -389,6 +415,13 @@ NAMING = Setting(
             {"enum": ["prefix", "identity"]},
             _object(pattern={"type": "string", "pattern": r"\{topic\}"}),
             _object(match=_ANY_TEXT, to=_ANY_TEXT),
+            _object(
+                separator={"type": "string", "pattern": "^[A-Za-z0-9._-]+$"},
+                optional={
+                    "policy": {"enum": ["prefix", "identity"]},
+                    "separator_for_internal": {"type": "boolean"},
+                },
+            ),
             _object(map={"type": "object", "minProperties": 1, "additionalProperties": _ANY_TEXT}),
         ]
     },

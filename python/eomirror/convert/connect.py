@@ -7,7 +7,7 @@ belong to one flow, because each of MirrorMaker 2's three connectors has a file 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.convert.connectors import Flow, add_clusters, add_flow, role_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connector", "connectors_of", "is_connector", "set_up_flows", "settings_of"]
 
+_SOURCE = "source"
 _TARGET = "target"  # MirrorConnectorConfig.java: target.cluster.alias
 
 
@@ -82,13 +83,16 @@ def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
             )
             continue
         source = given.get("source.cluster.alias")
-        if source is None or not source.value:
+        if source is None:
             flat.refuse(
                 Setting(_missing(connector, "source.cluster.alias"), "", connector.line),
                 "it is missing: MirrorMaker 2 requires it, and it is part of the names of topics",
             )
             continue
         target = given.get("target.cluster.alias", Setting("", _TARGET))
+        # an empty alias keeps names, and is no name of a cluster
+        source = replace(source, value=source.value or _SOURCE)
+        target = replace(target, value=target.value or _TARGET)
         flow = flows.setdefault(
             (source.value, target.value),
             Flow(source.value, target.value, f"{source.value}->{target.value}", connector.line),

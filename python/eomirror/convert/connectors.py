@@ -133,7 +133,11 @@ def _one_policy(flat: FlatFile, flow: Flow) -> None:
 def _add(flat: FlatFile, flow: Flow, role: str, name: str, setting: Setting) -> None:
     prefix = f"{flow.source}->{flow.target}"
     if _CONNECT.fullmatch(name):
-        flat.take(setting, prefix)
+        if name.endswith("alias") and not setting.value:
+            # the way to keep names before there was a policy
+            flat.put(f"{prefix}.{name}", setting)
+        else:
+            flat.take(setting, prefix)
         return
     if name == "tasks.max" and role != "source":
         flat.note(setting, "there is no Connect worker")

@@ -69,13 +69,13 @@ class FlatFile:
         if setting.key:
             self._taken[setting.key] = place
 
-    def note(self, setting: Setting, reason: str) -> None:
+    def note(self, setting: Setting, reason: str, weight: str = "harmless") -> None:
         """Reports a setting without a counterpart that changes no record."""
-        self._findings.append(NotHonoured(setting.key, reason, setting.line))
+        self._findings.append(NotHonoured(setting.key, reason, setting.line, weight))
 
     def refuse(self, setting: Setting, reason: str) -> None:
         """Reports a setting without which other records would be mirrored, or a cluster could not be reached."""
-        self._findings.append(NotHonoured(setting.key, reason, setting.line, grave=True))
+        self._findings.append(NotHonoured(setting.key, reason, setting.line, "refused"))
 
     def convert(self, *, keep_secrets: bool = False) -> Imported:
         """Returns the configuration, with every key as the user wrote it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.config.java_properties import decode_properties, parse_properties
 from eomirror.config.mm2_properties import import_entries
+from eomirror.config.mm2_reasons import flow_slip
 from eomirror.convert.connect import Connector, connectors_of, set_up_flows, settings_of
 from eomirror.convert.flat import Setting
 from eomirror.convert.strimzi import API_VERSIONS, convert_strimzi
@@ -213,26 +214,17 @@ def _of_properties(name: str, properties: Mapping[str, tuple[str, int]], text: s
 
 
 def _check_flows(name: str, properties: Mapping[str, tuple[str, int]]) -> None:
-    """Refuses a file in which MirrorMaker 2 would mirror nothing."""
-    aliases = [part.strip() for part in properties["clusters"][0].split(",") if part.strip()]
-    faults = []
-    for key, (value, line) in properties.items():
-        found = re.fullmatch(r"(.+?)->(.+?)\.(.+)", key)
-        if found is None:
-            continue
-        unknown = [each for each in (found[1], found[2]) if each not in aliases]
-        if unknown and found[3] == "enabled" and value.strip().lower() == "true":
-            faults.append(Fault(key, f"{unknown[0]} is not in `clusters`", "correct one of the two", line))
-    enabled = any(
-        properties.get(f"{s}->{t}.enabled", ("", 0))[0].strip().lower() == "true"
-        for s in aliases
-        for t in aliases
-        if s != t
-    )
-    if not enabled and not faults and properties.get("enabled", ("", 0))[0].strip().lower() != "true":
-        line = properties["clusters"][1]
-        faults.append(
-            Fault("clusters", "no flow is enabled, so nothing is mirrored", "write A->B.enabled = true", line)
+    """Refuses a file in which MirrorMaker 2 would mirror nothing; a flow with a slip is refused by its name later."""
+    begun = any(
+        flow_slip(key, value) not in ("", key)
+        or (
+            ("->" in key or key == "enabled") and key.endswith("enabled") and value.strip().lower() != "false"
         )
-    if faults:
-        raise ConfigError(faults, source=name)
+        for key, (value, _) in properties.items()
+    )
+    if not begun:
+        fix = "write A->B.enabled = true"
+        fault = Fault(
+            "clusters", "no flow is enabled, so nothing is mirrored", fix, properties["clusters"][1]
+        )
+        raise ConfigError([fault], source=name)

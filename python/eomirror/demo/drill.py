@@ -15,14 +15,20 @@ from __future__ import annotations
 
 import hashlib
 import re
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+import yaml
+
+from eomirror import __version__
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.config import load_config
 from eomirror.config.clients import admin_properties
+from eomirror.config.masking import masked
 from eomirror.demo.clients import Offsets, TrafficProducer, create_topic, delete_topics, read_partition
 from eomirror.demo.traffic import Record, Transaction
 from eomirror.errors import DifferenceError, UsageError
@@ -103,6 +109,10 @@ class DrillReport:
         stages: All stages.
         clusters: ``local``, or the link whose clusters they were.
         switches: RPO and RTO of failover and failback.
+        started: Time of the first stage, in ISO 8601 and UTC.
+        host: Host that ran it.
+        version: Version of eomirror.
+        configuration: Clusters and links of the drill with all settings, without secrets.
         rto_scope: What the RTO covers, in words.
     """
 
@@ -113,6 +123,10 @@ class DrillReport:
     stages: tuple[DrillStage, ...]
     clusters: str
     switches: tuple[DrillSwitch, ...]
+    started: str
+    host: str
+    version: str
+    configuration: Mapping[str, Any]
     rto_scope: str = _SCOPE
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,7 +144,7 @@ class DrillReport:
             "",
             result,
             "",
-            f"Clusters: {self.clusters}.",
+            f"Started at {self.started} on {self.host}, by eomirror {self.version}. Clusters: {self.clusters}.",
             "",
             f"The RTO covers {self.rto_scope}.",
             "",
@@ -156,7 +170,13 @@ class DrillReport:
                 for cut in self.cuts
             ),
         ]
-        return "\n".join([*head, *rows, *cuts, ""])
+        configuration = [
+            "",
+            "```yaml",
+            yaml.safe_dump(dict(self.configuration), sort_keys=False).rstrip(),
+            "```",
+        ]
+        return "\n".join([*head, *rows, *cuts, *configuration, ""])
 
 
 class DrillClusters(Protocol):
@@ -371,8 +391,10 @@ class Drill:
             DifferenceError: A comparison does not hold.
             MirrorError: A stage failed.
         """
+        started = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="seconds")
         with closing(self._clusters):
             self._stage("start", lambda: self._clusters.start(self._partitions))
+            configuration = masked(self._clusters.config())
             self._stage("write and mirror", self._mirror_first)
             mirrored = self._count("east")
             self._stage("write what is not mirrored", lambda: self._write("east", self._records // 4))
@@ -404,6 +426,10 @@ class Drill:
                 DrillSwitch(name="failover", rpo_records=orphans, rto_seconds=rto),
                 DrillSwitch(name="failback", rpo_records=0, rto_seconds=returned),
             ),
+            started=started,
+            host=socket.gethostname(),
+            version=__version__,
+            configuration=configuration,
         )
 
     # -- stages ----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.driver.link import LinkThread
 from eomirror.driver.link_tools import Copies, Engine, LinkTools
 from eomirror.driver.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
-from eomirror.errors import MirrorError
+from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
 from eomirror.spark.attempt import run_lane
@@ -432,9 +432,13 @@ class MirrorDriver:
     def _report(self, why: str, seconds: float) -> RunReport:
         links = tuple(self._link_report(link, why) for link in self._links.values())
         codes = [stop.exit_code for link in self._links.values() for stop in link.stopped_topics.values()]
-        stopped = any(link.stopped_topics or link.error for link in links)
-        # a run that ends on its own fails if topics were stopped or a link never started; a stopped run does not
-        exit_code = max(codes, default=1) if why != "stopped" and stopped else 0
+        if why == "stopped":
+            # Ended as asked; but a supervisor must not take a mirror that left a loss behind for a healthy one.
+            exit_code = max((code for code in codes if code == DataLossError.exit_code), default=0)
+        else:
+            # A run that ends on its own fails if topics were stopped, or a link never started.
+            stopped = any(link.stopped_topics or link.error for link in links)
+            exit_code = max(codes, default=1) if stopped else 0
         return RunReport(
             run=self._run_id,
             seconds=seconds,

@@ -324,7 +324,8 @@ class RunReport:
 
     Attributes:
         run: Id of the run, as in control and positions.
-        exit_code: 0; or 4 or 1 if a run with ``until`` stopped topics, or ended before a link had started.
+        exit_code: 0; or 4 or 1 if a run with ``until`` stopped topics, or ended before a link had started; or 4 if
+            topics are stopped for data loss at the end of any other run.
         aborted: True if a lane was cancelled because it did not finish its transaction in time; its open transaction
             is aborted, and no record is lost.
     """

@@ -137,10 +137,13 @@ def _entry(link: Link, topics: dict[str, str]) -> str:
     head = f"{{name: {back_link_name(link)}, source: {link.target}, target: {link.source}"
     if link.naming.kind == "identity":
         patterns = ", ".join(f'"{_quoted(pattern)}"' for pattern in link.topics)
-        return f"{head}, topics: [{patterns}], naming: identity}}"
+        mark = link.naming.separator
+        same = "identity" if mark == "." else f'{{policy: identity, separator: "{mark}"}}'
+        return f"{head}, topics: [{patterns}], naming: {same}}}"
     if link.naming.kind == "prefix":
-        patterns = ", ".join(f'"{link.source}\\\\.({_quoted(pattern)})"' for pattern in link.topics)
-        return f'{head}, topics: [{patterns}], naming: {{match: "{link.source}\\\\.(.*)", to: "$1"}}}}'
+        prefix = _quoted(f"{link.source}{link.naming.separator}".replace(".", "\\."))
+        patterns = ", ".join(f'"{prefix}({_quoted(pattern)})"' for pattern in link.topics)
+        return f'{head}, topics: [{patterns}], naming: {{match: "{prefix}(.*)", to: "$1"}}}}'
     names = ", ".join(f"{copy}: {topic}" for copy, topic in sorted(topics.items()))
     escaped = [copy.replace(".", "\\.") for copy in sorted(topics)]
     patterns = ", ".join(f'"{_quoted(copy)}"' for copy in escaped)

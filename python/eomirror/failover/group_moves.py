@@ -25,7 +25,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eomirror.groups.offset_rule import PASSES, past_others, ruling
+from eomirror.groups.offset_rule import PASSES, metadata_left_out, past_others, ruling
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eomirror.groups.translation import Translation
     from eomirror.records.promotion import Cut
 
-__all__ = ["Absence", "GroupMove", "counted", "plan_moves", "written"]
+__all__ = ["Absence", "GroupMove", "counted", "plan_moves", "unread", "written"]
 
 # The offset belongs to another topic (`eomirror.groups.recreated_topic`), or would pass records of another link:
 # neither the cut nor the start stands for it.
@@ -111,6 +111,9 @@ def plan_moves(
     absences: Mapping[SourcePartition, Sequence[Absence]] | None = None,
     active: Mapping[str, str] | None = None,
     from_checkpoints: bool = False,
+    keeps: bool = False,
+    denied: Collection[str] = (),
+    limit: int | None = None,
 ) -> list[GroupMove]:
     """
     Returns what happens to every group and partition.
@@ -124,6 +127,9 @@ def plan_moves(
         absences: Times at which the link was promoted, of partitions whose other map is not asked.
         active: Groups that commit on the source, or may, with the reason.
         from_checkpoints: True if the source was not asked.
+        keeps: True if the link keeps the groups' offsets on the target.
+        denied: Topics on the target that we may not read.
+        limit: Bytes of metadata that brokers of the target take; None if unknown.
     """
     moves = []
     for row in rows:
@@ -145,8 +151,18 @@ def plan_moves(
             reason = f"{reason}; {busy}" if reason else busy
         has = there.offset(row.group, copy) if there.offsets else None
         action, why = ruling(
-            copy, at, has, there.states[row.group].name, placed=placed.get((row.group, *copy), ())
+            copy,
+            at,
+            has,
+            there.states[row.group].name,
+            placed=placed.get((row.group, *copy), ()),
+            keeps=keeps,
+            denied=denied,
         )
+        if row.group in there.problems:
+            action, why = "skip", there.problems[row.group]
+        if action == "move" and (without := metadata_left_out(copy, row.metadata, limit)):
+            reason = f"{reason}; {without}" if reason else without
         moves.append(
             GroupMove(
                 row.group,
@@ -206,6 +222,15 @@ def _resume(
         read = row.offset - cut.position
         return cut.target_end, "cut", read, _FURTHER + (_MERGED if read else "")
     return start, "start", None, row.reason
+
+
+def unread(moves: Iterable[GroupMove]) -> dict[str, str]:
+    """Returns the groups whose offsets cannot be read on one side, with the reason."""
+    return {
+        move.group: move.reason
+        for move in moves
+        if move.action == "skip" and "cannot be read: " in move.reason
+    }
 
 
 def written(moves: Iterable[GroupMove]) -> dict[str, list[GroupMove]]:

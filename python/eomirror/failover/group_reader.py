@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.failover.group_moves import Absence, plan_moves
 from eomirror.groups.bidirectional_reader import opposite_link
-from eomirror.groups.groups_there import groups_there
+from eomirror.groups.groups_there import groups_there, unreadable_topics
+from eomirror.groups.handed_over import handed_over, link_wrote
 from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.kafka.admin_client import skip_missing
@@ -21,10 +22,12 @@ from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from eomirror.config import Config, Link
     from eomirror.failover.group_moves import GroupMove
+    from eomirror.groups.groups_there import GroupsThere
+    from eomirror.groups.translation import Translation
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.records.promotion import Cut, PromotionHistory
@@ -47,7 +50,7 @@ class GroupReader:
     """
 
     def __init__(self, config: Config, link: Link, target: ClusterSession) -> None:
-        self._config, self._link = config, link
+        self._config, self._link, self._target = config, link, target
         self._reader = OffsetMapReader(link, target, keeps=True)
 
     def positions(self) -> Mapping[SourcePartition, Position]:
@@ -98,14 +101,29 @@ class GroupReader:
         # Behind the offsets: a group that goes back has a checkpoint for that before its offset follows.
         placed = self._reader.placed() if any(there.offsets.values()) else {}
         gone = None if self._has_opposite else absences(history)
+        # Where applications have written to the copies, consumers have read there by design.
+        keeps = self._link.sync_group_offsets and not self._link.guard and not history.promotions
+        foreign = _foreign(rows, there, placed) if keeps else {}
         copies = sorted(
             {
                 (row.to_topic, row.to_partition)
                 for row in rows
-                if row.to_offset is None or (gone and SourcePartition(row.topic, row.partition) in gone)
+                # A group whose offsets cannot be read has no topic.
+                if (row.to_offset is None and row.to_topic)
+                or (gone and SourcePartition(row.topic, row.partition) in gone)
+                or (row.group, row.to_topic, row.to_partition) in foreign
             }
         )
         starts = skip_missing(self._reader.log_starts, copies)
+        if foreign:
+            source = self._translator.sessions.source
+            handed = frozenset() if from_checkpoints else handed_over(self._link, source)
+            own = {
+                key: frozenset({has})
+                for key, has in foreign.items()
+                if key in handed or link_wrote(has, placed.get(key, ()), starts.get(key[1:]))
+            }
+            placed = {**placed, **own}
         return plan_moves(
             rows,
             there,
@@ -115,6 +133,9 @@ class GroupReader:
             absences=gone,
             active={} if from_checkpoints else active,
             from_checkpoints=from_checkpoints,
+            keeps=keeps,
+            denied=unreadable_topics(self._target.admin, (row.to_topic for row in rows)),
+            limit=self._groups.metadata_limit() if any(row.metadata for row in rows) else None,
         )
 
     def _active_on_source(self) -> tuple[dict[str, str], dict[str, UnreachableError]]:
@@ -158,6 +179,20 @@ class GroupReader:
     def _has_opposite(self) -> bool:
         """Returns True if the map of the link back is asked as well, which tells what applications wrote."""
         return opposite_link(self._config, self._link) is not None
+
+
+def _foreign(
+    rows: Iterable[Translation], there: GroupsThere, placed: Mapping[tuple[str, str, int], Collection[int]]
+) -> dict[tuple[str, str, int], int]:
+    """Returns offsets on the target that are behind the groups, and in no checkpoint of the link."""
+    found = {}
+    for row in rows:
+        key = row.group, row.to_topic, row.to_partition
+        has = there.offset(row.group, key[1:])
+        behind = has is not None and row.to_offset is not None and has < row.to_offset
+        if has is not None and behind and has not in placed.get(key, ()):
+            found[key] = has
+    return found
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import structlog
 
 from eomirror.errors import DataLossError, StateError, UnreachableError
 from eomirror.link.hanging_state_topics import target_hanging_client
-from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import LinkNames, ReadersTopics, StateTopics
 from eomirror.recovery.resolve_hanging import HangingResolver
 
@@ -52,7 +51,7 @@ def end_hanging_copies(
         MirrorError: A copy contradicts its position, a transaction stays open, or the target does not answer.
     """
     names = LinkNames(link.state_name)
-    mm2 = Mm2Names()
+    mm2 = link.mm2_names
     readers = ReadersTopics(
         checkpoints=mm2.checkpoints(link.source) if link.groups else "",
         offset_syncs=mm2.offset_syncs(link.source) if link.offset_syncs == "target" else "",

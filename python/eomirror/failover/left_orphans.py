@@ -63,6 +63,8 @@ def left_orphans(
     """
     Returns the orphans of all promotions of a link, without those that were merged or deleted with their topics.
 
+    A link that places records by key cannot be promoted, and has none.
+
     Args:
         link: Name of the link; required if there are several.
 
@@ -70,7 +72,9 @@ def left_orphans(
         StateError: A record in the link's topics is not readable.
         ClusterError: A cluster does not answer.
     """
-    chosen = config.mapped_link(link)
+    chosen = config.only_link(link)
+    if chosen.keyed:
+        return ()
     clusters = config.clusters[chosen.source], config.clusters[chosen.target]
     client_id = LinkNames(chosen.state_name).client_id("verify")
     with closing(link_sessions(chosen, *clusters, "verify", clock=clock)) as sessions:

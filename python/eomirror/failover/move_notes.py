@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.kafka.plain_producer import write_records
-from eomirror.records.mm2 import Checkpoint, Mm2Names
+from eomirror.records.mm2 import Checkpoint
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def note_moves(link: Link, target: ClusterSession, moves: Iterable[GroupMove]) -
         for move in moves
         if not move.from_checkpoint and move.offset >= 0 and move.to_offset is not None
     ]
-    topic = Mm2Names().checkpoints(link.source)
+    topic = link.mm2_names.checkpoints(link.source)
     if not found or link.guard or target.admin.describe_topics([topic])[topic] is None:
         return ""
     for begin in range(0, len(found), _MOST):

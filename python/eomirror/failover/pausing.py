@@ -73,7 +73,8 @@ def pause(
     Raises:
         UsageError: ``topics`` is not a regular expression, or matches no topic of the link.
         NotReadyError: The link never ran, or is promoted.
-        StateError: It was handed to another replicator, or a record is not readable.
+        NotReadyError: It was handed to another replicator.
+        StateError: A record is not readable.
         ClusterError: The target does not answer.
     """
     try:
@@ -100,7 +101,8 @@ def resume(
 
     Raises:
         NotReadyError: The link never ran, or is promoted.
-        StateError: It was handed to another replicator, or a record is not readable.
+        NotReadyError: It was handed to another replicator.
+        StateError: A record is not readable.
         ClusterError: The target does not answer.
     """
     return _change(config, link, "", paused=False, dry_run=dry_run, clock=clock)

@@ -15,7 +15,7 @@ from eomirror.crash import crash_point
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, NotReadyError, UnreachableError
 from eomirror.failover.drain import SourceDrain
 from eomirror.failover.facts import beside_cuts, cuts_of, mirrored, read_facts, source_answers
-from eomirror.failover.group_moves import GroupMove, counted, written
+from eomirror.failover.group_moves import GroupMove, counted, unread, written
 from eomirror.failover.group_reader import GroupReader, collecting_later
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
@@ -497,6 +497,7 @@ class _Run:
         groups = ClusterGroups(target, client_id=LinkNames(self._link.state_name).client_id("groups"))
         try:
             moving = written(self._moves)
+            self._refused |= unread(self._moves)
             noted = note_moves(
                 self._link, self._sessions.target, (move for moves in moving.values() for move in moves)
             )

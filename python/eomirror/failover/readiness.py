@@ -14,6 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
+from eomirror.groups.offset_rule import LEFT_OUT
 from eomirror.link.failover_events import standing_fence
 
 if TYPE_CHECKING:
@@ -583,6 +584,8 @@ def _groups(facts: Facts, verb: Verb) -> Check:
     exact = {move.group for move in facts.groups} - skipped - inexact
     text = f"{len(exact)} exact, {len(inexact)} read again or at the cut, {len(skipped)} not moved"
     reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
+    left_out = sorted(f"{move.group}: {move.reason}" for move in facts.groups if LEFT_OUT in move.reason)
+    reasons += left_out
     old = not facts.source_answers
     if old:
         text = (
@@ -598,7 +601,7 @@ def _groups(facts: Facts, verb: Verb) -> Check:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"
         reasons.append(_TAKE_OUT)
-    warned = skipped or old or unprepared or active
+    warned = skipped or old or unprepared or active or left_out
     return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import UnreachableError
+from eomirror.config.model import require_mapped
+from eomirror.errors import UnreachableError, UsageError
 from eomirror.failover.facts import read_facts, source_answers
 from eomirror.failover.machine import Verb
-from eomirror.failover.readiness import assess
+from eomirror.failover.readiness import assess, with_refusal
 from eomirror.failover.verification import verified
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def readiness(
     """
     Returns what a failover of a link would find and lose at this moment; writes nothing.
 
+    A link that places records by key cannot fail over: the other checks are made, and one says so.
+
     Args:
         link: Name of the link; required if there are several.
         source_gone: Do not ask the source, which takes seconds if it does not answer.
@@ -41,12 +44,17 @@ def readiness(
         StateError: A record in the link's topics is not readable.
         ClusterError: The target does not answer.
     """
-    chosen = config.mapped_link(link)
+    chosen = config.only_link(link)
     answers = not source_gone and source_answers(config, chosen)
     facts = read_facts(config, chosen, answers=answers, clock=clock)
     if answers and tail != 0 and facts.status.state != "never ran":
         facts = replace(facts, verified=verified(config, chosen, tail=tail, clock=clock))
-    return assess(facts, Verb.FAILOVER, force=True)
+    found = assess(facts, Verb.FAILOVER, force=True)
+    try:
+        require_mapped([chosen])
+    except UsageError as error:
+        return with_refusal(found, "offset map", error)
+    return found
 
 
 def where_to_start(

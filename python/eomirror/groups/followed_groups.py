@@ -359,8 +359,8 @@ def decide_sync(
     """
     Returns the translated offsets to commit for the group on the target.
 
-    `eomirror.groups.offset_rule` decides about each offset: forward as MM2 does (KIP-545), and back only where the link
-    wrote the offset that the group has there.
+    `eomirror.groups.offset_rule` decides about each offset.  Both forward and back, it moves only where the link wrote
+    the offset that the group has there, or where the group has none.
 
     Args:
         wanted: Translated offsets of the group.
@@ -381,6 +381,7 @@ def decide_sync(
             placed=(placed[where],) if where in placed else (),
             others=(others or {}).get(where),
             rewind=rewind,
+            keeps=True,
         )
         if found.action == "move" or (found.action == "stay" and renew):
             write[where] = committed

@@ -8,15 +8,18 @@ never ends a link: it is logged, shown, and retried in the next round.
 from __future__ import annotations
 
 import queue
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import structlog
 
 from eomirror.errors import MirrorError
 from eomirror.groups.followed_groups import ASK_AGAIN_SECONDS, WAITS, GroupBook, GroupsSnapshot
+from eomirror.groups.handed_over import handed_over
 from eomirror.groups.offset_writer import OffsetWriter
 from eomirror.groups.translation import unknown_reason
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.groups.followed_groups import Mirrored
-    from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import GroupOffset
 
 __all__ = ["GroupFollower"]
@@ -56,6 +58,7 @@ class GroupFollower:
         clock: Clock,
     ) -> None:
         self._link = link
+        self._source = source
         self._map_reader = OffsetMapReader(link, target)
         self._send = send
         self._clock = clock
@@ -68,6 +71,7 @@ class GroupFollower:
             self._book,
             self._source_groups,
             reader=self._map_reader,
+            handed_over=self._handed_over,
             clock=clock,
             client_id=client_id,
         )
@@ -170,6 +174,11 @@ class GroupFollower:
         """Closes all clients."""
         self._source_groups.close()
         self._writer.close()
+
+    def _handed_over(self) -> frozenset[tuple[str, str, int]]:
+        client_id = LinkNames(self._link.state_name).client_id("groups")
+        with closing(ClusterSession(self._source, client_id=client_id)) as source:
+            return handed_over(self._link, source)
 
     def _take_answers(self) -> None:
         while not self._inbox.empty():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.groups.translation import Name
+    from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.consumer_groups import GroupState, Offsets
     from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 
-__all__ = ["GroupsThere", "groups_there"]
+__all__ = ["GroupsThere", "groups_there", "unreadable_topics"]
 
 _DEAD = "DEAD"
 
@@ -23,10 +25,12 @@ class GroupsThere(NamedTuple):
     Attributes:
         states: State of each group.
         offsets: Committed offsets of each group that exists there.
+        problems: Reason for each group whose offsets there cannot be read.
     """
 
     states: Mapping[str, GroupState]
     offsets: Mapping[str, Offsets]
+    problems: Mapping[str, str] = MappingProxyType({})
 
     def offset(self, group: str, name: Name) -> int | None:
         """Returns the committed offset of a group in a partition; None for none."""
@@ -47,4 +51,24 @@ def groups_there(groups: ClusterGroups, names: Sequence[str]) -> GroupsThere:
     """
     states = groups.states(names)
     living = [name for name in names if states[name].name != _DEAD]
-    return GroupsThere(states, groups.committed(living) if living else {})
+    found = groups.committed(living) if living else {}
+    return GroupsThere(
+        states,
+        {name: one for name, one in found.items() if not isinstance(one, str)},
+        {
+            name: f"its offsets there cannot be read: {one}"
+            for name, one in found.items()
+            if isinstance(one, str)
+        },
+    )
+
+
+def unreadable_topics(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
+    """
+    Returns the topics that we may not read, for which brokers refuse commits; none where they tell no rights.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    rights = admin.topic_rights(sorted({topic for topic in topics if topic}))
+    return frozenset(topic for topic, operations in rights.items() if not operations & {"READ", "ALL"})

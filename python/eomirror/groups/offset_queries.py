@@ -277,6 +277,8 @@ class _Look:
             skipped = each.reason
             if each.to_offset is not None and not state.idle:
                 skipped = f"active there: {state.name}, {state.members} members"
+            elif each.group in there.problems:
+                skipped = there.problems[each.group]
             elif delta == 0:
                 skipped = "is at that offset already"
             found.append(
@@ -299,6 +301,7 @@ class _Look:
         last = [one for one in reader.checkpoints() if one.group not in present and matches(one.group)]
         names = sorted({one.group for one in last})
         standing = self.translator.groups.committed(names)
+        # One whose offsets cannot be read may have some.
         names = [name for name in names if not standing[name]]
         there = groups_there(self._groups, names)
         sources = {

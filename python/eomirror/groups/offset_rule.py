@@ -1,11 +1,17 @@
 """
 Decides if the offset of a group may be written on the side that it moves to. Pure.
 
-The running mirror (`sync_group_offsets`), an import, and every verb of a failover with its dry run ask the same four
+The running mirror (`sync_group_offsets`), an import, and every verb of a failover with its dry run ask the same five
 questions, in this order:
 
 1. *Members there*: they commit for the group, and a coordinator refuses all others.
-2. *The offset there*: one that is ahead was reached by consumers there, unless the link wrote it.
+2. *The offset there*: one that is ahead was reached by consumers there, unless the link wrote it.  Where the link keeps
+   the group's offsets (`sync_group_offsets`), one behind that it did not write was reached by consumers there as well::
+
+       copy:    | read there | 850 records that only the source's consumers have read |
+       group:                 has                                                       at
+
+   Consumers there would skip them, so the offset is left alone and named.
 3. *Records of another link*: with equal names or ``aggregate`` a copy has several sources.  An offset map knows its own
    records only, so the translated offset is past records of the other source, which the group may not have read::
 
@@ -15,6 +21,7 @@ questions, in this order:
    Up to the first record of the other link the offset is exact.  Behind it no offset is written: which records of the
    other source the group has read cannot be known from this link.
 4. *The direction*: an offset that goes back is a rewind, which a running mirror may be told to ignore.
+5. *The brokers there*: a commit needs the right Read on the topic.  Metadata that is larger than they take is left out.
 """
 
 from __future__ import annotations
@@ -26,13 +33,30 @@ if TYPE_CHECKING:
 
     from eomirror.groups.translation import Name, OtherRecords
 
-__all__ = ["PASSES", "Ruling", "has_members", "members_there", "past_others", "ruling"]
+__all__ = [
+    "LEFT_OUT",
+    "NOT_OURS",
+    "PASSES",
+    "Ruling",
+    "commit_denied",
+    "has_members",
+    "members_there",
+    "metadata_left_out",
+    "past_others",
+    "ruling",
+]
 
 # in these states a group has no members
 _IDLE = frozenset({"EMPTY", "DEAD"})
 
 #: Words of the reason of an offset that would pass records of another link.
 PASSES = "which the group may not have read"
+
+#: Words of the reason of an offset that consumers have reached where the link keeps the group's offsets.
+NOT_OURS = "which is not the link's"
+
+#: Words of the reason of an offset that moves without its metadata.
+LEFT_OUT = "moves without its metadata"
 
 
 class Ruling(NamedTuple):
@@ -58,6 +82,23 @@ def members_there(state: str, *, side: str = "the target") -> str:
     return (
         f"it has members on {side} (state {state.lower()}): they commit for it" if has_members(state) else ""
     )
+
+
+def commit_denied(where: Name, denied: Collection[str]) -> str:
+    """Returns the reason that the brokers refuse a commit for a topic; empty if they do not."""
+    return (
+        f"a commit needs the right Read on topic {where[0]}, which is denied: grant it"
+        if where[0] in denied
+        else ""
+    )
+
+
+def metadata_left_out(where: Name, metadata: str, limit: int | None) -> str:
+    """Returns what happens to metadata that is larger than brokers take; empty if they take it."""
+    size = len(metadata.encode())
+    if limit is None or size <= limit:
+        return ""
+    return f"{where[0]}-{where[1]}: {LEFT_OUT} of {size} bytes: the target takes {limit} (offset.metadata.max.bytes)"
 
 
 def past_others(where: Name, at: int | None, others: OtherRecords | None) -> str:
@@ -86,6 +127,8 @@ def ruling(
     placed: Collection[int],
     others: OtherRecords | None = None,
     rewind: str = "follow",
+    keeps: bool = False,
+    denied: Collection[str] = (),
 ) -> Ruling:
     """
     Returns what happens to the offset of a group in one partition.
@@ -98,6 +141,8 @@ def ruling(
         placed: Offsets there that the link may have written.
         others: Records of other links in this copy; None for none.
         rewind: ``follow`` or ``ignore``: whether an offset of the link goes back with the group.
+        keeps: True if the link keeps the group's offsets there: one that it did not write is left alone.
+        denied: Topics there that we may not read.
     """
     if at is None:
         return Ruling("skip")
@@ -112,6 +157,14 @@ def ruling(
         return Ruling("skip", reason)
     if has == at:
         return Ruling("stay")
+    if keeps and read_there:
+        return Ruling(
+            "skip",
+            f"it was read on the target to {has} of {where[0]}-{where[1]}, {NOT_OURS}: {at} would skip what was not "
+            f"read there; `eomirror offsets export` and `import` set it",
+        )
     if has is not None and has > at and rewind != "follow":
         return Ruling("skip", "it went back on the source, and group_rewind is ignore")
+    if reason := commit_denied(where, denied):
+        return Ruling("skip", reason)
     return Ruling("move")

@@ -41,7 +41,7 @@ from eomirror.groups.log_start import from_log_start
 from eomirror.groups.offset_rule import past_others
 from eomirror.groups.recreated_topic import replaced
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
-from eomirror.groups.translation import Asked, translated, unknown_reason
+from eomirror.groups.translation import Asked, translated, unknown_reason, unreadable
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
@@ -129,7 +129,7 @@ class OffsetTranslator:
             ClusterError: A cluster cannot be asked.
         """
         error = None if source_unavailable or self._reverse else away.get(self._link.source)
-        committed: list[Asked] | None = None
+        committed: tuple[list[Asked], list[Translation]] | None = None
         if not source_unavailable and error is None:
             try:
                 committed = self._committed(group, matches)
@@ -139,16 +139,17 @@ class OffsetTranslator:
                 error = caught
         if committed is None:
             return self._from_checkpoints(matches, error), True
+        asked, refused = committed
         positions = self._positions()
-        found, unknown = self._mapped(committed, positions)
+        found, unknown = self._mapped(asked, positions)
         found = self._both_sides(found)
         if not self._reverse:
             found = self._beside_others(from_log_start(found, self._target), positions.values())
             # Only the positions say which of the target's topics are the link's.
-            unknown += self._never_mirrored(committed, positions)
+            unknown += self._never_mirrored(asked, positions)
         elif self._source is not None:
             found = from_log_start(found, self._source)
-        return found + unknown, False
+        return found + unknown + refused, False
 
     def translate_record(self, asked: Asked) -> list[Translation]:
         """
@@ -161,12 +162,21 @@ class OffsetTranslator:
         found, unknown = self._mapped([asked], self._positions())
         return found + unknown
 
-    def _committed(self, group: str | None, matches: Callable[[str], bool]) -> list[Asked]:
+    def _committed(
+        self, group: str | None, matches: Callable[[str], bool]
+    ) -> tuple[list[Asked], list[Translation]]:
+        """Returns the committed offsets, and a row for each group whose offsets cannot be read."""
         names = self.groups.names(strict=True)[0] if group is None else [group]
+        found = self.groups.committed([name for name in names if matches(name)])
         return [
             Asked(name, one.offset, each, one.metadata)
-            for each, offsets in self.groups.committed([name for name in names if matches(name)]).items()
+            for each, offsets in found.items()
+            if not isinstance(offsets, str)
             for name, one in offsets.items()
+        ], [
+            unreadable(self._link.name, each, reason)
+            for each, reason in found.items()
+            if isinstance(reason, str)
         ]
 
     def _from_checkpoints(

@@ -14,14 +14,16 @@ import structlog
 
 from eomirror.errors import AuthorizationError
 from eomirror.groups.followed_groups import DeletedGroups, SyncDecision, decide_deletion, decide_sync
+from eomirror.groups.handed_over import link_wrote
 from eomirror.groups.log_start import not_below
+from eomirror.groups.offset_rule import NOT_OURS
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.clock import Clock
     from eomirror.config import Link
@@ -52,6 +54,7 @@ class OffsetWriter:
         book: Followed groups and their checkpoints.
         source: Groups of the source.
         reader: Reader of the link's checkpoints and copies.
+        handed_over: Returns group, target topic and partition of offsets that the link back has translated.
 
     Attributes:
         moved: Number of commits for groups.
@@ -66,10 +69,12 @@ class OffsetWriter:
         source: ClusterGroups,
         *,
         reader: OffsetMapReader,
+        handed_over: Callable[[], Collection[tuple[str, str, int]]],
         clock: Clock,
         client_id: str,
     ) -> None:
         self._link = link
+        self._read_handed_over = handed_over
         self._book = book
         self._source = source
         self._target = ClusterGroups(target.cluster, client_id=client_id)
@@ -79,8 +84,11 @@ class OffsetWriter:
         self.moved = self.deleted = 0
         # Offsets that the link wrote last.
         self._placed: dict[str, dict[Name, int]] = {}
-        # Offsets that earlier runs may have written: the newest checkpoint may not have been committed to the group.
+        # Offsets that may have been written, by earlier runs (the newest checkpoint may not have been committed to the
+        # group) or by a request without an answer.
         self._earlier: dict[tuple[str, str, int], frozenset[int]] = {}
+        # Offsets of consumers there that were those of the group at some time.
+        self._agreed: dict[tuple[str, str, int], int] = {}
         self._loaded = False
         self._skipped: dict[str, str] = {}
         # In order of arrival: a busy group goes behind those that wait already.
@@ -94,6 +102,8 @@ class OffsetWriter:
         self._deleted_at = float("-inf")
         self._others: dict[Name, OtherRecords] = {}
         self._others_at = float("-inf")
+        self._handed: Collection[tuple[str, str, int]] = ()
+        self._handed_at = float("-inf")
 
     def queue(self, groups: Iterable[str]) -> None:
         """Records that these groups have new checkpoints."""
@@ -113,7 +123,12 @@ class OffsetWriter:
 
     def not_written(self) -> list[str]:
         """Returns the reason for each group that is not moved or not deleted; thread-safe."""
-        return [*self._skipped.copy().values(), *self._kept.values()]
+        skipped = [
+            # Where consumers of a group have read is that group's own business.
+            f"{group}: {reason}" if NOT_OURS in reason else reason
+            for group, reason in self._skipped.copy().items()
+        ]
+        return [*skipped, *self._kept.values()]
 
     def close(self) -> None:
         """Closes all clients."""
@@ -151,9 +166,11 @@ class OffsetWriter:
         turn = list(itertools.islice(self._turn, _MOST_MOVED))
         decisions: dict[str, tuple[SyncDecision, str]] = {}
         fresh: set[Name] = set()
-        for group, (there, wanted, left_out) in self._looked(turn, stopped, now).items():
+        looked, starts = self._looked(turn, stopped, now)
+        for group, (there, wanted, left_out) in looked.items():
             self._placed.setdefault(group, {})
-            placed = self._placed_of(group, there)
+            placed = self._placed_of(group, there, starts)
+            self._take_handed_over(group, wanted, there, placed, now)
             renew = self._renew_due(group, now)
             decision = decide_sync(
                 wanted,
@@ -178,6 +195,13 @@ class OffsetWriter:
                 left_out = _BEYOND  # noqa: PLW2901  says more
             # To the end: if its coordinator does not answer, the next round begins with the others.
             self._turn[group] = self._turn.pop(group)
+            for where, one in write.items():
+                # Before the request: it may be executed and not answered.
+                known = self._earlier.get((group, *where), frozenset())
+                self._earlier[group, *where] = known | {
+                    one.offset,
+                    self._placed[group].get(where, one.offset),
+                }
             refused = _refusal(self._target.write, group, write) if write else ""
             if write and not refused:
                 self._placed[group].update({where: one.offset for where, one in write.items()})
@@ -238,8 +262,12 @@ class OffsetWriter:
 
     def _looked(
         self, turn: Sequence[str], stopped: Collection[str], now: float
-    ) -> dict[str, tuple[TargetGroup, dict[Name, Committed], str]]:
-        """Returns the groups on the target, their offsets within the copies, and reasons for missing offsets."""
+    ) -> tuple[dict[str, tuple[TargetGroup, dict[Name, Committed], str]], Mapping[Name, int]]:
+        """
+        Returns the groups on the target, their offsets within the copies, and reasons for missing offsets.
+
+        Beside them are the log starts of copies whose offsets are due.
+        """
         found = {}
         due = set()
         for group, there in self._target.look(turn).items():
@@ -256,7 +284,7 @@ class OffsetWriter:
         for _, wanted, _ in found.values():
             for where, one in wanted.items():
                 wanted[where] = one._replace(offset=not_below(starts, where, one.offset))
-        return found
+        return found, starts
 
     def _wanted(self, group: str, stopped: Collection[str]) -> tuple[dict[Name, Committed], str]:
         """
@@ -276,14 +304,41 @@ class OffsetWriter:
         left_out = any(source.topic in stopped for source in checkpoints)
         return wanted, "one of its topics is stopped" if left_out else ""
 
-    def _placed_of(self, group: str, there: TargetGroup) -> dict[Name, int]:
+    def _placed_of(
+        self, group: str, there: TargetGroup, starts: Mapping[Name, int] | None = None
+    ) -> dict[Name, int]:
         """Returns the offsets that the link wrote last, as far as it knows."""
         found = {
             where: offset
             for where, offset in there.offsets.items()
-            if offset in self._earlier.get((group, *where), ())
+            if link_wrote(offset, self._earlier.get((group, *where), ()), (starts or {}).get(where))
         }
         return {**self._placed.get(group, {}), **found}
+
+    def _take_handed_over(
+        self,
+        group: str,
+        wanted: Mapping[Name, Committed],
+        there: TargetGroup,
+        placed: dict[Name, int],
+        now: float,
+    ) -> None:
+        """Adds offsets on the target that the link did not write, and that are its own after all."""
+        for where, one in wanted.items():
+            has = there.offsets.get(where)
+            if has is None or has == placed.get(where) or has > one.offset:
+                continue
+            if has == one.offset:
+                # Consumers there have read as far as the group: from here on the offset follows.
+                self._agreed[group, *where] = has
+                continue
+            if has == self._agreed.get((group, *where)):
+                placed[where] = has
+                continue
+            if now - self._handed_at >= _OTHERS_SECONDS:
+                self._handed, self._handed_at = self._read_handed_over(), now
+            if (group, *where) in self._handed:
+                placed[where] = has
 
     def _stay(self, kept: dict[str, str]) -> None:
         for group in sorted(kept.keys() - self._kept.keys()):

@@ -9,7 +9,8 @@ The file is JSON, so that it can be read, kept and edited::
                              "from_topic": "orders", "from_partition": 0, "from_offset": 1000,
                              "metadata": ""}]}}
 
-An import is atomic for each group: its offsets go to the coordinator in one request, after all of them were checked.
+The offsets of a group go to the coordinator in one request, after all of them were checked.  A coordinator answers for
+each partition: what it refuses all the same is told by partition.
 A topic that was recreated since the export is another topic, although its offsets have the same numbers.
 `eomirror.groups.offset_rule` decides if an offset may be written.  The file may set a group back, and where consumers
 have read: its author knows why.
@@ -22,8 +23,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import MirrorError, UsageError
+from eomirror.groups.groups_there import unreadable_topics
 from eomirror.groups.offset_queries import FindUnreachable, group_offsets, none_unreachable
-from eomirror.groups.offset_rule import members_there, past_others
+from eomirror.groups.offset_rule import commit_denied, members_there, metadata_left_out, past_others
 from eomirror.groups.shared_copies import Copy, copies_of, other_records
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.consumer_groups import Committed
@@ -56,12 +58,14 @@ class ImportedGroup:
         offsets: Topic, partition, previous offset (None for none), new offset.
         written: True if they were committed; with ``dry_run``, if they would be.
         problem: Reason against the import; empty if there is none.
+        notes: Partitions whose metadata is left out, with the reason.
     """
 
     group: str
     offsets: tuple[tuple[str, int, int | None, int], ...]
     written: bool
     problem: str = ""
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -69,6 +73,7 @@ class ImportedGroup:
             "group": self.group,
             "written": self.written,
             "problem": self.problem,
+            "notes": list(self.notes),
             "offsets": [
                 {"topic": topic, "partition": partition, "had": had, "offset": offset}
                 for topic, partition, had, offset in self.offsets
@@ -122,7 +127,7 @@ def export_offsets(
         away=away,
     )
     left_out = {
-        each.group: f"{each.topic}-{each.partition}: {each.skipped}"
+        each.group: f"{each.topic}-{each.partition}: {each.skipped}" if each.topic else each.skipped
         for each in found
         if each.to_offset is None
     }
@@ -167,7 +172,10 @@ def import_offsets(
     config: Config, document: Mapping[str, Any], *, group: str | None = None, dry_run: bool = False
 ) -> list[ImportedGroup]:
     """
-    Commits the offsets of a file for idle groups; each group whole or not at all.
+    Commits the offsets of a file for idle groups, each group in one request.
+
+    A group of which a partition would be refused is left as it is.  If a broker refuses one all the same, ``problem``
+    names each such partition and those that are committed.
 
     Args:
         config: Configuration of the export.
@@ -215,18 +223,33 @@ def import_offsets(
         ends = admin.offsets(there, at="latest", read_committed=False) if there else {}
         spans = {name: (start, ends[name]) for name, start in starts.items()}
         others = _others(config, alias, document, {name: facts[name[0]] for name in there})
+        denied = unreadable_topics(admin, (topic for topic, _ in there))
+        carried = any(one.metadata for offsets in wanted.values() for one in offsets.values())
+        limit = groups.metadata_limit() if carried else None
         states, had = groups.states(wanted), groups.committed(wanted)
         done = []
         for name, offsets in sorted(wanted.items()):
-            problem = _problem(offsets, members_there(states[name].name, side=alias), spans, other, others)
+            problem = _problem(
+                offsets, members_there(states[name].name, side=alias), spans, other, others, denied=denied
+            )
+            before = had[name]
+            if isinstance(before, str):
+                problem, before = problem or f"its offsets there cannot be read: {before}", {}
             if not problem and not dry_run:
                 # The group may have got a member since the check.
                 problem = _written(groups, name, offsets)
             rows = tuple(
-                (where[0], where[1], _offset(had[name].get(where)), offsets[where].offset)
+                (where[0], where[1], _offset(before.get(where)), offsets[where].offset)
                 for where in sorted(offsets)
             )
-            done.append(ImportedGroup(group=name, offsets=rows, written=not problem, problem=problem))
+            notes = tuple(
+                note
+                for where, one in sorted(offsets.items())
+                if (note := metadata_left_out(where, one.metadata, limit))
+            )
+            done.append(
+                ImportedGroup(group=name, offsets=rows, written=not problem, problem=problem, notes=notes)
+            )
         return done
     finally:
         groups.close()
@@ -275,6 +298,8 @@ def _problem(
     spans: Mapping[Name, tuple[int, int]],
     other: Collection[str],
     others: Mapping[Name, OtherRecords],
+    *,
+    denied: Collection[str],
 ) -> str:
     if members:
         return f"{members}; stop its consumers first"
@@ -289,6 +314,8 @@ def _problem(
             return f"{topic}-{number} holds [{start}, {end}), and not {offset}"
         if passed := past_others((topic, number), offset, others.get((topic, number))):
             return passed
+        if reason := commit_denied((topic, number), denied):
+            return reason
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Asked", "Name", "OtherRecords", "Translation", "translated", "unknown_reason"]
+__all__ = ["Asked", "Name", "OtherRecords", "Translation", "translated", "unknown_reason", "unreadable"]
 
 #: Topic and partition.
 Name = tuple[str, int]
@@ -81,6 +81,13 @@ class Translation:
         """Returns the fields for ``-o json``; `GroupPartition` has the two that only groups have."""
         hidden = {"again", "metadata", "others"}
         return {name: value for name, value in asdict(self).items() if name not in hidden}
+
+
+def unreadable(link: str, group: str, reason: str) -> Translation:
+    """Returns the row of a group whose offsets cannot be read: it has no topic, and the reason."""
+    return translated(
+        link, Asked(("", -1), -1, group), ("", -1), reason=f"its offsets cannot be read: {reason}"
+    )
 
 
 def translated(

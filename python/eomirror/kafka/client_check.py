@@ -10,6 +10,7 @@ which is destroyed at once.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -118,12 +119,33 @@ def _refused_together(cluster: Cluster, lines: Mapping[str, int]) -> list[Fault]
         if str(properties.get("security.protocol", "")).lower() in ("ssl", "sasl_ssl"):
             offline["security.protocol"] = "ssl"  # loads certificates and keys, still without a broker
         if complaint := _complaint(kind, offline):
+            if missing := _missing_file(cluster, role, lines):
+                found.append(missing)
+                continue
             path = _guilty(cluster, role, complaint)
             shown = f": {complaint}" if not holds_secret(cluster, complaint) else ""
             fix = "correct these properties" if shown else "check certificates, keys and their passwords"
             found.append(Fault(path, f"no {role} can be made of this{shown}", fix, lines.get(path, 0)))
     # what is wrong for both roles is wrong once
     return found[:1] if len({fault.path for fault in found}) == 1 else found
+
+
+def _missing_file(cluster: Cluster, role: str, lines: Mapping[str, int]) -> Fault | None:
+    """Returns the fault of the first file that the properties name and that cannot be read; None if all can be."""
+    own = cluster.consumer if role == "consumer" else cluster.producer
+    for path, properties in (
+        (f"clusters.{cluster.alias}.{role}", own),
+        (f"clusters.{cluster.alias}", cluster.properties),
+    ):
+        for key, value in properties.items():
+            # `probe` lets librdkafka look for the system's certificates
+            if not key.endswith(".location") or str(value) == "probe" or os.access(str(value), os.R_OK):
+                continue
+            there = os.path.lexists(str(value))
+            what = f"{value} {'cannot be read by this user' if there else 'does not exist'}"
+            fix = "name a file that is there on each machine that runs the mirror, and that its user may read"
+            return Fault(f"{path}.{key}", what, fix, lines.get(f"{path}.{key}", 0))
+    return None
 
 
 def _guilty(cluster: Cluster, role: str, complaint: str) -> str:

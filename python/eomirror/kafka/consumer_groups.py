@@ -2,8 +2,9 @@
 Consumer groups of one cluster: lists, describes, reads, alters and deletes them.
 
 librdkafka (2.16) takes one group per request, so many requests are in flight at a time.  All offsets of a group are
-written with one OffsetCommit, which a coordinator appends as one batch: all or none.  It refuses the request for a
-group with members, so a consumer that starts meanwhile is safe.
+written with one OffsetCommit.  A coordinator refuses it for a group with members, so a consumer that starts meanwhile
+is safe.  It may also refuse single partitions and commit the others.  Metadata that is too large is left out and the
+partition committed; another refusal is told by partition.
 
 There are two kinds of calls.  A command is `strict`: it needs a complete, stable answer or an error.  A follower of
 groups is not: one broker or one group may be missing this time, and is read again in a second.
@@ -31,19 +32,20 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
-from eomirror.errors import AuthorizationError, MirrorError
+from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.admin_client import UNANSWERED, error_code
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.error_text import said, without_values
 from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
+from eomirror.kafka.exact_admin_client import ExactAdminClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
 
@@ -57,10 +59,14 @@ _REQUEST_SECONDS = 10.0
 # in-flight requests; brokers answer them from memory
 _AT_ONCE = 200
 _PAUSE_SECONDS = 0.2
+# a transaction that is about to end does so within a second
+_UNSTABLE_SECONDS = 10.0
+_PENDING = "an open transaction holds them: end it (`kafka-transactions.sh find-hanging`, `abort`)"
 _DAY_SECONDS = 86_400.0
 
 # in these states a group has no members, and its offsets may be set from outside
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+_TOO_LARGE = KafkaError.OFFSET_METADATA_TOO_LARGE
 _HAS_MEMBERS = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,
@@ -148,12 +154,14 @@ class GroupCoordinators:
         properties = admin_properties(cluster, client_id=client_id)
         self._connect = connect or (
             lambda: create_client(
-                AdminClient, cluster, properties | {"logger": ClientLog(cluster=cluster.alias)}
+                ExactAdminClient, cluster, properties | {"logger": ClientLog(cluster=cluster.alias)}
             )
         )
         self._client: Any = self._connect()
         # True after a request that timed out.
         self._stale = False
+        # Groups whose offsets were in an open transaction for as long as a strict call waits.
+        self._unstable: set[str] = set()
 
     def names(self, *, strict: bool) -> tuple[list[str], bool]:
         """
@@ -230,30 +238,48 @@ class GroupCoordinators:
             for group, answer in self._answers(groups, stable=False)
         ]
 
-    def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
+    def committed(self, groups: Iterable[str]) -> dict[str, Offsets | str]:
         """
         Returns committed offsets of groups, from transactions too; partitions without an offset are left out.
 
+        A group that is refused has the reason instead, such as offsets in a transaction that stays open.
+
         Raises:
-            AuthorizationError: We may not read a group.
-            ClusterError: A coordinator does not answer.
+            AuthorizationError: We may not read any of the groups.
+            ClusterError: A coordinator does not answer, or all groups are refused.
         """
-        found: dict[str, Offsets] = {}
+        found: dict[str, Offsets | str] = {}
+        refused: MirrorError | None = None
         waiting = list(groups)
         deadline = Deadline(self._seconds, self._clock)
+        unstable = Deadline(min(self._seconds, _UNSTABLE_SECONDS), self._clock)
         while waiting:
             held = []
             for group, answer in self._answers(waiting, stable=True):
                 if isinstance(answer, dict):
                     found[group] = answer
+                    self._unstable.discard(group)
+                elif error_code(answer) == KafkaError.UNSTABLE_OFFSET_COMMIT:
+                    # a consumer's transaction that is about to end, or one that hangs
+                    if unstable.passed or group in self._unstable:
+                        self._unstable.add(group)
+                        found[group] = _PENDING
+                    else:
+                        held.append(group)
                 elif deadline.passed or not (self._is_unanswered(answer) or _passes(answer)):
-                    raise self._error(answer, f"read the offsets of group {group}", group) from answer
+                    error = self._error(answer, f"read the offsets of group {group}", group)
+                    if isinstance(error, UnreachableError):
+                        raise error from answer
+                    refused = refused or error
+                    found[group] = error.message
                 else:
-                    # a coordinator that has just moved or restarted, or a consumer's transaction that is about to end
+                    # a coordinator that has just moved or restarted
                     held.append(group)
             if held:
                 self._clock.sleep(_PAUSE_SECONDS)
             waiting = held
+        if refused is not None and not any(isinstance(one, dict) for one in found.values()):
+            raise refused
         return found
 
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
@@ -333,24 +359,52 @@ class GroupCoordinators:
         The same offsets may be committed twice: the coordinator refuses them for a group with members.
         """
         found: dict[str, str | MirrorError] = {}
-        waiting = list(wanted)
+        waiting = dict(wanted)
         deadline = Deadline(self._seconds, self._clock)
         while waiting:
-            again = []
-            for batch in batches(waiting):
-                asked = [(group, self._sent(group, wanted[group])) for group in batch]
+            again: dict[str, Sequence[Row]] = {}
+            for batch in batches(list(waiting)):
+                asked = [(group, self._sent(group, waiting[group])) for group in batch]
                 for group, future in asked:
-                    where, raised = self._outcome(future)
-                    if raised is None:
+                    refused, raised = self._outcome(future)
+                    large = {where for where, error in refused.items() if error.code() == _TOO_LARGE}
+                    if raised is None and not refused:
                         found[group] = ""
-                    elif not deadline.passed and (self._is_unanswered(raised) or _passes(raised)):
-                        again.append(group)
+                    elif large and large == refused.keys():
+                        # the others are committed: what the group has read counts more than its metadata
+                        again[group] = self._without_metadata(group, waiting[group], large)
+                    elif not deadline.passed and self._may_pass(refused, raised):
+                        again[group] = waiting[group]
                     else:
-                        found[group] = self._refusal(group, where, raised)
+                        found[group] = self._refusal(group, waiting[group], refused, raised)
             if again:
                 self._clock.sleep(_PAUSE_SECONDS)
             waiting = again
         return found
+
+    def _without_metadata(
+        self, group: str, rows: Sequence[Row], large: Collection[TargetPartition]
+    ) -> list[Row]:
+        for topic, number, _, metadata in rows:
+            if (topic, number) in large:
+                log.warning(
+                    "group_metadata_left_out",
+                    cluster=self._alias,
+                    group=group,
+                    partition=f"{topic}-{number}",
+                    bytes=len(metadata.encode()),
+                    fix="raise offset.metadata.max.bytes of its brokers to keep it",
+                )
+        return [(topic, number, at, "") for topic, number, at, _ in rows if (topic, number) in large]
+
+    def _may_pass(
+        self,
+        refused: Mapping[TargetPartition, KafkaError],
+        raised: KafkaException | TimeoutError | None,
+    ) -> bool:
+        if raised is not None:
+            return self._is_unanswered(raised) or _passes(raised)
+        return any(_passes(KafkaException(error)) for error in refused.values())
 
     def _sent(self, group: str, rows: Sequence[Row]) -> Any:
         """Sends the request; returns its future, which has failed if it could not be sent."""
@@ -367,24 +421,36 @@ class GroupCoordinators:
             failed.set_exception(raised)
             return failed
 
-    def _outcome(self, future: Any) -> tuple[str, KafkaException | TimeoutError | None]:
-        """Returns the error of a commit, and the partition that it concerns; None for none."""
+    def _outcome(
+        self, future: Any
+    ) -> tuple[dict[TargetPartition, KafkaError], KafkaException | TimeoutError | None]:
+        """Returns the partitions that were refused, and the error of the whole commit; None for none."""
         try:
             answer = future.result(self._request_seconds + 1)
         except (KafkaException, TimeoutError) as raised:
-            return "", raised
-        refused = (
-            (f"{one.topic}-{one.partition}", one.error) for one in answer.topic_partitions if one.error
-        )
-        where, error = next(refused, ("", None))
-        return where, None if error is None else KafkaException(error)
+            return {}, raised
+        return {(one.topic, one.partition): one.error for one in answer.topic_partitions if one.error}, None
 
-    def _refusal(self, group: str, where: str, raised: KafkaException | TimeoutError) -> str | MirrorError:
-        if error_code(raised) in _HAS_MEMBERS:
+    def _refusal(
+        self,
+        group: str,
+        rows: Sequence[Row],
+        refused: Mapping[TargetPartition, KafkaError],
+        raised: KafkaException | TimeoutError | None,
+    ) -> str | MirrorError:
+        codes = {error.code() for error in refused.values()}
+        if (raised is not None and error_code(raised) in _HAS_MEMBERS) or codes & _HAS_MEMBERS:
             return "it has members there: only they may commit for it"
-        if where:
-            return f"{where}: {said(raised.args[0])}"
-        return self._error(raised, f"commit offsets of group {group}", group)
+        if raised is not None:
+            return self._error(raised, f"commit offsets of group {group}", group)
+        committed = [f"{topic}-{number}" for topic, number, _, _ in rows if (topic, number) not in refused]
+        reasons = [f"{topic}-{number}: {said(error)}" for (topic, number), error in sorted(refused.items())]
+        return "; ".join(reasons) + (f"; committed: {', '.join(committed)}" if committed else "")
+
+    def metadata_limit(self) -> int | None:
+        """Returns the bytes of metadata that brokers take for an offset; None if unknown."""
+        found = self._broker_setting("offset.metadata.max.bytes")
+        return None if found is None else int(found)
 
     def delete(self, group: str) -> str:
         """
@@ -408,14 +474,23 @@ class GroupCoordinators:
 
     def retention_seconds(self) -> float:
         """Returns how long brokers keep offsets of a group without members; a day if unknown."""
+        found = self._broker_setting("offsets.retention.minutes")
+        return _DAY_SECONDS if found is None else 60.0 * int(found)
+
+    def _broker_setting(self, name: str) -> str | None:
         try:
             broker = next(iter(self._connected().list_topics(timeout=self._seconds).brokers))
             resource = ConfigResource(ResourceType.BROKER, str(broker))
             future = self._connected().describe_configs([resource], request_timeout=self._seconds)[resource]
-            return 60.0 * int(future.result(self._seconds + 1)["offsets.retention.minutes"].value)
+            return str(future.result(self._seconds + 1)[name].value)
         except (KafkaException, TimeoutError, KeyError, StopIteration) as raised:
-            log.info("offset_retention_unknown", cluster=self._alias, reason=without_values(str(raised)))
-            return _DAY_SECONDS
+            log.info(
+                "broker_setting_unknown",
+                cluster=self._alias,
+                setting=name,
+                reason=without_values(str(raised)),
+            )
+            return None
 
     def close(self) -> None:
         """Releases the client."""

@@ -80,10 +80,10 @@ class ClusterGroups:
         for some in batches(groups):
             yield from self._read("read the offsets of groups", "look_at", some)
 
-    def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
-        """Returns committed offsets of groups, from transactions too."""
+    def committed(self, groups: Iterable[str]) -> dict[str, Offsets | str]:
+        """Returns committed offsets of groups, from transactions too; the reason for a group that is refused."""
         found = self._read("read the offsets of groups", "committed", list(groups))
-        return cast("dict[str, Offsets]", found)
+        return cast("dict[str, Offsets | str]", found)
 
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
         """Returns the states of groups; one that does not exist is idle."""
@@ -105,6 +105,10 @@ class ClusterGroups:
     def delete(self, group: str) -> str:
         """Deletes a group without members; returns the reason of a refusal, else empty."""
         return cast("str", self._change(f"delete group {group}", "delete", group))
+
+    def metadata_limit(self) -> int | None:
+        """Returns the bytes of metadata that brokers take for an offset; None if unknown."""
+        return cast("int | None", self._read("describe a broker", "metadata_limit"))
 
     def retention_seconds(self) -> float:
         """Returns how long brokers keep offsets of a group without members; a day if unknown."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.offset_syncs import TAIL_SECONDS, Mirrored, OffsetSyncs
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import ReadersTopics
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Mm2Records:
     """
 
     def __init__(self, link: Link, sink: SyncSink | None = None, *, partitions: int = 1) -> None:
-        names = Mm2Names()
+        names = link.mm2_names
         self._place = link.offset_syncs
         self._syncs_topic = names.offset_syncs(link.source)
         self._sink = sink

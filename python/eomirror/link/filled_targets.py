@@ -19,7 +19,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.errors import StateError
+from eomirror.errors import NotReadyError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -199,7 +199,7 @@ def filled(copy: Copy, *, link: str, guard: bool) -> bool:
     return not copy.shared
 
 
-def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run: bool) -> StateError:
+def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run: bool) -> NotReadyError:
     """
     Returns the error that names the copies' content, its writer, and the ways to resume.
 
@@ -228,7 +228,7 @@ def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run
         who = f"; link {', '.join(sorted(copy.writers))} has written there"
     why = "it never ran" if first_run else f"{source.topic} is new to it"
     latest = "to mirror only new records: `start: latest`; " if first_run else ""
-    return StateError(
+    return NotReadyError(
         f"link {link}: {why}, but copy {item.target_topic}-{source.partition} {what}{more}{who}: what is "
         "mirrored already would be written a second time",
         fix="if a link of another name mirrored it, use that name; or set each partition's resume offset: "

@@ -95,7 +95,7 @@ class FilledCopies:
             source_cluster_id: Id of its source.
 
         Raises:
-            StateError: There are such copies.
+            NotReadyError: There are such copies.
             ClusterError: The target does not answer.
         """
         if found := self._filled(items, source_cluster_id=source_cluster_id):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror._native import encode_offset_map
-from eomirror.errors import StateError, UsageError
+from eomirror.errors import NotReadyError, UsageError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
 from eomirror.records.connect_offsets import Mm2Flow
@@ -146,7 +146,7 @@ class FirstPositions:
 
         Raises:
             UsageError: The link does not mirror a partition to adopt.
-            StateError: This is the link's first run, and MirrorMaker 2 or a mirror has filled its copies.
+            NotReadyError: This is the link's first run, and MirrorMaker 2 or a mirror has filled its copies.
             TopicError: The link would write back copies that another link made.
         """
         unknown = sorted(adopt.keys() - {item.source for item in partitions})
@@ -206,7 +206,7 @@ class FirstPositions:
         """Raises if the link would begin at its ``start`` and write records again that MM2 has mirrored."""
         if found := _filled_by_mm2(self._link, self._target, items):
             topic = _offsets_of_mm2(self._link)
-            raise StateError(
+            raise NotReadyError(
                 f"link {self._link.name}: it never ran, but {min(found.values())} has records, and MirrorMaker 2 has "
                 f"kept source offsets in {topic}: what it has mirrored would be written a second time",
                 fix="to resume where it stopped: `eomirror adopt CONFIG`; if these records are not its own, delete "

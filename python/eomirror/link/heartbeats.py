@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.kafka.plain_producer import PlainProducer
-from eomirror.records.mm2 import Heartbeat, Mm2Names
+from eomirror.records.mm2 import Heartbeat
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Heartbeats:
     """
 
     def __init__(self, link: Link, source: Cluster, target: Cluster, clock: Clock) -> None:
-        names = Mm2Names()
+        names = link.mm2_names
         self._link = link
         self._clock = clock
         on_source = link.heartbeats == "source"

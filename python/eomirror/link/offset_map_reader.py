@@ -20,7 +20,7 @@ from eomirror.errors import ClusterError, StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord
 from eomirror.kafka.topic_follower import News, TopicFollower
 from eomirror.link.valid_positions import PositionSelection
-from eomirror.records.mm2 import Mm2Names, decode_checkpoint
+from eomirror.records.mm2 import decode_checkpoint
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
 
@@ -73,7 +73,7 @@ class OffsetMapReader:
     ) -> None:
         self._names = LinkNames(link.state_name)
         self._topic = self._names.offset_map_topic
-        self._source = link.source
+        self._checkpoints_topic = link.mm2_names.checkpoints(link.source)
         self._clock = target.clock
         self._first_window = first_window
         self._named: set[str] = set()
@@ -140,7 +140,7 @@ class OffsetMapReader:
         Raises:
             ClusterError: The target cannot be read.
         """
-        news = self._news(Mm2Names().checkpoints(self._source))
+        news = self._news(self._checkpoints_topic)
         found = {} if news.restarted else self._checkpoints
         for record in news.records:
             if record.value is None:

@@ -205,7 +205,7 @@ class LinkOwner:
         Raises:
             StoppedError: ``stopped`` returned True.
             SupersededError: A living mirror owns the link.
-            StateError: The state topics contradict each other, or the link was handed to another replicator.
+            StateError: The state topics contradict each other.
             TopicError: Another link would bring the mirrored records back.
             MirrorError: A cluster refuses the request.
         """
@@ -228,7 +228,7 @@ class LinkOwner:
         Raises:
             SupersededError: A living mirror owns the link.
             NotReadyError: The link never ran, or is promoted.
-            StateError: The state topics contradict each other, or the link was handed to another replicator.
+            StateError: The state topics contradict each other.
             MirrorError: The target refuses the request.
         """
         with self._lock:

@@ -260,12 +260,12 @@ def refuse_handed_over(link: str, view: ControlView) -> None:
     Refuses to run if another replicator mirrors since the link was handed to it.
 
     Raises:
-        StateError: The link was handed over, and not taken back since.
+        NotReadyError: The link was handed over, and not taken back since.
     """
     handed_over = view.handed_over
     if handed_over is None:
         return
-    raise StateError(
+    raise NotReadyError(
         f"link {link} was handed back to MirrorMaker 2 at {_utc(handed_over.timestamp)} (source offsets in "
         f"{handed_over.place}): both would write every record",
         fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "

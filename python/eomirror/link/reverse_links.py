@@ -126,5 +126,5 @@ class ReverseLinks:
     def _see(self, items: Sequence[AssignedPartition], target_cluster_id: str) -> None:
         self._met = {}
         # A prefixed copy is never read by the reverse link: its name shows its origin.
-        if items and self._link.naming.kind != "prefix":
+        if items and not self._link.naming.shows(self._link.source):
             self._met = meetings(items, self._others.written(), target_cluster_id=target_cluster_id)

@@ -25,7 +25,6 @@ from eomirror.link.retention import retention_rows, waiting_topics
 from eomirror.link.retention_settings import RetentionSettings
 from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
 from eomirror.link.status_topics import StatusTopics
-from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts, gone_sources
@@ -312,7 +311,7 @@ class StatusReader:
 
     def _groups(self, targets: Collection[str], ends: Mapping[tuple[str, int], int]) -> GroupsStatus | None:
         """Returns the status of groups from checkpoints; None if the topic does not exist (yet)."""
-        topic = Mm2Names().checkpoints(self._link.source)
+        topic = self._link.mm2_names.checkpoints(self._link.source)
         if self._target.describe_topics([topic])[topic] is None:
             return None
         return groups_status(self._topics.checkpoints(topic), targets, ends)

@@ -2,7 +2,7 @@
 Writes samples in Prometheus' text format 0.0.4, or as OpenMetrics 1.0. Pure.
 
 Names of topics and groups are foreign text: a label value is escaped as both formats demand, so a name can neither end
-its line nor its quotes.
+its line nor its quotes.  Control characters are escaped as well, because a scrape is read in terminals.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Content type of OpenMetrics.
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-_LABEL = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+# C0, DEL and C1; the formats have no escape for them, so a label's value has the text \\xNN
+_CONTROL = {code: f"\\\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_LABEL = str.maketrans({**_CONTROL, "\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _HELP = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 _TOTAL = "_total"
 

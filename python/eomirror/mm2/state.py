@@ -22,7 +22,7 @@ from eomirror.errors import ClusterError, StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.link.fencing import fence
 from eomirror.records.connect_offsets import decode_source_offset, decode_task_count, is_connect_key
-from eomirror.records.mm2 import Mm2Names, decode_offset_sync
+from eomirror.records.mm2 import decode_offset_sync
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Mm2State:
 
     def __init__(self, link: Link, flow: Mm2Flow, source: ClusterSession, target: ClusterSession) -> None:
         self.passed_over: list[str] = []
+        self._link = link
         self._flow = flow
         self._client_id = target.client_id
         self._timeout = link.transaction_timeout
@@ -217,7 +218,7 @@ class Mm2State:
             ClusterError: A cluster cannot be read.
         """
         found: dict[tuple[SourcePartition, str], OffsetSync] = {}
-        names = Mm2Names()
+        names = self._link.mm2_names
         for side, topic in (
             ("source", names.offset_syncs(self._flow.target)),
             ("target", names.offset_syncs(self._flow.source)),

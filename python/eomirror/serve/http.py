@@ -1,5 +1,5 @@
 """
-A small HTTP server for read-only endpoints: GET and HEAD, bounded connections, a time limit for each.
+A small HTTP server for read-only endpoints: GET and HEAD without a body, bounded connections, a time limit for each.
 
 It serves a mirror that must not be disturbed, so it takes no more than `_MOST_CONNECTIONS` threads.  A new connection
 replaces the oldest one, so idle ones cannot keep the scraper out.
@@ -11,7 +11,9 @@ machine read from it under a name of the page's own (DNS rebinding).
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
+import re
 import socket
 import threading
 from collections import OrderedDict
@@ -40,6 +42,8 @@ _IDLE_SECONDS = 20.0
 # a shorter body is not worth the work
 _COMPRESSED_BYTES = 1_000
 _NEVER = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
+# RFC 9110, 5.6.2; a blank before the colon would hide a field from some readers
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 #: Sent with every answer: nothing may be loaded from elsewhere, framed, guessed or kept.
@@ -105,10 +109,11 @@ class HttpServer:
             self._server = _Server(address, handle)
         except (OSError, UnicodeError) as error:
             reason = error.strerror or str(error) if isinstance(error, OSError) else "not a host name"
-            raise MirrorError(
-                f"cannot listen on {address}: {reason}",
-                fix="name a free port of an address of this machine: --listen 127.0.0.1:9464",
-            ) from error
+            fix = "name a free port of an address of this machine: --listen 127.0.0.1:9464"
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                free = address._replace(port=0)
+                fix = f"end the process that listens there, or let the system choose a port: --listen {free}"
+            raise MirrorError(f"cannot listen on {address}: {reason}", fix=fix) from error
         self.port: int = self._server.server_address[1]
         self.url = f"http://{address._replace(port=self.port)}/"
         if not address.loopback:
@@ -192,7 +197,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(Response(f"{HTTPStatus(code).phrase}\n".encode(), "text/plain; charset=utf-8", code))
 
     def _answer(self) -> None:
-        host = (self.headers.get("Host") or "").lower()
+        hosts = self.headers.get_all("Host", ())
+        lengths = set(self.headers.get_all("Content-Length", ()))
+        # What follows a body that is not read would be taken for a request, perhaps of another client of a proxy.
+        torn = self.headers.defects or any(not _NAME.fullmatch(name) for name in self.headers)
+        if torn or len(hosts) > 1 or lengths - {"0"} or "Transfer-Encoding" in self.headers:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return
+        host = "".join(hosts).lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self.server.names is not None and name not in self.server.names:
             text = b"this server answers requests for localhost only\n"

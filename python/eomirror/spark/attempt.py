@@ -13,7 +13,6 @@ from eomirror.lane.errors import judge
 from eomirror.lane.machine import Command
 from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
-from eomirror.records.mm2 import Mm2Names
 from eomirror.spark.handover import ParkedLane, Parking
 
 __all__ = ["LaneInterruptedError", "leave_parked", "run_lane"]
@@ -106,7 +105,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
         syncs = SourceSyncs(
             spec.source,
             client_id=sessions.source.client_id,
-            topic=Mm2Names().offset_syncs(spec.link.target),
+            topic=spec.link.mm2_names.offset_syncs(spec.link.target),
         )
         clients.callback(syncs.close)
     planes = plane_selector(spec, topics, clock)

@@ -38,7 +38,6 @@ from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
 from eomirror.topics.source_contact import SourceContact
 from eomirror.topics.state_topics_check import StateTopicsCheck
-from eomirror.topology.filters import unmatched
 from eomirror.topology.naming import collisions, illegal_name
 from eomirror.types import SourcePartition
 
@@ -177,7 +176,7 @@ class Discovery:
                 wanted=drift.wanted,
                 found=drift.found,
             )
-        for pattern in unmatched(self._link.topics, plan.targets):
+        for pattern in plan.unmatched(self._link.topics):
             log.warning(
                 "pattern_matches_no_topic",
                 link=self._link.name,
@@ -311,7 +310,7 @@ class Discovery:
         self._log_fewer_brokers(source.brokers)
         names = self._source_names()
         matched = self._matched(names)
-        self._skipped.log_copies(self._link.filter, names)
+        self._skipped.log_names(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
         self._check_literals(names, matched)
         targets = self._strict_names(matched)
@@ -333,7 +332,8 @@ class Discovery:
         self._topics.validate(flat)
         self._source_topics.validate(on_source)
         drifts = (*drifts, *drifts_there, *drifts_here)
-        plan = Plan(self._ids, targets, state, readers, on_source, drifts, changes, first_run)
+        left_out = self._link.filter.left_out(names)
+        plan = Plan(self._ids, targets, state, readers, on_source, drifts, changes, first_run, left_out)
         self._configs_compared = self._clock.monotonic()
         return plan, pairs
 

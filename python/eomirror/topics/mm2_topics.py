@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.records.mm2 import Mm2Names
 from eomirror.topics.diff import TIMESTAMPS, default_replication_factor
 from eomirror.topics.state_topics import Drift
 
@@ -39,7 +38,7 @@ def mm2_target_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
     Args:
         brokers: Broker count of the target.
     """
-    names = Mm2Names()
+    names = link.mm2_names
     wanted = []
     if link.offset_syncs == "target":
         wanted.append(names.offset_syncs(link.source))
@@ -57,7 +56,7 @@ def mm2_source_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
     Args:
         brokers: Broker count of the source.
     """
-    names = Mm2Names()
+    names = link.mm2_names
     wanted = []
     if link.offset_syncs == "source":
         wanted.append(names.offset_syncs(link.target))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from eomirror.topology.filters import unmatched
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.kafka.cluster_metadata import CreateTopic
     from eomirror.topics.diff import AddPartitions, Change
@@ -29,6 +31,7 @@ class Plan:
         drifts: Settings of the link's state topics that were changed.
         changes: Changes for every matched source topic, in order; empty if there are none.
         first_run: True if the link has no control topic yet.
+        left_out: Source topics that `topics` matches and whose names keep them from being mirrored, by the reason.
     """
 
     cluster_ids: tuple[str, str]
@@ -39,3 +42,10 @@ class Plan:
     drifts: tuple[Drift, ...]
     changes: Mapping[str, tuple[Change, ...]]
     first_run: bool
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def unmatched(self, patterns: Iterable[str]) -> list[str]:
+        """Returns the patterns, other than names, that match no topic of the source: neither mirrored nor left out."""
+        return unmatched(
+            patterns, [*self.targets, *(each for some in self.left_out.values() for each in some)]
+        )

@@ -16,7 +16,7 @@ __all__ = ["SkippedTopics"]
 
 log = structlog.get_logger(__name__)
 
-_SHOWN = 5
+_SHOWN = 100
 
 
 class SkippedTopics:
@@ -35,25 +35,27 @@ class SkippedTopics:
             self._said.add((topic, error.message))
             log.warning("topic_left_out", link=self._link, topic=topic, reason=error.message, fix=error.fix)
 
-    def log_copies(self, patterns: TopicFilter, names: Iterable[str]) -> None:
+    def log_names(self, patterns: TopicFilter, names: Iterable[str]) -> None:
         """
-        Logs topics that are not mirrored only because their names show that they have been on source or target.
+        Logs topics that `topics` matches and whose names keep them from being mirrored, once for each reason.
 
-        Most are copies and meant to be skipped; but `sales.east.q1` may be an original.
+        Most are meant to be skipped; but an internal name, one of `exclude`, or `sales.west.q1` may be an original.
 
         Args:
             patterns: Topics that the link mirrors.
             names: Topics of the source.
         """
-        passed = [name for name in names if patterns.has_passed(name)]
-        if passed:
-            log.info(
-                "topics_left_out_by_name",
-                link=self._link,
-                count=len(passed),
-                topics=passed[:_SHOWN],
-                reason=patterns.reason(passed[0]),
-            )
+        for reason, topics in patterns.left_out(names).items():
+            new = [topic for topic in topics if (topic, reason) not in self._said]
+            if new:
+                self._said.update((topic, reason) for topic in new)
+                log.info(
+                    "topics_left_out_by_name",
+                    link=self._link,
+                    count=len(new),
+                    topics=new[:_SHOWN],
+                    reason=reason,
+                )
 
     def clear(self, topics: Collection[str]) -> None:
         """Marks topics as in order: their next error is logged again."""

@@ -62,12 +62,13 @@ def copies_of_copies(links: Sequence[LinkShape]) -> Iterator[GraphFault]:
                         shown.setdefault(each.last, (target, each.name, least.name))
     for number in sorted(found):
         target, name, other = shown[number]
+        pattern = _pattern(found[number], links[number].naming.separator)
         yield GraphFault(
             number,
             "topics",
             f"{links[number].name} also mirrors copies: on {target}, {name} has the same records as {other}, so a "
             "consumer of both reads them twice",
-            f"add `exclude: ['{_pattern(found[number])}']` to {links[number].name}; or set `forward: local` under "
+            f"add `exclude: ['{pattern}']` to {links[number].name}; or set `forward: local` under "
             "`defaults`, which mirrors each record only from the cluster where it was written",
         )
 
@@ -98,10 +99,11 @@ def _arrivals(
     return {cluster: arrivals for cluster, arrivals in found.items() if cluster != origin}
 
 
-def _pattern(prefixes: set[str]) -> str:
+def _pattern(prefixes: set[str], separator: str) -> str:
     """Returns the expression of topics with one of the prefixes, without those that another one covers."""
     least = sorted(
         one for one in prefixes if not any(one != other and one.startswith(other) for other in prefixes)
     )
-    texts = [re.escape(one.removesuffix(".")).replace(r"\-", "-") for one in least]
-    return rf"{texts[0]}\..*" if len(texts) == 1 else rf"({'|'.join(texts)})\..*"
+    texts = [re.escape(one.removesuffix(separator)).replace(r"\-", "-") for one in least]
+    end = re.escape(separator).replace(r"\-", "-")
+    return f"{texts[0]}{end}.*" if len(texts) == 1 else f"({'|'.join(texts)}){end}.*"

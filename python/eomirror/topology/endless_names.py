@@ -1,9 +1,9 @@
 """
 Detects links whose target names grow without end. Pure.
 
-Prefix naming is safe: a link skips topics whose name shows that they have passed its source or target.  Two links with
-other naming policies can form such a cycle.  The loop guard drops the records, but every topic is new to the other
-link::
+Prefix naming is safe: a link skips topics whose name shows that they have passed its target, unless the separator
+occurs in its alias.  Two links with other naming policies can form such a cycle.  The loop guard drops the records, but
+every topic is new to the other link::
 
     east                         west
     orders                  ->   east_orders
@@ -55,7 +55,7 @@ class _Hop:
 
 def growing_names(links: Sequence[LinkShape]) -> Iterator[GraphFault]:
     """Yields a fault for each cycle of links in which a name grows, at its first link in the file."""
-    if all(link.naming.kind in ("prefix", "identity") for link in links):
+    if all(link.naming.kind == "identity" or link.naming.shows(link.target) for link in links):
         return  # a mesh of ten clusters has too many paths to follow them for nothing
     reported: set[frozenset[int]] = set()
     for start, link in enumerate(links):

@@ -4,7 +4,8 @@ Filters the source topics of a link. Pure.
 Patterns are full-match regular expressions of the Rust ``regex`` crate: linear time for every pattern, no look-around
 (use `exclude` instead).  Internal topics are never mirrored, whatever the patterns.  The rule for MirrorMaker 2's
 internal topics is its own (DefaultReplicationPolicy.isMM2InternalTopic, KIP-1074), and so is the cycle rule for
-prefixed names (MirrorSourceConnector.isCycle, KAFKA-9914).
+prefixed names (MirrorSourceConnector.isCycle, KAFKA-9914).  `TopicFilter.reason` is the one place that decides which
+names pass, and why the others do not.
 """
 
 from __future__ import annotations
@@ -28,38 +29,51 @@ __all__ = [
     "upstream_aliases",
 ]
 
+# A dot matches a line feed, too: a group id may hold any letter.
+_ANY = "(?s)"
 _META = frozenset(".^$*+?{}[]\\|()")
 
 
-def internal_reason(topic: str) -> str:
-    """Returns why a topic is internal and never mirrored; empty for all others."""
+def internal_reason(topic: str, separator: str = ".") -> str:
+    """
+    Returns why a topic is internal and never mirrored; empty for all others.
+
+    Args:
+        topic: Name of a topic.
+        separator: Separator in the names of MirrorMaker 2's internal topics, beside the dot.
+    """
     if topic.startswith("eomirror."):
         return "a topic of eomirror itself"
     if topic.startswith("__"):
         return "an internal topic of Kafka"
     if topic.startswith("."):
         return "its name starts with a dot, which marks internal topics"
-    if topic.endswith(".checkpoints.internal") or (topic.startswith("mm2") and topic.endswith(".internal")):
+    if any(_is_of_mm2(topic, each) for each in {".", separator}):
         return "an internal topic of MirrorMaker 2"
     return ""
 
 
-def upstream_aliases(topic: str) -> Iterator[str]:
+def _is_of_mm2(topic: str, separator: str) -> bool:
+    end = f"{separator}internal"
+    return topic.endswith(f"{separator}checkpoints{end}") or (topic.startswith("mm2") and topic.endswith(end))
+
+
+def upstream_aliases(topic: str, separator: str = ".") -> Iterator[str]:
     """
     Yields the aliases in a prefixed topic name, newest hop first.
 
-    Any text before a dot counts as an alias, as in MirrorMaker 2.
+    Any text before a separator counts as an alias, as in MirrorMaker 2; so an alias that contains it is never seen.
     """
     rest = topic
-    while "." in rest:
-        alias, rest = rest.split(".", 1)
+    while separator in rest:
+        alias, rest = rest.split(separator, 1)
         yield alias
 
 
 def pattern_fault(pattern: str) -> str:
     """Returns the error of a regular expression; empty if it is valid."""
     try:
-        PatternSet([pattern], [])
+        PatternSet([_ANY + pattern], [])
     except ValueError as error:
         # the regex crate draws the pattern with a caret; the last line is the message
         message = " ".join(str(error).rpartition("error:")[2].split())
@@ -89,12 +103,14 @@ class TopicFilter:
     Attributes:
         include: Patterns of topics to mirror; an empty tuple matches no topic.
         exclude: Patterns of topics that are not mirrored; wins over ``include``.
-        hops: Aliases that a prefixed name must not contain: source and target of a prefix link.
+        hops: Aliases that a prefixed name must not contain: the target of a prefix link.
+        separator: Text between alias and topic in prefixed names, and in those of MirrorMaker 2's internal topics.
     """
 
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
     hops: tuple[str, ...] = ()
+    separator: str = "."
 
     def matches(self, topic: str) -> bool:
         """Returns True if the topic is mirrored."""
@@ -106,29 +122,39 @@ class TopicFilter:
 
     def reason(self, topic: str) -> str:
         """Returns why the topic is not mirrored; empty if it is."""
-        if internal := internal_reason(topic):
-            return internal
+        if internal := internal_reason(topic, self.separator):
+            return f"it is {internal}" if internal.startswith("a") else internal
+        if not self.wants(topic):
+            return "no pattern of `topics` matches it"
         if not self.accepts(topic):
-            return "no pattern of `topics` matches, or one of `exclude` does"
+            return "`exclude` matches it"
         if alias := self._passed(topic):
             return f"its name shows that it has passed {alias} already, so mirroring it would be a cycle"
         return ""
 
-    def has_passed(self, topic: str) -> bool:
-        """Returns True if only the aliases in its name keep the topic from being mirrored."""
-        return bool(self._passed(topic)) and not internal_reason(topic) and self.accepts(topic)
+    def wants(self, topic: str) -> bool:
+        """Returns True if a pattern of ``include`` matches, whatever else keeps the topic from being mirrored."""
+        return _compiled(self.include, ()).matches(topic)
+
+    def left_out(self, topics: Iterable[str]) -> dict[str, list[str]]:
+        """Returns the topics that ``include`` matches and that are not mirrored nevertheless, by the reason."""
+        found: dict[str, list[str]] = {}
+        for topic in topics:
+            if self.wants(topic) and (why := self.reason(topic)):
+                found.setdefault(why, []).append(topic)
+        return found
 
     def _passed(self, topic: str) -> str:
-        return next((alias for alias in upstream_aliases(topic) if alias in self.hops), "")
+        return next((alias for alias in upstream_aliases(topic, self.separator) if alias in self.hops), "")
 
 
 @lru_cache(maxsize=256)
 def _compiled(include: tuple[str, ...], exclude: tuple[str, ...]) -> PatternSet:
-    return PatternSet(list(include), list(exclude))
+    return PatternSet([_ANY + each for each in include], [_ANY + each for each in exclude])
 
 
 def topic_filter(
-    include: tuple[str, ...], exclude: tuple[str, ...] = (), hops: tuple[str, ...] = ()
+    include: tuple[str, ...], exclude: tuple[str, ...] = (), hops: tuple[str, ...] = (), separator: str = "."
 ) -> TopicFilter:
     """Returns a filter; compiled patterns are cached, so this is cheap."""
-    return TopicFilter(include, exclude, hops)
+    return TopicFilter(include, exclude, hops, separator)

@@ -149,7 +149,8 @@ def flow(first: LinkShape, then: LinkShape) -> Flow:
         return Flow.NO
     if all(is_literal(pattern) for pattern in first.topics):
         return Flow.YES if any(then.filter.matches(name) for name in literal_targets(first)) else Flow.NO
-    if first.naming.kind == "prefix" and then.naming.kind == "prefix" and then.target == first.source:
+    alike = first.naming.shows(then.target) and then.naming.shows(then.target)
+    if alike and first.naming.separator == then.naming.separator and then.target == first.source:
         return Flow.NO  # the prefix shows that it came from there
     if first.naming.kind == "map":
         return Flow.YES if any(then.filter.matches(new) for _, new in first.naming.names) else Flow.NO

@@ -29,7 +29,6 @@ from eomirror.topology.upstream import upstream
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from eomirror.topology.naming import Naming
 
 __all__ = ["GraphFault", "LinkShape", "LoopRules", "Topology", "topology"]
 
@@ -119,7 +118,7 @@ def _why(link: LinkShape, index: int, possible: Collection[int], meet: Collectio
         return "equal names reach a cluster on more than one path"
     if link.forward != "auto":
         return "`forward` selects origins"
-    return "prefixed names show the origin" if link.naming.kind == "prefix" else LoopRules().why
+    return "prefixed names show the origin" if link.naming.shows(link.source) else LoopRules().why
 
 
 # -- cycles: links on a closed path along which names can flow ------------------------------------
@@ -138,8 +137,11 @@ def _cycles(links: Sequence[LinkShape], least: Flow) -> set[int]:
     return found
 
 
-#: Policies whose names do not return: the filter refuses a prefixed one, and a name cannot get shorter for ever.
-_ONE_WAY: tuple[Callable[[Naming], bool], ...] = (lambda naming: naming.kind == "prefix", shortens)
+#: Links whose names do not return: the filter refuses a prefixed one, and a name cannot get shorter for ever.
+_ONE_WAY: tuple[Callable[[LinkShape], bool], ...] = (
+    lambda link: link.naming.shows(link.target),
+    lambda link: shortens(link.naming),
+)
 
 
 def _ends(
@@ -147,10 +149,10 @@ def _ends(
     following: Mapping[int, Sequence[int]],
     index: int,
     circle: Collection[int],
-    one_way: Callable[[Naming], bool],
+    one_way: Callable[[LinkShape], bool],
 ) -> bool:
     """Returns True if all paths from a link back to itself pass such a policy, and no policy undoes it."""
-    ending = {n for n in circle if one_way(links[n].naming)}
+    ending = {n for n in circle if one_way(links[n])}
     if not all(n in ending or links[n].naming.kind == "identity" for n in circle):
         return False
     rest = {n: [m for m in following[n] if m in circle and m not in ending] for n in circle}

@@ -65,7 +65,7 @@ def _target_names(link: LinkShape) -> frozenset[str] | None:
 
 def _writes(link: LinkShape, name: str) -> bool:
     """Returns True if a link with names of the source, prefixed or not, may write a topic of this name."""
-    prefix = f"{link.source}." if link.naming.kind == "prefix" else ""
+    prefix = f"{link.source}{link.naming.separator}" if link.naming.kind == "prefix" else ""
     return name.startswith(prefix) and link.filter.matches(name.removeprefix(prefix))
 
 

@@ -53,6 +53,9 @@ class Naming:
         match: For ``match``: full-match regular expression of the source topic.
         to: For ``match``: the target topic, with ``$1`` or ``${name}`` for groups.
         names: For ``map``: pairs of source and target topic.
+        separator: For ``prefix``: text between alias and topic.  For it and ``identity``: text between the parts of the
+            names of topics for MirrorMaker 2's readers.
+        separator_for_internal: False if offset syncs and checkpoints keep the dot nevertheless.
     """
 
     kind: str = "prefix"
@@ -60,8 +63,16 @@ class Naming:
     match: str = ""
     to: str = ""
     names: tuple[tuple[str, str], ...] = ()
+    separator: str = "."
+    separator_for_internal: bool = True
+
+    def shows(self, alias: str) -> bool:
+        """Returns True if the name of a copy shows that its record has passed a cluster, so that it does not return."""
+        return self.kind == "prefix" and self.separator not in alias
 
     def __str__(self) -> str:
+        if self.kind == "prefix" and self.separator != ".":
+            return f"{{source}}{self.separator}{{topic}}"
         if self.kind == "pattern":
             return self.pattern
         if self.kind == "match":
@@ -137,7 +148,7 @@ class TargetNaming:
     def _name(self, topic: str) -> str:
         naming = self.naming
         if topic == self.heartbeats:
-            return f"{self.source}.{topic}"
+            return f"{self.source}{naming.separator}{topic}"
         if naming.kind == "identity":
             return topic
         if naming.kind == "pattern":
@@ -162,7 +173,7 @@ class TargetNaming:
                 f"topic {topic} does not match {naming.match!r} of `naming`",
                 fix="extend the expression, or put the topic under `exclude`",
             )
-        return f"{self.source}.{topic}"
+        return f"{self.source}{naming.separator}{topic}"
 
 
 def illegal_name(name: str) -> str:
@@ -199,6 +210,8 @@ def naming_fault(naming: Naming) -> tuple[str, str]:
         return _pattern_fault(naming.pattern)
     if naming.kind == "match":
         return _match_fault(naming)
+    if illegal_name(naming.separator) not in ("", "a topic cannot be named . or .."):
+        return f"separator {_shorten(naming.separator)!a} is no part of a topic's name", 'write it like "_"'
     if naming.kind == "map":
         for old, new in naming.names:
             for name in (old, new):

@@ -60,7 +60,7 @@ def _originals(link: LinkShape, name: str) -> Iterator[str]:
     before, _, after = pattern.partition("{topic}")
     candidates = {
         "identity": [name],
-        "prefix": [name.removeprefix(f"{link.source}.")],
+        "prefix": [name.removeprefix(f"{link.source}{naming.separator}")],
         "pattern": [name.removeprefix(before).removesuffix(after)],
         "map": _old_names(naming.names).get(name, []),
         # an expression cannot be inverted: only topics that the link names

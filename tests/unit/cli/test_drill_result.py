@@ -34,8 +34,9 @@ links:
   - {{source: west, target: east, topics: [orders]}}
 """
 PASSED = DrillReport(
-    passed=True, rpo_records=7, rto_seconds=2.5, cuts=(), stages=(), clusters="local", switches=()
-)
+    passed=True, rpo_records=7, rto_seconds=2.5, cuts=(), stages=(), clusters="local", switches=(),
+    started="2026-11-26T22:45:21+00:00", host="h1", version="0.1.0", configuration={},
+)  # fmt: skip
 
 
 class Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eomirror.cli.app import cli
 from eomirror.cli.run import parse_offsets, parse_until
 from eomirror.errors import UsageError
 from eomirror.types import SourcePartition
@@ -39,3 +40,17 @@ def test_another_end_of_a_run_is_refused() -> None:
     """A number without a unit is none."""
     with pytest.raises(UsageError, match="not a duration"):
         parse_until("30")
+
+
+def test_a_misspelled_command_gets_the_one_it_may_have_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a misspelled option does; what resembles no command gets no suggestion."""
+    for word, near in (("staus", "'status'"), ("fail-over", "'failover'"), ("readyness", "'readiness'")):
+        with pytest.raises(SystemExit) as ended:
+            cli([word])
+        error = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert "Did you mean" in error
+        assert near in error
+    with pytest.raises(SystemExit):
+        cli(["zzz"])
+    assert "Did you mean" not in capsys.readouterr().err

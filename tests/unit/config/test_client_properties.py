@@ -57,7 +57,11 @@ def test_ordinary_properties_pass() -> None:
         ({"compression.type": "rar"}, "clusters.a.compression.type", "does not take"),
         ({"fetch.min.bytes": 0}, "clusters.a.fetch.min.bytes", "outside allowed range"),
         ({"max.in.flight": 20}, "clusters.a.max.in.flight", "max.in.flight"),
-        ({"security.protocol": "ssl", "ssl.ca.location": "/no/ca.pem"}, "clusters.a.ssl.ca.location", "no "),
+        (
+            {"security.protocol": "ssl", "ssl.ca.location": "/no/ca.pem"},
+            "clusters.a.ssl.ca.location",
+            "not exist",
+        ),
     ],
 )
 def test_a_property_that_librdkafka_refuses_is_a_fault(
@@ -67,6 +71,20 @@ def test_a_property_that_librdkafka_refuses_is_a_fault(
     found = faults_of(**properties)
     assert [fault.path for fault in found] == [path]
     assert text in found[0].message
+
+
+@pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.certificate.location", "ssl.keystore.location"])
+@pytest.mark.parametrize("role", ["", "consumer"])
+def test_a_file_that_is_missing_is_named(tmp_path: Path, key: str, role: str) -> None:
+    """Not by OpenSSL's words; neither is a file that is there, but is no certificate, called missing."""
+    missing = tmp_path / "such.pem"
+    given: dict[str, object] = {key: str(missing)}
+    (found,) = faults_of(**{"security.protocol": "ssl"} | ({role: given} if role else given))
+    assert found.path == ".".join(["clusters.a", *([role] if role else []), key])
+    assert found.message == f"{missing} does not exist"
+    missing.write_text("no certificate")
+    (found,) = faults_of(**{"security.protocol": "ssl"} | ({role: given} if role else given))
+    assert "does not exist" not in found.message
 
 
 @pytest.mark.parametrize("key", ["ssl.key.pem", "ssl.key.password", "sasl.oauthbearer.method"])

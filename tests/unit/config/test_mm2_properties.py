@@ -92,10 +92,10 @@ def test_a_usual_file_becomes_a_configuration() -> None:
             "source": "east",
             "target": "west",
             "topics": ["orders.*", "payments"],
-            "exclude": [r"mm2.*\.internal", r".*\.replica", "__.*", "(.*_)?(east|west)_.*"],
+            "exclude": [r"mm2.*\.internal", r".*\.replica", "__.*"],
             "groups": ["billing.*"],
             "exclude_groups": ["console-.*"],
-            "naming": {"pattern": "{source}_{topic}"},
+            "naming": {"separator": "_"},
             "replication_factor": 3,
             "heartbeats": "off",
             "sync_group_offsets": True,
@@ -112,7 +112,6 @@ def test_a_usual_file_becomes_a_configuration() -> None:
         "tasks.max",
         "refresh.topics.interval.seconds",
         "offset.storage.replication.factor",
-        "replication.policy.separator",
     ]
     assert not any(item.grave for item in found.not_honoured)
     config = load_config(
@@ -252,14 +251,44 @@ def test_policies_and_separators() -> None:
     """MM2's two policies; the separator belongs to the default one."""
     package = "replication.policy.class=org.apache.kafka.connect.mirror."
     assert link_of("")[0]["naming"] == "prefix"
-    assert (
-        link_of(f"{package}IdentityReplicationPolicy\nreplication.policy.separator=_")[0]["naming"]
-        == "identity"
-    )
+    identity = link_of(f"{package}IdentityReplicationPolicy\nreplication.policy.separator=_")[0]
+    assert identity["naming"] == {"policy": "identity", "separator": "_"}
     link, refused = link_of(f"{package}DefaultReplicationPolicy\nreplication.policy.separator=-")
-    assert link["naming"] == {"pattern": "{source}-{topic}"}
-    # MM2 puts it into names of internal topics as well, where its readers look for it
-    assert refused == {"replication.policy.separator": False}
+    assert link["naming"] == {"separator": "-"}
+    internal = "replication.policy.internal.topic.separator.enabled=false"
+    dotted, refused_too = link_of(f"replication.policy.separator=_\n{internal}")
+    assert dotted["naming"] == {"separator": "_", "separator_for_internal": False}
+    assert refused == refused_too == {}
+
+
+@pytest.mark.parametrize("policy", ["Default", "Identity"])
+@pytest.mark.parametrize("separator", [".", "_", "-", "__", "-x-"])
+def test_names_pass_and_topics_of_readers_are_named_as_in_mm2(separator: str, policy: str) -> None:
+    """A name with the source's alias is an original; one with the target's is a cycle where MM2 can see it."""
+    mark, prefixed = separator, policy == "Default"
+    text = (
+        "clusters=prod,dr-eu\nprod.bootstrap.servers=x:1\ndr-eu.bootstrap.servers=y:1\nprod->dr-eu.enabled=true\n"
+        "dr-eu->prod.enabled=true\nprod->dr-eu.topics=prod.*,dr-eu.*,orders.*\ndr-eu->prod.topics=stock.*,prod.*\n"
+        f"replication.policy.class=org.apache.kafka.connect.mirror.{policy}ReplicationPolicy\n"
+        f"replication.policy.separator={separator}\n"
+    )
+    there, back = (
+        load_config({**found, "links": [each]}).links[0]
+        for found in [imported(text).settings]
+        for each in found["links"]
+    )
+
+    names = [f"prod{mark}orders", "prod_orders", "prod-orders", "orders.prod.x", f"dr-eu{mark}orders"]
+    passed = [name for name in names if there.mirrors(name)]
+    assert passed == (names[:4] if prefixed and mark not in "dr-eu" else names)
+    assert back.mirrors(f"prod{mark}stock") is not prefixed
+    assert there.target_topic("orders") == (f"prod{mark}orders" if prefixed else "orders")
+    assert there.mm2_names.checkpoints("prod") == f"prod{mark}checkpoints{mark}internal"
+    assert there.mm2_names.offset_syncs("prod") == f"mm2-offset-syncs{mark}prod{mark}internal"
+    for internal in ("checkpoints", "heartbeats"):
+        own = f"prod{mark}{internal}" + (f"{mark}internal" if internal == "checkpoints" else "")
+        assert not there.mirrors(own) or (prefixed and internal == "heartbeats")
+    assert "internal topic of MirrorMaker 2" in there.filter.reason(f"mm2-x{mark}internal")
 
 
 def test_groups_that_mm2_leaves_out_are_left_out() -> None:
@@ -333,3 +362,33 @@ def test_java_reads_property_files_like_this() -> None:
         "h": "=v",
     }
     assert parse_properties(text)["f"][1] == 7
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE", " True ", "false", "FaLsE"])
+def test_a_boolean_is_read_as_by_kafka(value: str) -> None:
+    """ConfigDef trims it and takes any case."""
+    assert link_of(f"sync.group.offsets.enabled={value}")[1] == {}
+
+
+@pytest.mark.parametrize(
+    "value", ["yes", "no", "1", "0", "on", "off", "t", "truee", "", "true,", '"true"', "true\u00a0", "${x}"]
+)
+@pytest.mark.parametrize(
+    "key", ["sync.group.offsets.enabled", "a->b.sync.topic.configs.enabled", "b->a.enabled", "enabled"]
+)
+def test_a_boolean_with_another_value_is_refused_with_its_key_value_and_line(
+    key: str, value: str, tmp_path: Path
+) -> None:
+    """By `import`, `check` and `run` alike: MM2 does not start with it, or leaves the flow off."""
+    path = tmp_path / "mm2.properties"
+    path.write_text(
+        "clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n"
+        f"{key} = {value}\n",
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(import_files, [str(path)], standalone_mode=False)
+    assert done.return_value == 78
+    assert f"REFUSED: {key} (line 5)" in done.stderr
+    with pytest.raises(ConfigError) as refused:
+        load_config(path)
+    assert any(fault.line == 5 for fault in refused.value.faults)

@@ -77,8 +77,13 @@ def test_the_evidence_has_rpo_and_rto_of_each_switch() -> None:
             DrillSwitch(name="failover", rpo_records=7, rto_seconds=2.5),
             DrillSwitch(name="failback", rpo_records=0, rto_seconds=4.0),
         ),
+        started="2026-11-26T22:45:21+00:00", host="h1", version="0.1.0",
+        configuration={"links": [{"name": "dr", "lanes": 3}]},
     )  # fmt: skip
 
+    # what an auditor asks for
+    assert "Started at 2026-11-26T22:45:21+00:00 on h1, by eomirror 0.1.0." in report.markdown()
+    assert "\n```yaml\nlinks:\n- name: dr\n  lanes: 3\n```\n" in report.markdown()
     assert "| failover | 7 | 2.5 |" in report.markdown()
     assert "| failback | 0 | 4.0 |" in report.markdown()
     assert report.as_dict()["switches"][1]["rto_seconds"] == 4.0

@@ -112,7 +112,8 @@ class Played:
 def reading(monkeypatch: pytest.MonkeyPatch, played: Played) -> GroupReader:
     for name in ("OffsetMapReader", "OffsetTranslator", "ClusterGroups"):
         monkeypatch.setattr(group_reader, name, lambda *_, **__: played)
-    session: Any = SimpleNamespace()
+    admin = SimpleNamespace(topic_rights=lambda names: dict.fromkeys(names, frozenset({"READ"})))
+    session: Any = SimpleNamespace(admin=admin)
     return GroupReader(CONFIG, CONFIG.links[0], session)
 
 

@@ -193,8 +193,16 @@ def decide(
 @pytest.mark.parametrize("state", ["empty", "dead"])
 @pytest.mark.parametrize("there", [{}, {HERE: 49}])
 def test_an_idle_group_is_moved_forward(state: str, there: dict[tuple[str, int], int]) -> None:
-    """Also one that does not exist there yet."""
-    assert decide(state, there) == ({HERE: 50}, "")
+    """Also one that does not exist there yet; from an offset that the link wrote."""
+    assert decide(state, there, placed=there) == ({HERE: 50}, "")
+
+
+def test_an_offset_that_consumers_there_have_reached_is_left_alone() -> None:
+    """They have not read what is between it and the group's offset."""
+    write, skipped = decide("empty", {HERE: 49}, placed={HERE: 30})
+
+    assert write == {}
+    assert "read on the target to 49" in skipped
 
 
 @pytest.mark.parametrize("state", ["stable", "assigning", "reconciling", "preparing_rebalancing", "unknown"])

@@ -153,6 +153,7 @@ class Flow:
             monkeypatch.setattr(module, "ClusterGroups", lambda cluster, **_: sides[cluster.alias])
         self.ends = Ends()
         monkeypatch.setattr(follower, "OffsetMapReader", lambda *_, **__: self.ends)
+        monkeypatch.setattr(follower, "handed_over", lambda *_: frozenset())
         link = Link(
             name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings
         )
@@ -303,6 +304,86 @@ def test_a_group_that_went_back_before_a_restart_is_followed(
     flow.round()
 
     assert flow.standing() == {"a": expected}
+
+
+def read_on_the_target(flow: Flow, offset: int) -> None:
+    """Consumers there read group a to an offset, and leave."""
+    flow.target.offsets["a"] = {("west.orders", 0): Committed(offset)}
+
+
+def test_an_offset_that_consumers_there_have_reached_is_left_alone_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The records up to the group's offset on the source were not read there; its own offsets follow as before."""
+    flow = Flow(monkeypatch)
+    flow.stand("b", 100)
+    read_on_the_target(flow, 1150)
+    with capture_logs() as logs:
+        flow.stand("a", 2000)
+        flow.stand("b", 2000)
+        flow.round()
+
+    assert flow.standing() == {"a": 1150, "b": 3000}
+    (said,) = flow.follower.snapshot().skipped
+    assert said.startswith("a: it was read on the target to 1150 of west.orders-0")
+    assert [each["group"] for each in logs if each["event"] == "group_not_moved"] == ["a"]
+
+
+def test_consumers_there_who_read_as_far_as_the_group_leave_an_offset_that_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is between the two."""
+    flow = Flow(monkeypatch)
+    read_on_the_target(flow, 1150)
+    flow.stand("a", 150)
+    flow.round()
+    flow.stand("a", 200)
+    flow.round()
+
+    assert (flow.standing(), flow.follower.snapshot().skipped) == ({"a": 1200}, {})
+
+
+def test_an_offset_with_which_the_group_left_for_the_source_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link back has moved it, and wrote a checkpoint of that on the source."""
+    flow = Flow(monkeypatch)
+    monkeypatch.setattr(follower, "handed_over", lambda *_: {("a", "west.orders", 0)})
+    read_on_the_target(flow, 1150)
+    flow.stand("a", 200)
+    flow.round()
+
+    assert flow.standing() == {"a": 1200}
+
+
+def test_a_commit_whose_answer_was_lost_is_the_links_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator executed it, and the request failed."""
+    flow = Flow(monkeypatch)
+    flow.stand("a", 7)
+    written = flow.target.write
+
+    def unanswered(group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
+        written(group, offsets)
+        return "no answer"
+
+    monkeypatch.setattr(flow.target, "write", unanswered)
+    flow.round()
+    monkeypatch.setattr(flow.target, "write", written)
+    flow.stand("a", 9)
+    flow.round()
+
+    assert flow.standing() == {"a": 1009}
+
+
+def test_an_offset_at_the_log_start_of_its_time_is_the_links_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier run wrote it in place of a checkpoint before the log start, which has moved on since."""
+    flow = Flow(monkeypatch)
+    monkeypatch.setattr(follower, "handed_over", lambda *_: ())
+    flow.ends.log = [[Checkpoint("a", "west.orders", 0, 5, 1005, "")]]
+    flow.ends.starts["west.orders", 0] = 1020
+    read_on_the_target(flow, 1010)
+    flow.stand("a", 200)
+    flow.round()
+
+    assert flow.standing() == {"a": 1200}
 
 
 def test_a_copy_without_a_leader_keeps_no_group_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,3 +48,11 @@ def test_a_pattern_that_is_none_is_named(groups: str) -> None:
     """With what to write."""
     with pytest.raises(UsageError, match="--groups"):
         matcher(groups)
+
+
+def test_a_group_id_with_a_line_feed_is_a_group_like_any_other() -> None:
+    """Followed and excluded as patterns say: a dot matches each letter that an id may have."""
+    assert matcher(None)("a\nb")
+    assert matcher("a.b", "none")("a\nb")
+    link = Link(name="one", source="a", target="b", topics=("t",), groups=("a.*",), exclude_groups=(".*b",))
+    assert not group_matcher(link, None)("a\nb")

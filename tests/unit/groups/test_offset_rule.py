@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eomirror.groups.followed_groups import decide_sync
-from eomirror.groups.offset_rule import has_members, past_others, ruling
+from eomirror.groups.offset_rule import has_members, metadata_left_out, past_others, ruling
 from eomirror.groups.translation import OtherRecords
 from eomirror.kafka.consumer_groups import Committed, TargetGroup
 
@@ -25,6 +25,20 @@ COPY = ("orders", 0)
         ({"has": 60}, "skip", "ahead on the target"),
         ({"has": 60, "placed": (60,)}, "move", ""),
         ({"has": 60, "placed": (60,), "rewind": "ignore"}, "skip", "group_rewind"),
+        # a link that keeps the offsets there moves its own alone
+        ({"has": 20}, "move", ""),
+        (
+            {"has": 20, "keeps": True},
+            "skip",
+            "was read on the target to 20 of orders-0, which is not the link's",
+        ),
+        ({"has": 20, "keeps": True, "placed": (20,)}, "move", ""),
+        ({"has": 60, "keeps": True}, "skip", "ahead on the target"),
+        ({"has": 50, "keeps": True}, "stay", ""),
+        ({"keeps": True}, "move", ""),
+        ({"denied": ("orders",)}, "skip", "needs the right Read on topic orders"),
+        ({"denied": ("orders",), "has": 50}, "stay", ""),
+        ({"has": 20, "keeps": True, "others": OtherRecords("north", 49)}, "skip", "link north"),
         # the other link's first record is at the offset itself: nothing is passed
         ({"others": OtherRecords("north", 50)}, "move", ""),
         ({"others": OtherRecords("north", 49)}, "skip", "records of link north from offset 49 on, before 50"),
@@ -62,6 +76,14 @@ def test_the_reason_names_the_way_on() -> None:
     assert said.startswith("orders-0 holds records of link north from offset 30 on, before 90")
     assert said.endswith("at 30 it skips none")
     assert past_others(COPY, 90, None) == past_others(COPY, None, OtherRecords("north", 30)) == ""
+
+
+def test_metadata_is_left_out_only_where_brokers_do_not_take_it() -> None:
+    """The limit counts bytes; an unknown one foretells nothing."""
+    assert metadata_left_out(COPY, "é" * 50, 100) == metadata_left_out(COPY, "é" * 51, None) == ""
+    assert metadata_left_out(COPY, "é" * 51, 100).startswith(
+        "orders-0: moves without its metadata of 102 bytes: the target takes 100"
+    )
 
 
 def test_a_running_mirror_moves_the_partitions_that_pass_nothing() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from eomirror.config import Cluster
 from eomirror.errors import MirrorError
@@ -144,10 +145,43 @@ def test_a_refusal_that_stays_is_told_at_once(answer: Exception, reason: str) ->
     assert reason in groups.write_all({"a": [("t", 0, 1, "")]})["a"]
 
 
-def test_a_refused_partition_is_named() -> None:
-    """With the broker's reason."""
-    groups = coordinators(Client(commits=[partitions_refused(KafkaError.OFFSET_METADATA_TOO_LARGE)]))
-    assert groups.write_all({"a": [("t", 0, 1, "")]})["a"].startswith("t-0: ")
+def partly_refused(**codes: int) -> Any:
+    """An answer for partitions of t: an error code each, 0 for none."""
+    return SimpleNamespace(
+        topic_partitions=[
+            SimpleNamespace(topic="t", partition=int(name[1:]), error=KafkaError(code) if code else None)
+            for name, code in codes.items()
+        ]
+    )
+
+
+def test_refused_partitions_are_named_with_those_that_are_committed() -> None:
+    """With the broker's reason for each: the answer is by partition."""
+    denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    groups = coordinators(Client(commits=[partly_refused(p0=0, p1=denied, p2=denied)]))
+    said = groups.write_all({"a": [("t", number, 1, "") for number in range(3)]})["a"]
+    assert said.startswith("t-1: ")
+    assert "; t-2: " in said
+    assert said.endswith("; committed: t-0")
+
+
+def test_metadata_that_is_too_large_is_left_out_and_the_partition_committed() -> None:
+    """The log names group, partition and size; the others are not written again."""
+    client = Client(
+        commits=[partly_refused(p0=0, p1=KafkaError.OFFSET_METADATA_TOO_LARGE), partly_refused(p1=0)]
+    )
+    asked: list[Any] = []
+    sent = client.alter_consumer_group_offsets
+    client.alter_consumer_group_offsets = lambda request, **more: (  # type: ignore[method-assign]
+        asked.append(request[0].topic_partitions) or sent(request, **more)
+    )
+    with capture_logs() as logs:
+        assert coordinators(client).write_all({"a": [("t", 0, 1, "m"), ("t", 1, 2, "m" * 9)]}) == {"a": ""}
+
+    (one,) = asked[1]
+    assert (one.partition, one.offset, one.metadata or "") == (1, 2, "")
+    (said,) = logs
+    assert (said["event"], said["partition"], said["bytes"]) == ("group_metadata_left_out", "t-1", 9)
 
 
 def test_a_coordinator_that_stays_away_ends_a_strict_call() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.errors import StateError, SupersededError
+from eomirror.errors import NotReadyError, StateError, SupersededError
 from eomirror.link.ownership import (
     AfterFencing,
     ClaimDecision,
@@ -341,7 +341,7 @@ def test_a_link_that_was_handed_over_is_refused_with_when_where_and_what_to_do()
     refuse_handed_over("a->b", ControlView())
     told = HandedOver(replicator="mm2", place="mm2-offsets.a.internal", run="r", timestamp=1_700_000_000_000)
 
-    with pytest.raises(StateError, match=r"2023-11-14 22:13:20 UTC .*mm2-offsets\.a\.internal") as refused:
+    with pytest.raises(NotReadyError, match=r"2023-11-14 22:13:20 UTC .*mm2-offsets\.a\.internal") as refused:
         refuse_handed_over("a->b", ControlView(handed_over=told))
 
     assert "eomirror adopt" in refused.value.fix

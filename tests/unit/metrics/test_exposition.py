@@ -23,7 +23,8 @@ from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
 from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus, unread_status
 from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
-from eomirror.metrics.families import FAMILIES
+from eomirror.metrics.exposition import Exposition
+from eomirror.metrics.families import FAMILIES, Family
 from eomirror.metrics.verdict import Window
 from eomirror.metrics.view import LinkFacts, LinkView, running_view
 
@@ -550,3 +551,18 @@ def test_a_fence_of_the_source_is_exported_as_its_age() -> None:
     samples = read([LinkView(facts=FACTS, status=status(), read_seconds=0.2)])
     assert value(samples, "source_fenced_seconds") == 0
     assert value(samples, "readiness_check", check="standing fence") == 0
+
+
+def test_control_characters_are_escaped_and_names_stay_apart() -> None:
+    """A scrape that is read in a terminal changes nothing there; two names never become one series."""
+    family = Family("eomirror_group_x", "gauge", "of a group", ("group",), ())
+    names = ["a\x1b[2J", "a\x1b[2K", "a\x9b", "a\x00", "a\x7f", "a\nb", "ä"]
+    for openmetrics in (False, True):
+        page = Exposition(openmetrics=openmetrics)
+        for name in names:
+            page.add(family, 1, name)
+        text = page.text().decode()
+        assert all(each.isprintable() or each == "\n" for each in text)
+        parse = parse_openmetrics if openmetrics else parse_text
+        (found,) = parse(text)
+        assert len({sample.labels["group"] for sample in found.samples}) == len(names)

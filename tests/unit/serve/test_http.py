@@ -120,6 +120,34 @@ def test_only_local_names_are_answered_on_loopback(server: HttpServer, host: str
     assert ask(server, "GET", "/", host)[0] == status
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Content-Length: 36", "Content-Length: +36", "Content-Length: 0\r\nContent-Length: 36", "Content-Length:",
+        "Transfer-Encoding: chunked", "Transfer-Encoding: identity\r\nContent-Length: 36", "Host: evil.example",
+        "host: localhost", "Content-Length : 36", "Transfer-Encoding\t: chunked", "no field",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_body_and_a_second_host_are_refused(server: HttpServer, method: str, lines: str) -> None:
+    """RFC 9112, 3.2 and 6.3: what follows the head on the connection is no second request."""
+    behind = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(f"{method} / HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n\r\n{behind}".encode())
+        answer = b"".join(iter(lambda: client.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"smuggled" not in answer
+
+
+def test_an_empty_body_is_none(server: HttpServer) -> None:
+    """Some clients announce it."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
 def test_idle_connections_keep_no_scraper_out(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new connection replaces the oldest one."""
     monkeypatch.setattr(server_module, "_MOST_CONNECTIONS", 4)
@@ -135,8 +163,10 @@ def test_idle_connections_keep_no_scraper_out(server: HttpServer, monkeypatch: p
 
 def test_a_port_in_use_is_named(server: HttpServer) -> None:
     """The error says what and where."""
-    with pytest.raises(MirrorError, match=rf"cannot listen on 127\.0\.0\.1:{server.port}: .*in use"):
+    with pytest.raises(MirrorError, match=rf"cannot listen on 127\.0\.0\.1:{server.port}: .*in use") as taken:
         HttpServer(Address("127.0.0.1", server.port), lambda _: Response(b"", ""))
+    # an option that works as it is written
+    assert "--listen 127.0.0.1:0" in taken.value.fix
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a" * 70 + ".example"])

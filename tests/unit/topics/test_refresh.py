@@ -128,9 +128,34 @@ def test_topics_that_are_left_out_for_their_names_alone_are_told_of() -> None:
     with capture_logs() as logged:
         made.plan()
 
+    told = [line for line in logged if line["event"] == "topics_left_out_by_name"]
+    assert {line["reason"].split(",")[0]: (line["count"], line["topics"]) for line in told} == {
+        "its name shows that it has passed west already": (1, ["sales.west.q1"]),
+        "it is an internal topic of Kafka": (1, ["__internal.west.x"]),
+    }
+
+
+def test_a_topic_that_only_exclude_keeps_out_is_named_once() -> None:
+    """Who follows a list of another program finds what it leaves out; a topic that nothing asks for is no news."""
+    link = replace(LINK, topics=("pay.*",), exclude=(".*_old",))
+    made = discovery(Admin(["pay", "pay_old", "orders", "stock_old"]), Admin(), link)
+    with capture_logs() as logged:
+        made.plan()
+        made.plan()
+
     (told,) = [line for line in logged if line["event"] == "topics_left_out_by_name"]
-    assert (told["count"], told["topics"]) == (1, ["sales.west.q1"])
-    assert "has passed west" in told["reason"]
+    assert (told["topics"], told["reason"]) == (["pay_old"], "`exclude` matches it")
+
+
+def test_a_pattern_that_matches_internal_topics_alone_is_not_said_to_match_nothing() -> None:
+    """They are named with their reason instead."""
+    made = discovery(Admin(["orders", "__schemas"]), Admin(), replace(LINK, topics=("orders", "__.*")))
+    with capture_logs() as run:
+        made.prepare(strict=False)
+
+    assert not [line for line in run if line["event"] == "pattern_matches_no_topic"]
+    (told,) = [line for line in run if line["event"] == "topics_left_out_by_name"]
+    assert (told["topics"], told["reason"]) == (["__schemas"], "it is an internal topic of Kafka")
 
 
 def test_a_pattern_that_matches_nothing_is_told_by_the_run_and_not_by_the_plan() -> None:

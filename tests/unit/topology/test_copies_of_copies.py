@@ -53,7 +53,8 @@ def test_each_link_of_a_mesh_is_warned_of_and_the_offered_exclude_ends_it(aliase
 
     assert fixed.warnings == ()
     assert all(link.mirrors("orders") for link in fixed.links)
-    assert not any(link.mirrors(f"{alias}.orders") for link in fixed.links for alias in aliases)
+    others = ((link, alias) for link in fixed.links for alias in aliases if alias != link.source)
+    assert not any(link.mirrors(f"{alias}.orders") for link, alias in others)
 
 
 @pytest.mark.parametrize(
