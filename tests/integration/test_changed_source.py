@@ -161,6 +161,45 @@ def test_a_source_that_is_not_what_was_mirrored_is_refused_and_gets_back_what_it
     returned(scene)
 
 
+@pytest.mark.parametrize(
+    ("equal_names", "written_on"),
+    [
+        pytest.param(False, 0, id="prefixed-shorter", marks=pytest.mark.slow),
+        pytest.param(True, 200, id="equal-written-on", marks=pytest.mark.slow),
+        pytest.param(False, 200, id="prefixed-written-on", marks=pytest.mark.slow),
+    ],
+)
+def test_a_source_that_changes_behind_the_reversal_is_not_written_to(
+    fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any,
+    *, equal_names: bool, written_on: int,
+) -> None:  # fmt: skip
+    """The first start of the way back compares both logs with what the reversal has found; so does the return."""
+    scene = Disaster(
+        fragile.client_properties, west.client_properties, topic_name, tmp_path, spark_context,
+        equal_names=equal_names,
+    )  # fmt: skip
+    logs = Logs(fragile, tmp_path)
+    scene.write("east", 40)
+    logs.save(scene.topic)
+    scene.write("east", 80)
+    scene.catch_up()
+    code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+    assert code == 0, said
+    code, _, said = scene.command("reverse", "--yes")
+    assert code == 0, said
+    logs.restore(scene.topic)
+    foreign(scene, written_on)
+    here = scene.read("east")
+
+    code, _, said = scene.command("run", "--until", "caught-up", link=scene.back)
+    assert code != 0, said
+    assert f"{scene.topic}-0 on the target was truncated" in said
+    code, _, said = scene.command("failback", "--yes")
+    assert code == 6, said
+    assert f"{scene.topic}-0" in said
+    assert scene.read("east") == here
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [40, 90])
 def test_a_source_that_loses_what_it_got_back_before_is_no_way_back(

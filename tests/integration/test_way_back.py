@@ -273,6 +273,46 @@ def test_records_that_others_write_into_a_copy_are_named_and_come_over(
     assert named(scene, scene.name) == []
 
 
+@pytest.mark.parametrize(
+    ("equal_names", "follows"),
+    [
+        pytest.param(True, True, id="equal-between", marks=pytest.mark.slow),
+        pytest.param(True, False, id="equal-alone", marks=pytest.mark.slow),
+        pytest.param(False, True, id="prefixed-between", marks=pytest.mark.slow),
+        pytest.param(False, False, id="prefixed-alone", marks=pytest.mark.slow),
+    ],
+)
+def test_records_of_others_before_the_first_of_a_link_come_over(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any,
+    *, equal_names: bool, follows: bool,
+) -> None:  # fmt: skip
+    """In a copy of which the link has written nothing, since it began or since it returned."""
+    clusters = east.client_properties, west.client_properties
+    scene = Disaster(*clusters, topic_name, tmp_path, spark_context, equal_names=equal_names, partitions=2)
+    forgotten(scene, "east", 10, "old", number=0)
+    scene.catch_up()
+    forgotten(scene, "west", 2, "too-early", number=1)
+    assert named(scene, scene.name) == [(scene.copy, 1, 0, 2)]
+    if follows:
+        forgotten(scene, "east", 3, "behind", number=1)
+        scene.catch_up()
+    for round_ in range(2):
+        code, _, said = scene.command("failover", "--source-gone", "--yes", lost=True)
+        assert code == 0, said
+        code, _, said = scene.command("reverse", "--yes")
+        assert code == 0, said
+        scene.catch_up(scene.back)
+        assert b"too-early-0" in values(scene, "east")[1]
+        equal(scene, scene.count("west"))
+        code, _, said = scene.command("failback", "--yes")
+        assert code == 0, said
+        scene.catch_up()
+        if not round_:
+            forgotten(scene, "west", 2, "returned", number=1)
+    assert b"returned-1" in values(scene, "east")[1]
+    equal(scene, scene.count("west"))
+
+
 def named(scene: Disaster, link: str) -> list[tuple[str, int, int, int]]:
     """Foreign records that `status` names, as `readiness` does."""
     (status,) = scene.command("status", link=link)[1]["links"]

@@ -50,7 +50,7 @@ from eomirror.kafka.errors import Action
 from eomirror.kafka.partition_reader import GONE
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link import copy_ends, offset_map_reader, source_comparison
+from eomirror.link import copy_ends, first_positions, offset_map_reader, source_comparison
 from eomirror.link import owner as owner_module
 from eomirror.link.owner import LinkOwner
 from eomirror.link.status import LinkStatus
@@ -99,11 +99,8 @@ _CRASH, _CHANGE = 40, 20
 _CALM_STEPS = 24
 
 
-# points of a promotion behind which its cut is read
-_READ = frozenset({"failover.read", "failover.group_moved", "failover.groups_moved", "failover.recorded"})
-
 #: Defects that stand open, whose schedules are left out.
-OPEN = frozenset("AF")
+OPEN = frozenset("Q")
 
 
 class BrokenReturnError(AssertionError):
@@ -217,11 +214,7 @@ class DisasterWorld:
         self.changes = self.draw(4)
         self.exports = 0
         self.refused = ""
-        self.completed = self.returns = 0
-        self.foreign = self.east_changed = False
-        self.at = self.changed = ""
-        self.reversing = False
-        self.lost: list[int | None] = []
+        self.completed = 0
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -364,10 +357,6 @@ class DisasterWorld:
 
     def _write(self, side: str, number: int | None = None, many: int | None = None) -> None:
         number = self.draw(_PARTITIONS) if number is None else number
-        if self._is_open("A", side, number):
-            return
-        if side == "west" and "M" in self.open and self.east_changed and self._promoted(THERE) is None:
-            return
         log = self.logs[side, number]
         again = self.draw(8) == 7
         for _ in range(1 + self.draw(3) if many is None else many):
@@ -375,28 +364,20 @@ class DisasterWorld:
             self.acknowledged.add(uid)
             if side == "west" and (self._promoted(THERE) is None or self._promoted(BACK) is not None):
                 self.waiting.add(uid)
-                self.foreign = True
             # an application may emit a record again, with the header of a copy
             other = _IDS["west" if side == "east" else "east"]
             log.entries.append(Entry(uid, -1, -1, uid, other if again else ""))
             self.say(f"application writes {uid} to {side}-{number} at {len(log.entries) - 1}")
 
-    def _change(self) -> None:  # noqa: C901  one branch for each change
+    def _change(self) -> None:
         """A log is not any more what it was."""
         if not self.changes or self.calm:
             return
         self.changes -= 1
         side = ("east", "west")[self.draw(2)]
-        if "O" in self.open:
-            # a cut that is proved by its copy names no batch of the source
-            side = self.changed = self.changed or side
         number = self.draw(_PARTITIONS)
         log = self.logs[side, number]
         kind = self.draw(8)
-        if self._is_open("F", side, number):
-            return
-        if side == "east" and "M" in self.open and self.foreign:
-            return
         if kind == 7:
             again = f"id-{side}-{self._stamp()}"
             for one in range(_PARTITIONS):
@@ -405,16 +386,11 @@ class DisasterWorld:
         elif log.entries:
             many = 1 + self.draw(_CUT)
             end = max(0, len(log.entries) - many)
-            if "E" in self.open and end in {
-                one.target_offset
-                for state in self.states.values()
-                for one in state.positions.values()
-                if state.link.target == side and one.partition == number
-            }:
-                # the marker of who ends the rest would take the place of the record that is lost
-                end = max(0, end - 1)
             gone = log.entries[end:]
             del log.entries[end:]
+            if "Q" in self.open and self._promoted(THERE) is not None:
+                # the batch before a beginning is the same although its transaction is aborted since
+                del log.entries[self._last_end(log) :]
             torn = [one for one in log.entries[self._last_end(log) :] if one.producer_id >= 0]
             if torn:
                 # Its marker is lost.  Who looks first commits what is whole, and aborts what is not.
@@ -435,41 +411,9 @@ class DisasterWorld:
                     )
                 )
             self.say(f"{side}-{number} loses what stands from {end} on, {len(torn)} torn")
-        self.east_changed |= side == "east"
         self._take()
         if kind % 2:
             self._write(side, number, 1 + self.draw(_CUT + 2))
-
-    def _is_open(self, defect: str, side: str, number: int) -> bool:
-        """True if this would show a defect that stands open (`OPEN`)."""
-        if defect not in self.open:
-            return False
-        there, back = (self.states[link.state_name] for link in CONFIG.links)
-        ours = there if side == "west" else back
-        source = SourcePartition(_TOPICS["east" if side == "west" else "west"], number)
-        position = ours.positions.get(source)
-        if defect == "A":
-            # the copy of a link that mirrors, and has written nothing there since it began or returned
-            return (
-                side == "west"
-                and self._promoted(THERE) is None
-                and (position is None or position.target_offset is None)
-            )
-        if side == "west" and self.at in _READ:
-            return True
-        # the log that the way back reads, or writes, while nothing of its own stands in it
-        promoted = there.view().history.current
-        if promoted is None:
-            return any(one.batch_offset is None for one in there.positions.values()) and bool(self.returns)
-        read, begun = back.positions.get(SourcePartition(_TOPICS["west"], number)), False
-        if read is not None and promoted.number in there.view().history.reversals:
-            begun = (
-                read.batch_offset is not None
-                and read.target_offset is not None
-                and self._promoted(BACK) is None
-            )
-        noted = self.reversing or promoted.number in there.view().history.reversals
-        return not begun and (side == "west" or noted)
 
     def _last_end(self, log: Log) -> int:
         """Returns the offset behind the last marker or record of an application."""
@@ -497,9 +441,7 @@ class DisasterWorld:
             return
         if drawn == _CRASH - 2:
             self.say(f"at {name}:")
-            self.at = name
             self._change()
-            self.at = ""
         elif drawn == _CRASH - 3:
             self.say(f"at {name}:")
             self._write(("east", "west")[self.draw(2)])
@@ -535,7 +477,6 @@ class DisasterWorld:
 
     def _reverse(self) -> str:
         def call(*, common: bool) -> tuple[str, Any]:
-            self.reversing = True
             return self._command(
                 f"reverse{' --from-common-end' if common else ''}",
                 lambda: reversal.reverse(
@@ -546,7 +487,6 @@ class DisasterWorld:
         found, report = call(common=False)
         if "--from-common-end" in found or (found and "not what was mirrored" in found):
             found, report = call(common=True)
-        self.reversing = False
         if report is not None:
             self.waiting.clear()
             for each in report.foreign:
@@ -562,15 +502,12 @@ class DisasterWorld:
 
     def _failback(self) -> str:
         options = PromotionOptions(force=True, patience=3.0)
-        self.reversing = True
         found, report = self._command(
             "failback", lambda: failback.failback(CONFIG, link="there", options=options, clock=self)
         )
-        self.reversing = False
         if report is not None and report.promotion is not None and report.promotion.error is not None:
             found = report.promotion.error.message
             self.say(f"  {found}")
-        self.returns += report is not None and report.reversal is not None
         return found
 
     def _restore(self) -> str:
@@ -1069,7 +1006,7 @@ class _Control:
 class _Nothing:
     """Looks at what the model leaves out."""
 
-    into_filled = True
+    into_filled = False
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -1143,6 +1080,7 @@ _REPLACED: dict[Any, dict[str, Any]] = {
         "still_marking": lambda link, _: link, "unmoved": lambda positions, _: positions,
         "warn_of_lost_deletions": lambda *_: None, "refuse_unwritable": lambda *_: None, "is_dead": lambda _: True,
     },
+    first_positions: {"_filled_by_mm2": lambda *_: {}},
     promotion: {
         "link_sessions": _link_sessions, "source_answers": lambda *_: True, "read_facts": _facts,
         "GroupReader": _Nothing, "note_moves": lambda *_: "", "ClusterGroups": _Nothing, "LinkState": _State,

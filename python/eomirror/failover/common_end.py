@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.link.source_comparison import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,8 +68,6 @@ def common_ends(
     """
     Returns where the logs of changed partitions part; a partition that holds what was mirrored all the same has none.
 
-    One whose copy is not whole always has one: nothing else proves its cut.
-
     Args:
         link: The promoted link.
         sessions: Connections to its clusters.
@@ -87,24 +86,30 @@ def common_ends(
     stable = sessions.source.admin.offsets([cut.source for cut in wanted], at="latest", read_committed=True)
     copies = [(cut.target_topic, cut.partition) for cut in wanted]
     starts = sessions.target.admin.offsets(copies, at="earliest", read_committed=False)
+    ends = sessions.target.admin.offsets(copies, at="latest", read_committed=True)
     stamped = _stamped(sessions, sorted({cut.target_topic for cut in wanted}))
-    found = []
+    found, same = [], []
     for cut in wanted:
         one = changed[cut.source]
         before = _returns(history, cut.source)
         compare = _Comparison(
             sessions,
             cut,
-            # what was merged since is behind the cut; nothing proves one of a copy that is not whole
-            [each for each in maps[cut.source].listed() if each[1] < cut.target_end or not cut.proven],
+            # what was merged since is behind the cut
+            [each for each in maps[cut.source].listed() if each[0] < cut.position],
             [each for each, _ in before],
             starts=(one.log_start, starts[cut.target_topic, cut.partition]),
+            copy_end=ends[cut.target_topic, cut.partition],
+            begin=one.position.target_begin,
             timestamps=cut.target_topic not in stamped,
         )
-        at = compare.end(min(cut.position, stable[cut.source]))
-        if not cut.proven and (one.position.keyed or not maps[cut.source].listed()):
-            at = None
-        if at != cut.position or not cut.proven:
+        # The link has written nothing there since it began, so no map tells what the two logs have in common.
+        begun = one.state is SourceState.COPY and one.position.target_offset is None
+        unmapped = not cut.proven and (one.position.keyed or not maps[cut.source].listed())
+        at = None if begun or unmapped else compare.end(min(cut.position, stable[cut.source]))
+        if unmapped and not begun and one.state is SourceState.COPY:
+            same.append(CommonEnd(changed=one, cut=None, stable=stable[cut.source]))
+        elif at != cut.position:
             if at is not None and any(
                 each.position <= at < start and one.end > each.position for each, start in before
             ):
@@ -112,7 +117,13 @@ def common_ends(
                 at = None
             moved = None if at is None else replace(cut, position=at, target_end=compare.copy_of(at))
             found.append(CommonEnd(changed=one, cut=moved, stable=stable[cut.source]))
-    return found
+        elif not cut.proven:
+            moved = replace(cut, target_end=compare.copy_of(at))
+            same.append(CommonEnd(changed=one, cut=moved, stable=stable[cut.source]))
+    # Copies whose end was not known are whole all the same, or nothing tells.  It counts only beside others: their topics
+    # are copied back without the loop guard, which would drop what such a copy holds before its end.
+    copied = {each.changed.source.topic for each in found if each.cut is not None}
+    return found + [each for each in same if each.changed.source.topic in copied]
 
 
 def _returns(history: PromotionHistory, source: SourcePartition) -> list[tuple[Cut, int]]:
@@ -143,6 +154,8 @@ class _Comparison:
         ranges: Source offset, target offset and count of what was mirrored.
         earlier: Cuts of earlier promotions, from which the link has returned.
         starts: Log starts of source and copy.
+        copy_end: Last stable offset of the copy.
+        begin: Offset of the copy from which on the link writes; None if unknown.
         timestamps: Whether the copy has the timestamps of the source.
     """
 
@@ -154,14 +167,18 @@ class _Comparison:
         earlier: Sequence[Cut],
         *,
         starts: tuple[int, int],
+        copy_end: int,
+        begin: int | None,
         timestamps: bool,
     ) -> None:
         self._cut, self._earlier = cut, earlier
+        # others may have written before the first record of the link
+        self._begin = () if earlier or begin is None else (begin,)
         self._readers = [RecordDigestReader(session) for session in (sessions.source, sessions.target)]
         self._timestamps = timestamps
         self._ranges = sorted(ranges)
         self._there = [each for one in self._ranges if (each := _from(one, starts))]
-        self._log_start = starts[0]
+        self._log_start, self._copy_end = starts[0], copy_end
         # nothing that was mirrored before is missing in either log
         self._whole = self._there == self._ranges
 
@@ -213,9 +230,12 @@ class _Comparison:
         )
         # what was brought back after an earlier promotion is at its cut and behind it
         earlier = (cut.target_end for cut in self._earlier if cut.position >= offset)
-        known = [*mirrored, *earlier]
-        # the end of a copy that is not whole may be before records of the link
-        return min(known if known and not self._cut.proven else (*known, self._cut.target_end))
+        begin = () if held else self._begin
+        ends: list[int] = [*mirrored, *earlier, *begin]
+        if self._cut.proven or not ends:
+            # Else the end may be any offset before.
+            ends.append(self._cut.target_end)
+        return min(ends)
 
     def _first_difference(self, window: Sequence[Range], low: int, high: int) -> int | None:
         here, there = self._readers
@@ -226,7 +246,7 @@ class _Comparison:
                 cut.target_topic,
                 cut.partition,
                 min(target for _, target, _ in window),
-                max(target + count for _, target, count in window),
+                min(self._copy_end, max(target + count for _, target, count in window)),
                 timestamps=self._timestamps,
             )
             if window

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
-from eomirror.errors import NotReadyError, TopicError, UsageError
+from eomirror.errors import NotReadyError, TopicError, UnreachableError, UsageError
 from eomirror.failover.back_link import back_link, merged
 from eomirror.failover.facts import control_of
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
@@ -228,8 +228,7 @@ class _Restore(PromotedLink):
         actions = {each.source: _action(orphans, each, exports) for each in ranges}
         exported = [each for each in ranges if actions[each.source] == "export"]
         # Before they are read: what a log holds that changes from here on was not dealt with.
-        read = {each.source: each.end for each in ranges if actions[each.source] != "merge"}
-        marks = end_marks(chosen, sessions.source, read)
+        marks = self._marks({each.source: each.end for each in ranges if actions[each.source] != "merge"})
         reading = Reading(accept_lost=accept_lost or dry_run, tell=tell)
         placed = to is not None or to_topic
         written = exported if placed and not dry_run else []
@@ -312,6 +311,17 @@ class _Restore(PromotedLink):
             fix="restore its logs, and repeat this; to keep what they hold: `eomirror restore CONFIG --link "
             f"{quote(self.link.name)} --orphans export --to FILE`",
         )
+
+    def _marks(self, ends: Mapping[SourcePartition, int]) -> Mapping[SourcePartition, BatchMark | None]:
+        """Returns the batches before the ends of ranges that are read; raises if a log does not go that far."""
+        marks = end_marks(self.link, self.sessions.source, ends)
+        for source, mark in marks.items():
+            if mark is None:
+                raise UnreachableError(
+                    f"{source} on {self.link.source} ends before offset {ends[source]}: its log was truncated",
+                    fix="restore the topic, or leave its orphans out: `exclude` it from the link",
+                )
+        return marks
 
     def _mirror(self, merge: Callable[[Config], None], exports: frozenset[str], reading: Reading) -> None:
         """Mirrors the orphans with the link itself, without those of topics that are exported."""
@@ -435,7 +445,7 @@ class _Restore(PromotedLink):
         uncut: Collection[SourcePartition],
         reached: Mapping[SourcePartition, int],
         *,
-        marks: Mapping[SourcePartition, BatchMark],
+        marks: Mapping[SourcePartition, BatchMark | None],
         to_file: bool,
     ) -> Restoration:
         """

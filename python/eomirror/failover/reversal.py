@@ -39,8 +39,9 @@ from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgo
 from eomirror.failover.promoted_link import PromotedLink
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.link.source_comparison import SourceState, changed_sources
+from eomirror.link.source_comparison import changed_sources, end_marks
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
+    from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
 __all__ = ["ReversalReport", "ReversedPartition", "refuse_changed", "refuse_no_return", "reverse"]
@@ -195,7 +197,7 @@ def refuse_changed(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) ->
     """
     with closing(_Reverse(config, link, "restore", on_event=None, clock=clock)) as made:
         control, promotion = made.in_force()
-        made.parted(promotion, control.history, accepted=False)
+        made.parted(promotion, control, made.copies(promotion, control), accepted=False)
 
 
 class _Reverse(PromotedLink):
@@ -232,8 +234,11 @@ class _Reverse(PromotedLink):
             )
         self.ask_source()
         self._refuse_recreated(promotion, control.recreation, None)
-        self._refuse_stale(back, promotion, history_of(back, self.connect(back).target))
-        self.parted(promotion, control.history, accepted=False)
+        sessions = self.connect(back)
+        self._refuse_stale(back, promotion, history_of(back, sessions.target))
+        self._refuse_lost_copies(back, sessions)
+        unknown = {source: copy for source, copy in copies.items() if not copy.proven}
+        self.parted(promotion, control, unknown, accepted=False)
 
     def run(
         self, mirror: Callable[[Config], None] | None, *, from_common_end: bool, dry_run: bool
@@ -253,7 +258,6 @@ class _Reverse(PromotedLink):
         sessions = self.connect(back)
         held = control_of(back, sessions.target)
         before = held.history
-        noted = history.reversals.get(promotion.number)
         self._refuse_stale(back, promotion, before, noted)
         refuse_forgotten(
             back,
@@ -264,8 +268,18 @@ class _Reverse(PromotedLink):
             back=self.link,
         )
         parted: list[CommonEnd] = []
-        if noted is None:
-            parted = self.parted(promotion, history, accepted=from_common_end)
+        moved: dict[SourcePartition, tuple[int, int]] = {}
+        copies: Mapping[SourcePartition, CopyEnd] = {}
+        # As long as the link back has not begun, what a killed call has found may have changed.
+        is_new = (
+            noted is None
+            or self._unbegun(back, sessions, held, promotion, noted=True).keys()
+            == begins(promotion, back).keys()
+        )
+        if noted is None or is_new:
+            ends = self._ends(promotion)
+            copies = self.copies(promotion, control)
+            parted = self.parted(promotion, control, copies, accepted=from_common_end)
             moved = {
                 each.cut.source: (each.cut.position, each.cut.target_end)
                 for each in parted
@@ -275,13 +289,22 @@ class _Reverse(PromotedLink):
             noted = Reversal(
                 number=promotion.number,
                 link=back.name,
-                ends=self._ends(promotion),
+                ends=ends,
                 run=self.run_id,
                 timestamp=self.clock.wall_ms(),
-                cuts=moved,
+                cuts={**({} if noted is None else noted.cuts), **moved},
             )
-        ends, is_new = noted.ends, promotion.number not in history.reversals
+        ends = noted.ends
         unbegun = self._unbegun(back, sessions, held, promotion, noted=not is_new)
+        # Without its marker, what others wrote stands right behind the last record of the link.
+        nearer = {
+            cut.copy: copies[cut.source].target_end
+            for cut in promotion.cuts
+            if cut.source in copies
+            and cut.source not in noted.cuts
+            and unbegun.get(cut.copy) == cut.target_end
+        }
+        unbegun = {source: min(start, nearer.get(source, start)) for source, start in unbegun.items()}
         # A link that was promoted before finds them as orphans of its promotion.  A repeated call names them again: the
         # first one may have been killed before it did.
         foreign = [] if before.promotions else self._foreign(promotion, history)
@@ -296,14 +319,15 @@ class _Reverse(PromotedLink):
             source: min(start, marked[source].start) if source in marked else start
             for source, start in unbegun.items()
         }
+        found = {} if dry_run else self._begins(back, sessions, promotion, unbegun, ends)
         if noted.cuts and mirror is None and not dry_run:
             raise UsageError("nothing was given that mirrors", fix="pass `mirror`")
         if not dry_run:
             if is_new:
-                self._record(noted)
+                self._record(noted, moved)
             crash_point("failover.reversal_noted")
             if unbegun:
-                self._start(back, sessions, before.current, unbegun, noted)
+                self._start(back, sessions, before.current, unbegun, noted, found=found)
             crash_point("failover.reversed")
             if noted.cuts and mirror is not None:
                 self._copy_back(back, sessions, promotion, noted, mirror)
@@ -366,20 +390,47 @@ class _Reverse(PromotedLink):
                     fix="delete it, or `exclude` the topic from both links and start a new link for it",
                 )
 
-    def parted(self, promotion: Promotion, history: PromotionHistory, *, accepted: bool) -> list[CommonEnd]:
+    def copies(self, promotion: Promotion, control: ControlView) -> Mapping[SourcePartition, CopyEnd]:
+        """Returns how far the copies hold what was mirrored."""
+        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+        assert control.generation is not None, "it is promoted"  # noqa: S101  for the type checker
+        return CopyEnds(self.link, self.sessions.target).read(
+            [
+                one
+                for cut in promotion.cuts
+                if (one := positions.get(cut.source)) is not None and not _is_moved(one, promotion)
+            ],
+            highest_lane=control.generation.highest_lane,
+        )
+
+    def parted(
+        self,
+        promotion: Promotion,
+        control: ControlView,
+        copies: Mapping[SourcePartition, CopyEnd],
+        *,
+        accepted: bool,
+    ) -> list[CommonEnd]:
         """
-        Returns the partitions whose source is not what was mirrored.
+        Returns the partitions whose source, or copy, is not what was mirrored.
+
+        Args:
+            copies: As far as the copies hold it.
 
         Raises:
             NotReadyError: There are some, and that is not accepted, or cannot be.
         """
         positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
         named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
-        doubtful = {cut.source for cut in promotion.cuts if not cut.proven}
         changed = {
             source: each
             for source, each in changed_sources(
-                self.link, self.sessions.source, named, moved_by=promotion.run, doubtful=doubtful
+                self.link,
+                self.sessions.source,
+                named,
+                moved_by=promotion.run,
+                unproven={one.source for one in named if _is_moved(one, promotion)},
+                copies={source: copy.problem for source, copy in copies.items()},
             ).items()
             # a log that begins behind the cut lacks orphans, which are named where they are dealt with
             if each.parts
@@ -387,17 +438,7 @@ class _Reverse(PromotedLink):
         if not changed:
             return []
         self.tell(f"looking for what {self.link.source} and the copies have in common")
-        parted = common_ends(self.link, self.sessions, changed, promotion.cuts, history)
-        # Without a guard the link back would copy all of such a copy; with it, it tells what the source holds.
-        copied = {each.changed.source.topic for each in parted if each.cut is not None}
-        parted = [
-            each
-            for each in parted
-            if each.cut is not None
-            or each.changed.state is not SourceState.UNPROVEN
-            or each.changed.source not in doubtful
-            or each.changed.source.topic in copied
-        ]
+        parted = common_ends(self.link, self.sessions, changed, promotion.cuts, control.history)
         command = f"eomirror reverse CONFIG --link {quote(self.link.name)}"
         if opened := [each for each in parted if each.is_open]:
             raise NotReadyError(
@@ -457,6 +498,26 @@ class _Reverse(PromotedLink):
             raise NotReadyError(
                 f"link {self.link.name} has not mirrored since link {back.name} was promoted: its cut is an older one",
                 fix=f"finish the reversal of that link first: `eomirror reverse CONFIG --link {quote(back.name)}`",
+            )
+
+    def _refuse_lost_copies(self, back: Link, sessions: LinkSessions) -> None:
+        """Raises if a copy has lost records of the link that returns, merged ones too: it begins behind them."""
+        control = control_of(back, sessions.target)
+        promotion = control.history.current
+        if promotion is None or control.generation is None:
+            return
+        positions = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
+        cuts = {cut.source for cut in promotion.cuts}
+        copies = CopyEnds(back, sessions.target).read(
+            [one for source, one in positions.items() if source in cuts and one.target_offset is not None],
+            highest_lane=control.generation.highest_lane,
+        )
+        if lost := [each.problem for _, each in sorted(copies.items()) if each.problem]:
+            raise NotReadyError(
+                f"link {back.name}: a copy does not hold any more what was mirrored into it: "
+                f"{'; '.join(lost[:_SHOWN])}",
+                fix=f"restore its log on {back.target}; or `exclude` the topic from both links and start a new link "
+                "for it",
             )
 
     def _unbegun(
@@ -551,7 +612,12 @@ class _Reverse(PromotedLink):
         holes = [
             OrphanRange(source=cut.copy, start=start, end=end)
             for source, cut in cuts.items()
-            for start, end in _holes(maps[source].listed(), returned.get(source, 0), cut.target_end)
+            for start, end in _holes(
+                maps[source].listed(),
+                returned.get(source, 0),
+                cut.target_end,
+                positions[source].target_begin,
+            )
         ]
         if not holes:
             return []
@@ -632,19 +698,46 @@ class _Reverse(PromotedLink):
             )
         return {source: ends[source] for source in wanted}
 
+    def _begins(
+        self,
+        back: Link,
+        sessions: LinkSessions,
+        promotion: Promotion,
+        starts: Mapping[SourcePartition, int],
+        ends: Mapping[SourcePartition, int],
+    ) -> dict[SourcePartition, Begin]:
+        """Returns how the logs are found where the link back begins, for its first start to compare with."""
+        behind = {
+            cut.copy: (cut.source, ends[cut.source])
+            for cut in promotion.cuts
+            if cut.source in ends and cut.copy in starts
+        }
+        read = end_marks(back, sessions.source, {each: starts[each] for each in behind})
+        written = end_marks(back, sessions.target, dict(behind.values()))
+        return {
+            each: Begin(end, written.get(source), read.get(each)) for each, (source, end) in behind.items()
+        }
+
     # -- steps -----------------------------------------------------------------------------------
 
-    def _record(self, record: Reversal) -> None:
+    def _record(self, record: Reversal, moved: Mapping[SourcePartition, tuple[int, int]]) -> None:
         self.tell(f"recording the reversal of {self.link.name}")
-        if not record.cuts:
+        if not moved:
             self.note(record)
             return
         partitions = Discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
+        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
         owner = self.owner(
             self.link,
             self.sessions,
             although_promoted=True,
-            adopt={source: position for source, (position, _) in record.cuts.items()},
+            adopt={source: position for source, (position, _) in moved.items()},
+            # a call that takes this up looks for records of others again
+            begins={
+                source: Begin(begin)
+                for source in moved
+                if (one := positions.get(source)) is not None and (begin := one.target_begin) is not None
+            },
             decided=record,
         )
         with closing(owner):
@@ -658,6 +751,8 @@ class _Reverse(PromotedLink):
         ended: Promotion | None,
         starts: Mapping[SourcePartition, int],
         reversal: Reversal,
+        *,
+        found: Mapping[SourcePartition, Begin],
     ) -> None:
         self.tell(f"setting the positions of {back.name} to the cut")
         partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
@@ -688,6 +783,7 @@ class _Reverse(PromotedLink):
             ),
             order=order,
             adopt=starts,
+            begins=found,
         )
         with closing(owner):
             owner.acquire(back.lanes, partitions)
@@ -713,6 +809,12 @@ class _Reverse(PromotedLink):
         self.finish_copy_back(whole, sessions, order)
 
 
+def _is_moved(position: Position, promotion: Promotion) -> bool:
+    """Returns True for the position that a reversal has set where the logs part, as long as nothing was merged."""
+    later = promotion.number > 0 and position.generation > promotion.generation
+    return later and position.epoch == 0 and position.target_offset is None
+
+
 def _behind_dealt(
     starts: Mapping[SourcePartition, int], dealt: DealtRanges, ends: Mapping[tuple[str, int], int]
 ) -> dict[SourcePartition, int]:
@@ -734,7 +836,9 @@ def _behind_dealt(
     return found
 
 
-def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+def _holes(
+    ranges: Sequence[tuple[int, int, int]], start: int, end: int, begin: int | None
+) -> Iterator[tuple[int, int]]:
     """
     Yields the offsets of a copy between records of the link in which there is more than the marker of a transaction.
 
@@ -742,10 +846,13 @@ def _holes(ranges: Sequence[tuple[int, int, int]], start: int, end: int) -> Iter
         ranges: Source offset, target offset and count, from the offset map.
         start: First source offset that counts.
         end: End of the copy at the cut.
+        begin: Offset of the copy from which on the link writes; None if unknown.
     """
     there = sorted(
         (target, target + count) for source, target, count in ranges if source >= start and target < end
     )
+    if there and begin is not None and begin < there[0][0]:
+        yield begin, there[0][0]
     for (_, low), (high, _) in pairwise(there):
         if high - low > 1:
             yield low, high

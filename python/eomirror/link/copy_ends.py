@@ -16,6 +16,8 @@ from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.partition_reader import GONE
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.offset_map_reader import take_chunk
+from eomirror.link.source_comparison import other_batches
+from eomirror.plane.protocol import BatchMark
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
 from eomirror.records.position import decode_attempt, decode_key, decode_position
@@ -31,7 +33,7 @@ from eomirror.recovery.copy_end import (
 from eomirror.recovery.resume import copy_cut_error, copy_overwritten_error
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from eomirror.config import Link
@@ -60,7 +62,7 @@ class CopyEnds:
     """
 
     def __init__(self, link: Link, target: ClusterSession) -> None:
-        self._names = LinkNames(link.state_name)
+        self._link, self._names = link, LinkNames(link.state_name)
         self._target = target
         self._client = target_hanging_client(link, target)
         self._shared = link.aggregate
@@ -86,21 +88,21 @@ class CopyEnds:
         problems = self._problems(there.values(), ids, ends)
         # Only markers and aborted records, or records that others committed, follow the last one of the link.
         longer = {
-            _copy(one): last + 1
+            _copy(one): start
             for source, one in there.items()
             # where several links, or all partitions of a topic, write into one copy, records of the others follow
             if source not in problems
             and not (one.keyed or self._shared)
-            and (last := one.target_offset) is not None
-            and ends[_copy(one)] > last + 1 + _MARKER
+            and (start := one.target_next) is not None
+            and ends[_copy(one)] > start + (0 if one.target_offset is None else _MARKER)
         }
         behind = self._first_behind(longer)
         for source, one in there.items():
             first = behind.get(_copy(one))
             if first is not None and self._is_of_lane(_copy(one), first):
                 problems[source] = (
-                    f"records of the link follow offset {one.target_offset} of {one.target_topic}-"
-                    f"{one.target_partition}, up to which its position goes"
+                    f"records of the link stand at offset {first} of {one.target_topic}-{one.target_partition}, and "
+                    "its position knows of none there"
                 )
             elif first is not None:
                 found[source] = whole(one, ids[one.target_topic], first)
@@ -153,7 +155,32 @@ class CopyEnds:
                 there = batches.get(where)
                 if there is not None and (there.producer_id, there.epoch) != writer:
                     problems.setdefault(one.source, copy_overwritten_error(one).message)
-        return problems
+        return self._changed_before([one for one in positions if one.source not in problems], ends) | problems
+
+    def _changed_before(
+        self, positions: Iterable[Position], ends: Mapping[_Where, int]
+    ) -> dict[SourcePartition, str]:
+        """Returns what is wrong with copies without a record of the link, before the offset from which on it writes."""
+        begun = {
+            _copy(one): (one, begin)
+            for one in positions
+            if one.target_offset is None and (begin := one.target_begin) is not None
+        }
+        found = {
+            where: f"it ends at offset {ends[where]}"
+            for where, (_, begin) in begun.items()
+            if begin > ends[where]
+        }
+        marks = {
+            where: BatchMark(**one.target_batch)
+            for where, (one, _) in begun.items()
+            if one.target_batch and where not in found
+        }
+        if marks:
+            starts = self._target.admin.offsets(list(marks), at="earliest", read_committed=False)
+            marks = {where: mark for where, mark in marks.items() if mark.offset >= starts[where]}
+            found |= other_batches(self._link, self._target, marks)
+        return {begun[where][0].source: _begin_cut(begun[where][0], text) for where, text in found.items()}
 
     def _first_behind(self, starts: Mapping[_Where, int]) -> dict[_Where, int]:
         """Returns the offset of the first committed record at or behind each offset, where there is one."""
@@ -183,6 +210,12 @@ class CopyEnds:
                 target_end=first,
                 problem=problem,
             )
+        if position.target_offset is None and position.target_begin is not None:
+            # Nothing of the link is in the copy, or a lane has written there of which no position is left.
+            begin = min(position.target_begin, end)
+            first = self._first_behind({where: begin}).get(where, end)
+            if first == end or not self._is_of_lane(where, first):
+                return unknown_end(position, topic_id, first, problem)
         if position.keyed:
             # Its records are divided among several copies, and the map does not name them.
             return unknown_end(position, topic_id, end, problem)
@@ -276,6 +309,13 @@ class CopyEnds:
             ):
                 take_chunk(found, record, position)
         return found.listed()
+
+
+def _begin_cut(position: Position, found: str) -> str:
+    return (
+        f"{position.target_topic}-{position.target_partition} on the target was truncated or restored from an older "
+        f"state before offset {position.target_begin}, from which on {position.source} is copied there: {found}"
+    )
 
 
 def _copy(position: Position) -> _Where:

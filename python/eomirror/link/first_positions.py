@@ -8,13 +8,14 @@ without a position, and a lost position is detected rather than replaced by offs
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from eomirror._native import encode_offset_map
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.plane.protocol import MetadataRecord, ProducerIdentity
+from eomirror.kafka.admin_client import skip_missing
+from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
 from eomirror.records.connect_offsets import Mm2Flow
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import Position
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from eomirror.records.names import LinkNames
 
 __all__ = [
+    "Begin",
     "FirstPositions",
     "Predecessor",
     "all_copies",
@@ -57,6 +59,22 @@ class Predecessor:
     ranges: tuple[tuple[int, int, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """
+    Beginning of a link in one partition, as a command of failover found both logs.
+
+    Attributes:
+        target: Offset of the copy from which on the link writes.
+        target_batch: Batch before it; None if unknown.
+        source_batch: Batch before the source offset at which the link begins; None if unknown.
+    """
+
+    target: int
+    target_batch: BatchMark | None = None
+    source_batch: BatchMark | None = None
+
+
 class FirstPositions:
     """
     Makes the first positions of one link.
@@ -70,6 +88,8 @@ class FirstPositions:
         predecessors: State of another replicator for the partitions that are adopted from it.
         opposite: Links that write on the source; its look is done already.
         copies: Inspects copies that the link has no position for.
+        before: Positions that the link has, as far as they are readable.
+        begins: Beginnings of partitions for which a command knows them.
     """
 
     def __init__(
@@ -86,6 +106,8 @@ class FirstPositions:
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         opposite: ReverseLinks | None = None,
         copies: FilledCopies | None = None,
+        before: Mapping[SourcePartition, Position] | None = None,
+        begins: Mapping[SourcePartition, Begin] | None = None,
     ) -> None:
         self._link = link
         self._names = names
@@ -98,6 +120,7 @@ class FirstPositions:
         self._predecessors = predecessors or {}
         self._opposite = opposite
         self._copies = copies
+        self._before, self._begins = before or {}, begins or {}
         self._map_partitions: int | None = None
         # partition counts of target topics whose records are placed by key
         self._counts: dict[str, int] = {}
@@ -150,10 +173,13 @@ class FirstPositions:
         facts = self._target.describe_topics([topic])[topic]
         count = 1 if facts is None else facts.partitions
         self._counts = partition_counts(self._target, fresh) if self._link.keyed else {}
+        begins = self._target_begins(fresh, adopt)
         records = []
         for item in fresh:
             lane = generation.assignment.partitions[item.source]
-            position = self._position(generation, item, lane, offsets[item.source])
+            position = self._position(
+                generation, item, lane, offsets[item.source], begins.get(item.source, Begin(0))
+            )
             records.append(MetadataRecord(topic, lane % count, position.key(), position.value()))
             if item.source in adopt:
                 # An overruled position may be unreadable, so its generation may be unknown.
@@ -208,7 +234,43 @@ class FirstPositions:
             )
         return kept
 
-    def _position(self, generation: Generation, item: AssignedPartition, lane: int, offset: int) -> Position:
+    def _target_begins(
+        self, items: Sequence[AssignedPartition], adopted: Collection[SourcePartition]
+    ) -> dict[SourcePartition, Begin]:
+        """
+        Returns the beginnings of the link, where it is not that of the copy.
+
+        A copy that the link has just begun is empty, or holds what applications have written there too early.
+        """
+        into_filled = self._copies is not None and self._copies.into_filled
+        known = [
+            item for item in items if into_filled or item.source in adopted or item.source in self._before
+        ]
+        copies = {
+            item.source: (item.target_topic, item.source.partition)
+            for item in known
+            if item.source not in self._begins
+        }
+        ends: Mapping[tuple[str, int], int] = {}
+        if copies and not self._link.keyed:
+            ends = skip_missing(
+                lambda asked: self._target.offsets(asked, at="latest", read_committed=False),
+                set(copies.values()),
+            )
+        found = {item.source: self._begins[item.source] for item in items if item.source in self._begins}
+        for item in known:
+            if item.source in found:
+                continue
+            end, before = ends.get(copies[item.source], 0), self._before.get(item.source)
+            begin = None if before is None else before.target_next
+            if before is not None and before.target_topic_id != item.target_topic_id:
+                begin = 0
+            found[item.source] = Begin(end if begin is None else min(begin, end))
+        return found
+
+    def _position(
+        self, generation: Generation, item: AssignedPartition, lane: int, offset: int, begin: Begin
+    ) -> Position:
         before = self._predecessors.get(item.source)
         number, keyed = item.source.partition, {}
         if copies := self._counts.get(item.target_topic):
@@ -224,6 +286,9 @@ class FirstPositions:
             target_partition=number,
             target_topic_id=item.target_topic_id,
             target_offset=None if before is None else before.record.target_offset,
+            target_begin=None if copies else begin.target,
+            target_batch={} if begin.target_batch is None or copies else begin.target_batch._asdict(),
+            **_batch(begin.source_batch),
             generation=generation.generation,
             lane=lane,
             run=self._run,
@@ -249,6 +314,13 @@ class FirstPositions:
         found = self._source.offsets(sources, at=start, read_committed=True)
         # -1: every record is older than that time.
         return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
+
+
+def _batch(mark: BatchMark | None) -> dict[str, Any]:
+    """Returns the fields of a position that name the batch before it."""
+    if mark is None:
+        return {}
+    return {"batch_offset": mark.offset, "batch_crc": mark.crc, "batch_timestamp": mark.timestamp}
 
 
 def without_surplus(

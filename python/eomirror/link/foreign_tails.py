@@ -75,7 +75,8 @@ class ForeignTails:
         longer = {
             _copy(one): one
             for one in positions
-            if one.target_offset is not None and ends.get(_copy(one), 0) > one.target_offset + 1 + _MARKER
+            if (start := one.target_next) is not None
+            and ends.get(_copy(one), 0) > start + (0 if one.target_offset is None else _MARKER)
         }
         try:
             first = self._first(longer, ends, producers) if longer else {}
@@ -104,9 +105,9 @@ class ForeignTails:
         producers: Callable[[], Collection[int]],
     ) -> dict[_Where, int]:
         """Returns the offset of the first committed record behind the last one of the link, of another producer."""
-        facts = {where: (one.target_offset or 0, ends[where]) for where, one in longer.items()}
+        facts = {where: (one.target_next or 0, ends[where]) for where, one in longer.items()}
         self._seen = {where: seen for where, seen in self._seen.items() if facts.get(where) == seen[0]}
-        asked = {where: last + 1 for where, (last, _) in facts.items() if where not in self._seen}
+        asked = {where: start for where, (start, _) in facts.items() if where not in self._seen}
         found = {
             where: batch for where, at in asked.items() if (batch := self._batch(where, at, ends[where]))
         }

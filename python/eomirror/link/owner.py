@@ -13,7 +13,9 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
 7. adopt: the positions that the user overrules.  Not earlier: a lane that lived until it was fenced has committed
    under the same keys;
 8. check other links again: of two links that feed each other, or write the same copies, and start at the same time, at
-   least one sees the other's claim.
+   least one sees the other's claim;
+9. compare the logs of partitions that a reversal has begun, and of which no lane has written a record
+   (`eomirror.link.unmoved_beginnings`).
 
 Lanes may start only after `acquire` has returned; each reads control and positions again.
 
@@ -46,6 +48,7 @@ from eomirror.link.control_producer import ControlProducer
 from eomirror.link.fencing import fence
 from eomirror.link.filled_targets_check import FilledCopies
 from eomirror.link.first_positions import (
+    Begin,
     FirstPositions,
     Predecessor,
     of_grown_topics,
@@ -71,6 +74,7 @@ from eomirror.link.reverse_link import still_marking, unmoved
 from eomirror.link.reverse_links import ReverseLinks
 from eomirror.link.state import LinkState
 from eomirror.link.tombstone_check import warn_of_lost_deletions
+from eomirror.link.unmoved_beginnings import UnmovedBeginnings
 from eomirror.link.write_failure import given_up, refuse_unwritable
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import ControlView, Generation, HandedOver, Pause
@@ -113,6 +117,7 @@ class LinkOwner:
             link's promotion.
         order: Order that is committed with the layout, before any position.
         adopt: Resume offsets of partitions whose position is missing or is overruled.
+        begins: How the caller found both logs of these, as far as it knows.
         predecessors: State of another replicator for the partitions that are adopted from it.
         on_event: Receives a short text for each step, for progress.
         into_filled: True if records stay in copies that the link has no position for.
@@ -137,6 +142,7 @@ class LinkOwner:
         decided: Resumption | Reversal | None = None,
         order: CopyBack | None = None,
         adopt: Mapping[SourcePartition, int] | None = None,
+        begins: Mapping[SourcePartition, Begin] | None = None,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
         into_filled: bool = False,
@@ -151,7 +157,7 @@ class LinkOwner:
         self._although_promoted = although_promoted
         self._decided, self._order = decided, order
         self._command = command
-        self._adopt = dict(adopt or {})
+        self._adopt, self._begins = dict(adopt or {}), dict(begins or {})
         self._predecessors = dict(predecessors or {})
         self._on_event = on_event or (lambda _: None)
         self._names = LinkNames(link.state_name)
@@ -160,6 +166,7 @@ class LinkOwner:
         self._source_admin, self._target_admin = source.admin, target.admin
         self._state = LinkState(link, target)
         self._opposite = ReverseLinks(link, source)
+        self._unmoved = UnmovedBeginnings(link, source, target)
         self._hanging_client = None if hanging_client is None else hanging_client(link, target)
         self._copies = FilledCopies(
             link, target, into_filled=into_filled, hanging_client=self._hanging_client
@@ -341,14 +348,14 @@ class LinkOwner:
             above=max((position.generation for position in positions.values()), default=0),
         )
         fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
-        first = self._firsts().records(
+        first = self._firsts(positions).records(
             generation,
             partitions,
             known - (grown - self._adopt.keys()),
             adopt=fresh,
             start="" if first_run else "earliest",
         )
-        overruled = self._firsts().records(
+        overruled = self._firsts(positions).records(
             generation,
             partitions,
             frozenset(item.source for item in partitions),
@@ -373,8 +380,14 @@ class LinkOwner:
         if overruled:
             self._on_event("adopting positions")
             self._control.publish(overruled)
+        waiting = [
+            one
+            for source, one in positions.items()
+            if source in generation.assignment.partitions and source not in self._adopt
+        ]
         self._adopt.clear()
         self._refuse_conflicts(partitions)
+        self._unmoved.refuse(waiting, highest_lane=generation.highest_lane)
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
         )
@@ -459,6 +472,7 @@ class LinkOwner:
             self._certain = True
         had, known = before.assignment.partitions, before.assignment.known
         grown: set[SourcePartition] = set()
+        positions: Mapping[SourcePartition, Position] = {}
         if any(item.source in known and item.source not in had for item in partitions):
             positions = self._state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
@@ -473,7 +487,7 @@ class LinkOwner:
             self._guarded(
                 lambda: self._publish(
                     after,
-                    self._firsts().records(after, fresh, known - grown, adopt={}, start="earliest"),
+                    self._firsts(positions).records(after, fresh, known - grown, adopt={}, start="earliest"),
                 )
             )
             self._generation, self._certain = after, True
@@ -636,7 +650,7 @@ class LinkOwner:
         )
         return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
 
-    def _firsts(self) -> FirstPositions:
+    def _firsts(self, positions: Mapping[SourcePartition, Position]) -> FirstPositions:
         return FirstPositions(
             self._link,
             self._names,
@@ -649,6 +663,8 @@ class LinkOwner:
             predecessors=self._predecessors,
             opposite=self._opposite,
             copies=self._copies,
+            before=positions,
+            begins=self._begins,
         )
 
     def _published(self) -> Generation:

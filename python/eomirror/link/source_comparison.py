@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
 from eomirror._native import digest_behind
 from eomirror.clock import Deadline
-from eomirror.errors import AuthorizationError, UnreachableError
+from eomirror.errors import AuthorizationError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.plane.protocol import BatchMark, is_compacting
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["ChangedSource", "SourceState", "changed_ends", "changed_sources", "end_marks"]
+__all__ = ["ChangedSource", "SourceState", "changed_ends", "changed_sources", "end_marks", "other_batches"]
 
 log = structlog.get_logger(__name__)
+
+_Where = TypeVar("_Where", bound=tuple[str, int])
 
 _SECONDS = 30.0
 # of a copy, which is not looked at here
@@ -41,7 +43,7 @@ _ANY_END = 2**63 - 1
 
 
 class SourceState(enum.StrEnum):
-    """Difference between the log of a source and what a position says."""
+    """Difference between the log of a source, or of its copy, and what a position says."""
 
     GONE = "gone"
     RECREATED = "recreated"
@@ -49,6 +51,7 @@ class SourceState(enum.StrEnum):
     REPLACED = "replaced"
     GAP = "gap"
     UNPROVEN = "unproven"
+    COPY = "copy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +64,10 @@ class ChangedSource:
         state: How it differs.
         log_start: First offset of the log; 0 without one.
         end: Its end, open transactions included; 0 without one.
-        found: What is there in place of the batch or record before the position; empty for other states.
+        found: What is there in place of the batch or record before the position, or is wrong with the copy.
 
-    ``unproven``: a promotion has set the position by the end of the copy alone, so no batch of the source is known.
+    ``unproven``: a promotion has set the position by the end of the copy alone, or a reversal has set it, and no batch
+    of the source is known.
     """
 
     position: Position
@@ -79,8 +83,13 @@ class ChangedSource:
 
     @property
     def parts(self) -> bool:
-        """True if the log may hold other records than those that were mirrored, or lack some, in the same topic."""
-        return self.state in {SourceState.SHORTER, SourceState.REPLACED, SourceState.UNPROVEN}
+        """True if the log, or its copy, may hold other records than were mirrored, or lack some, in the same topic."""
+        return self.state in {
+            SourceState.SHORTER,
+            SourceState.REPLACED,
+            SourceState.UNPROVEN,
+            SourceState.COPY,
+        }
 
     def __str__(self) -> str:
         where, offset = self.source, self.position.offset
@@ -90,6 +99,7 @@ class ChangedSource:
             SourceState.SHORTER: f"{where} ends at offset {self.end}, and was mirrored up to {offset}",
             SourceState.REPLACED: f"{where} is not the log that was mirrored up to offset {offset}: {self.found}",
             SourceState.UNPROVEN: f"{where} was mirrored up to offset {offset} as far as its copy shows",
+            SourceState.COPY: f"the copy of {where} is not what was mirrored up to offset {offset}: {self.found}",
             SourceState.GAP: f"{where} begins at offset {self.log_start}, and was mirrored up to {offset}",
         }[self.state]
 
@@ -100,7 +110,8 @@ def changed_sources(
     positions: Iterable[Position],
     *,
     moved_by: str = "",
-    doubtful: Collection[SourcePartition] = (),
+    unproven: Collection[SourcePartition] = (),
+    copies: Mapping[SourcePartition, str] | None = None,
 ) -> dict[SourcePartition, ChangedSource]:
     """
     Returns the partitions whose logs are not what these positions say; what a broker does not tell is not among them.
@@ -108,7 +119,8 @@ def changed_sources(
     Args:
         source: Connections to the source.
         moved_by: Run of a promotion, which may have moved positions to the ends of their copies.
-        doubtful: Partitions of which nothing proves how far their copies go.
+        unproven: Partitions whose positions a reversal has moved to where the logs part.
+        copies: What is wrong with copies; empty for nothing.
 
     Raises:
         ClusterError: The source does not answer.
@@ -134,20 +146,32 @@ def changed_sources(
             policy=policies.get(one.topic),
         )
         decision = decide_resume(one, known, _as_named(one), accept_gaps=False)
-        unproven = one.source in doubtful or (
+        moved = one.source in unproven or (
             moved_by and one.epoch == 0 and one.run == moved_by and one.target_offset is not None
         )
-        if not isinstance(decision, Resume) or (unproven and not silent):
-            state = SourceState.UNPROVEN if isinstance(decision, Resume) else _state(one, known)
+        state = None if isinstance(decision, Resume) else _state(one, known)
+        torn = (copies or {}).get(one.source, "")
+        # of an older state of the copy the source may have deleted the records since
+        if torn and not silent and state in {None, SourceState.GAP}:
+            state = SourceState.COPY
+        elif moved and not silent and state is None:
+            state = SourceState.UNPROVEN
+        if state is not None:
             found[one.source] = ChangedSource(
-                position=one, state=state, log_start=known.log_start, end=known.high_watermark
+                position=one,
+                state=state,
+                log_start=known.log_start,
+                end=known.high_watermark,
+                found=torn if state is SourceState.COPY else "",
             )
-        elif not silent and (batch := decision.history.batch) is not None:
+        elif silent or not isinstance(decision, Resume):
+            continue
+        elif (batch := decision.history.batch) is not None:
             batches[one.source] = batch
-        elif not silent and (record := decision.history.record) is not None:
+        elif (record := decision.history.record) is not None:
             records[one.source] = record
     by_source = {one.source: one for one in wanted}
-    for where, text in {**_other_batches(link, source, batches), **_other_records(source, records)}.items():
+    for where, text in {**other_batches(link, source, batches), **_other_records(source, records)}.items():
         found[where] = ChangedSource(
             position=by_source[where],
             state=SourceState.REPLACED,
@@ -159,33 +183,28 @@ def changed_sources(
 
 
 def end_marks(
-    link: Link, source: ClusterSession, ends: Mapping[SourcePartition, int]
-) -> dict[SourcePartition, BatchMark]:
+    link: Link, cluster: ClusterSession, ends: Mapping[_Where, int]
+) -> dict[_Where, BatchMark | None]:
     """
-    Returns the batch before each offset, for `changed_ends`.
+    Returns the batch before each offset, for `changed_ends`; None if the log ends there or before.
 
     There is none of a compacted topic, of what retention has deleted, or if a broker does not tell.
 
+    Args:
+        cluster: Connections to the cluster of these partitions.
+
     Raises:
-        ClusterError: A log ends before its offset, or the source does not answer.
+        ClusterError: It does not answer.
     """
-    starts = _offsets(source, list(ends), at="earliest")
-    policies = _policies(source, sorted({topic for topic, _ in starts}))
+    starts = _offsets(cluster, list(ends), at="earliest")
+    policies = _policies(cluster, sorted({topic for topic, _ in starts}))
     wanted = {
         where: end - 1
         for where, end in ends.items()
-        if end > starts.get(where, end)
-        and where.topic in policies
-        and not is_compacting(policies[where.topic])
+        if end > starts.get(where, end) and where[0] in policies and not is_compacting(policies[where[0]])
     }
-    told = _batches(link, source, wanted)
-    for where, batch in told.items():
-        if batch is None:
-            raise UnreachableError(
-                f"{where} on {source.cluster.alias} ends before offset {ends[where]}: its log was truncated",
-                fix="restore the topic, or leave its orphans out: `exclude` it from the link",
-            )
-    return {where: BatchMark(*batch) for where, batch in told.items() if batch is not None}
+    told = _batches(link, cluster, wanted)
+    return {where: None if batch is None else BatchMark(*batch) for where, batch in told.items()}
 
 
 def changed_ends(
@@ -208,11 +227,11 @@ def changed_ends(
         for where, (_, mark) in ends.items()
         if where in now and where not in shorter and mark is not None and mark.offset >= starts.get(where, 0)
     }
-    return shorter | _other_batches(link, source, marks).keys()
+    return shorter | other_batches(link, source, marks).keys()
 
 
 def _offsets(
-    source: ClusterSession, partitions: Collection[SourcePartition], *, at: str
+    source: ClusterSession, partitions: Collection[tuple[str, int]], *, at: str
 ) -> Mapping[tuple[str, int], int]:
     return skip_missing(lambda asked: source.admin.offsets(asked, at=at, read_committed=False), partitions)
 
@@ -250,9 +269,7 @@ def _policies(source: ClusterSession, topics: Collection[str]) -> Mapping[str, s
     }
 
 
-def _other_batches(
-    link: Link, source: ClusterSession, marks: Mapping[SourcePartition, BatchMark]
-) -> dict[SourcePartition, str]:
+def other_batches(link: Link, source: ClusterSession, marks: Mapping[_Where, BatchMark]) -> dict[_Where, str]:
     """Returns what is in place of the batches of these marks, where it is something else."""
     found = {}
     for where, batch in _batches(link, source, {where: mark.offset for where, mark in marks.items()}).items():
@@ -268,14 +285,14 @@ def _other_batches(
 
 
 def _batches(
-    link: Link, source: ClusterSession, offsets: Mapping[SourcePartition, int]
-) -> dict[SourcePartition, tuple[int, int, int] | None]:
+    link: Link, source: ClusterSession, offsets: Mapping[_Where, int]
+) -> dict[_Where, tuple[int, int, int] | None]:
     """Returns the batch at each offset, None where there is none; empty if the cluster cannot be asked."""
     if not offsets:
         return {}
     client = target_hanging_client(link, source)
     try:
-        told = client.batches({(where.topic, where.partition): offset for where, offset in offsets.items()})
+        told = client.batches({where: offset for where, offset in offsets.items()})  # noqa: C416  of the wider type
     finally:
         client.release()
     if told is None:

@@ -48,6 +48,9 @@ class Position:
         target_topic: Target topic of this partition.
         target_partition: Target partition; with ``keyed``, that of the last record.
         target_offset: Offset of the last record written there; None before the first.
+        target_begin: Offset there from which on the link writes: what others have written behind it belongs to the link
+            in the other direction.  None in records of older releases.
+        target_batch: ``offset``, ``crc`` and ``timestamp`` of the batch before ``target_begin``; empty if unknown.
         target_producer_id: Id of the producer that wrote that record in an earlier transaction; None if this
             transaction wrote it, or if unknown.
         generation: Generation of the lane layout that wrote this; the highest wins (EO-3).
@@ -95,6 +98,8 @@ class Position:
     target_partition: int
     target_topic_id: str
     target_offset: int | None = None
+    target_begin: int | None = None
+    target_batch: Mapping[str, int] = field(default_factory=dict)
     target_producer_id: int | None = None
     target_producer_epoch: int | None = None
     generation: int
@@ -139,6 +144,11 @@ class Position:
         if self.target_producer_id is not None and self.target_producer_epoch is not None:
             return self.target_producer_id, self.target_producer_epoch
         return (self.producer_id, self.producer_epoch) if self.records else None
+
+    @property
+    def target_next(self) -> int | None:
+        """Offset of the copy from which on the link has written nothing; None if unknown."""
+        return self.target_begin if self.target_offset is None else self.target_offset + 1
 
     @property
     def copies(self) -> tuple[tuple[str, int], ...]:
@@ -198,8 +208,9 @@ class Position:
         # after our fields: a field of a newer release may contain an `"offset"`, and a tool or an older release that
         # searches the text for the first one must find the position's
         later = {name: value for name, value in self.extra.items() if name not in body}
-        if not self.keyed:
-            del body["keyed"]
+        for name in ("keyed", "target_batch"):
+            if not body[name]:
+                del body[name]
         return orjson.dumps(body | later)
 
 

@@ -90,11 +90,17 @@ def found(
     ranges: Sequence[tuple[int, int, int]],
     target_start: int = 0,
     history: PromotionHistory | None = None,
+    copy_end: int | None = None,
+    begin: int | None = None,
 ) -> tuple[int, int] | None:
-    """Position and target end of the cut at 5000, moved back; the copy is whole."""
+    """Position and target end of the cut at 5000, moved back; the copy is whole, or ends earlier."""
     at, end = 5_000, max(source, default=-1) + 1
     copy = {target + n: b"%d" % (first + n) for first, target, count in ranges for n in range(count)}
     sessions: Any = _Sessions(_Session(_Admin(end, 0), source), _Session(_Admin(0, target_start), copy))
+    whole = max(copy, default=-1) + 1
+    sessions.target.admin = _Admin(whole if copy_end is None else copy_end, target_start)
+    if copy_end is not None:
+        sessions.target.log = {at: found for at, found in copy.items() if at < copy_end}
     monkeypatch.setattr(module, "RecordDigestReader", lambda session: _Reader(session.log))
     monkeypatch.setattr(
         module, "OffsetMapReader", lambda *_: type("_", (), {"maps": lambda *_: {WHERE: _Map(ranges)}})()
@@ -102,7 +108,7 @@ def found(
     position: Any = Position(
         topic="orders", partition=0, offset=at, source_cluster_id="", topic_id="s", target_topic="orders",
         target_partition=0, target_topic_id="t", generation=1, lane=0, run="", epoch=1, attempt=1, producer_id=1,
-        producer_epoch=0, txn=1, timestamp=1,
+        producer_epoch=0, txn=1, timestamp=1, target_begin=begin,
     )  # fmt: skip
     changed = {WHERE: ChangedSource(position=position, state=SourceState.SHORTER, end=end)}
     link: Any = None
@@ -111,6 +117,14 @@ def found(
         return at, 7_000
     (one,) = there
     return None if one.cut is None else (one.cut.position, one.cut.target_end)
+
+
+def test_a_copy_that_was_cut_moves_the_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind its last record, and to the offset from which on the link writes if it holds none."""
+    ranges = [(0, 1_000, 5_000)]
+    assert found(monkeypatch, log(5_000), ranges=ranges, copy_end=5_900) == (4_900, 5_900)
+    assert found(monkeypatch, {}, ranges=ranges, begin=990) == (0, 990)
+    assert found(monkeypatch, log(10), ranges=ranges, begin=990) == (10, 1_010)
 
 
 class _Sessions:

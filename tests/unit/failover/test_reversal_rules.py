@@ -39,9 +39,10 @@ def test_a_hole_is_more_than_the_marker_of_a_transaction() -> None:
     """Only between records of the link, since it began or returned, and before the cut."""
     ranges = [(0, 100, 5), (6, 106, 4), (10, 113, 2), (20, 120, 5), (30, 140, 2)]
 
-    assert list(_holes(ranges, 0, 200)) == [(110, 113), (115, 120), (125, 140)]
-    assert list(_holes(ranges, 10, 130)) == [(115, 120)]
-    assert list(_holes([], 0, 200)) == []
+    assert list(_holes(ranges, 0, 200, None)) == [(110, 113), (115, 120), (125, 140)]
+    assert list(_holes(ranges, 10, 130, None)) == [(115, 120)]
+    assert list(_holes(ranges, 10, 130, 97)) == [(97, 113), (115, 120)]
+    assert list(_holes([], 0, 200, 0)) == []
 
 
 def test_later_records_are_orphans_up_to_the_end_of_the_way_back() -> None:
