@@ -120,8 +120,8 @@ def common_ends(
         elif not cut.proven:
             moved = replace(cut, target_end=compare.copy_of(at))
             same.append(CommonEnd(changed=one, cut=moved, stable=stable[cut.source]))
-    # Copies whose end was not known are whole all the same, or nothing tells.  It counts only beside others: their topics
-    # are copied back without the loop guard, which would drop what such a copy holds before its end.
+    # Copies whose end was not known are whole all the same, or nothing tells.  They count only beside others: their
+    # topic is copied back without the loop guard, which would drop what such a copy holds before its end.
     copied = {each.changed.source.topic for each in found if each.cut is not None}
     return found + [each for each in same if each.changed.source.topic in copied]
 

@@ -74,9 +74,7 @@ class Source:
         return Reader()
 
 
-def state(
-    monkeypatch: pytest.MonkeyPatch, source: Source, at: Position, *, moved_by: str = ""
-) -> SourceState | None:
+def state(monkeypatch: pytest.MonkeyPatch, source: Source, at: Position, **known: Any) -> SourceState | None:
     """How the source differs."""
     client = SimpleNamespace(
         batches=lambda asked: (
@@ -90,7 +88,7 @@ def state(
     )
     session: Any = source
     link: Any = SimpleNamespace(name="there")
-    found = changed_sources(link, session, [at], moved_by=moved_by)
+    found = changed_sources(link, session, [at], **known)
     assert found.keys() <= {T0}
     assert all("t-0" in str(one) for one in found.values())
     return found[T0].state if found else None
@@ -162,6 +160,35 @@ def test_a_position_that_a_promotion_has_moved_is_unproven(
     short = state(monkeypatch, Source(end=99), at, moved_by="failover")
     assert short is SourceState.SHORTER
     assert state(monkeypatch, Source(leaderless=frozenset({0})), at, moved_by="failover") is None
+
+
+def test_a_position_that_a_reversal_has_set_is_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands where both logs parted, and names no batch of the source."""
+    at = position(epoch=0, target_offset=None)
+
+    assert state(monkeypatch, Source(), at, unproven={T0}) is SourceState.UNPROVEN
+    assert state(monkeypatch, Source(end=99), at, unproven={T0}) is SourceState.SHORTER
+    assert state(monkeypatch, Source(leaderless=frozenset({0})), at, unproven={T0}) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        pytest.param({}, SourceState.COPY, id="whole"),
+        pytest.param({"start": 101}, SourceState.COPY, id="gap"),
+        pytest.param({"end": 99}, SourceState.SHORTER, id="shorter"),
+        pytest.param({"id": "other"}, SourceState.RECREATED, id="recreated"),
+        pytest.param({"leaderless": frozenset({0})}, None, id="no leader"),
+    ],
+)
+def test_a_copy_that_is_not_what_was_mirrored_is_told_where_the_source_is(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], wanted: SourceState | None
+) -> None:
+    """A difference of the source itself goes before, because the records of both sides are compared for either."""
+    found = state(monkeypatch, Source(**facts), position(), copies={T0: "it ends at offset 3"}, unproven={T0})
+    assert found is wanted
+    if not facts:
+        assert state(monkeypatch, Source(), position(**BATCH), copies={T0: ""}) is None
 
 
 def test_a_log_that_was_cut_at_an_offset_or_behind_it_since_is_told_by_the_batch_before(
