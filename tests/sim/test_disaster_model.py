@@ -220,6 +220,9 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
         {(reversal._Reverse, "_begins"): nothing_found}, {"D-2", "D-3"}, 0,
     ),
     "the first start compares nothing": ({(UnmovedBeginnings, "refuse"): lambda *_, **__: None}, {"D-2", "D-3"}, 0),
+    "merged orphans are not looked for in the source": (
+        {(orphans, "changed_sources"): lambda *_, **__: {}}, {"D-2"}, 1_060,
+    ),
     "what was decided about orphans counts whatever their log holds": (
         {(orphans, "_changed_since"): lambda *_: set()}, {"D-2"}, 0,
     ),
