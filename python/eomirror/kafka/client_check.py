@@ -138,11 +138,13 @@ def _missing_file(cluster: Cluster, role: str, lines: Mapping[str, int]) -> Faul
         (f"clusters.{cluster.alias}", cluster.properties),
     ):
         for key, value in properties.items():
+            file = value.reveal() if isinstance(value, Secret) else value
             # `probe` lets librdkafka look for the system's certificates
-            if not key.endswith(".location") or str(value) == "probe" or os.access(str(value), os.R_OK):
+            if not key.endswith(".location") or file == "probe" or os.access(file, os.R_OK):
                 continue
-            there = os.path.lexists(str(value))
-            what = f"{value} {'cannot be read by this user' if there else 'does not exist'}"
+            # what a reference resolves to is not shown
+            named = "the file of this reference" if isinstance(value, Secret) else file
+            what = f"{named} {'cannot be read by this user' if os.path.lexists(file) else 'does not exist'}"
             fix = "name a file that is there on each machine that runs the mirror, and that its user may read"
             return Fault(f"{path}.{key}", what, fix, lines.get(f"{path}.{key}", 0))
     return None
