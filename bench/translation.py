@@ -116,11 +116,11 @@ def measure_translation(
     reader = OffsetMapReader(link, session)
     began, cpu = time.perf_counter(), time.process_time()
     positions = {(at.topic, at.partition): at for at in reader.positions().values()}
-    questions = [
-        Question(positions[name], one.offset)
-        for offsets in committed.values()
-        for name, one in offsets.items()
-    ]
+    questions = []
+    for group, offsets in committed.items():
+        if isinstance(offsets, str):
+            raise SystemExit(f"the offsets of group {group} cannot be read: {offsets}")
+        questions += [Question(positions[name], one.offset) for name, one in offsets.items()]
     answers = reader.answers(questions)
     translating, cpu = time.perf_counter() - began, time.process_time() - cpu
     session.close()

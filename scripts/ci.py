@@ -46,6 +46,8 @@ SUITES: dict[str, tuple[str, ...]] = {
     "interop": ("interop", "topologies"),
     "audit": ("audit",),
 }
+#: Seed of all that CI draws.
+_SEED = "974024374"
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST_END = re.compile(r"^=* ?(?P<counts>(\d+ [a-z]+(, )?)+|no tests ran) in [0-9.]+s.*$")
 CARGO_END = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
@@ -429,6 +431,9 @@ def run_stages(names: list[str]) -> int:
     results: list[Result] = []
     plane = os.environ.setdefault(PLANE, plane_of_commit())
     print(f"plane under test: {plane} ({PLANE}=client or native to choose)", flush=True)
+    # what CI draws is the same in every run: a failure is the change's; `just full` draws anew
+    seed = os.environ.setdefault("EOMIRROR_SEED", _SEED)
+    print(f"seed: {seed} (EOMIRROR_SEED=N to choose)", flush=True)
     for stage in STAGES:
         if names and stage.name not in names:
             continue

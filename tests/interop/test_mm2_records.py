@@ -196,7 +196,8 @@ def test_checkpoints_are_true_wherever_a_group_stands(
     copies = flow.copies()
     found = checkpoints(flow.west, f"{flow.alias}.checkpoints.internal", flow.copy)
     assert {one.group for one in found} == {f"{PREFIX}{number}" for number in range(5)}
-    assert {one.metadata for one in found} >= {"m1", "m4"}
+    # confluent-kafka ends what it commits with a NUL
+    assert {one.metadata.rstrip("\0") for one in found} >= {"m1", "m4"}
     for one in found:
         copies.check_checkpoint(one)
     # and one that is wrong would be found out, in either direction

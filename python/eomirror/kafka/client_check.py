@@ -130,19 +130,25 @@ def _refused_together(cluster: Cluster, lines: Mapping[str, int]) -> list[Fault]
     return found[:1] if len({fault.path for fault in found}) == 1 else found
 
 
+def _of_role(cluster: Cluster, role: str) -> Mapping[str, str | Secret]:
+    """Returns the properties that only consumers, or only producers, have."""
+    return cluster.consumer if role == "consumer" else cluster.producer
+
+
 def _missing_file(cluster: Cluster, role: str, lines: Mapping[str, int]) -> Fault | None:
     """Returns the fault of the first file that the properties name and that cannot be read; None if all can be."""
-    own = cluster.consumer if role == "consumer" else cluster.producer
     for path, properties in (
-        (f"clusters.{cluster.alias}.{role}", own),
+        (f"clusters.{cluster.alias}.{role}", _of_role(cluster, role)),
         (f"clusters.{cluster.alias}", cluster.properties),
     ):
         for key, value in properties.items():
+            file = value.reveal() if isinstance(value, Secret) else value
             # `probe` lets librdkafka look for the system's certificates
-            if not key.endswith(".location") or str(value) == "probe" or os.access(str(value), os.R_OK):
+            if not key.endswith(".location") or file == "probe" or os.access(file, os.R_OK):
                 continue
-            there = os.path.lexists(str(value))
-            what = f"{value} {'cannot be read by this user' if there else 'does not exist'}"
+            # what a reference resolves to is not shown
+            named = "the file of this reference" if isinstance(value, Secret) else file
+            what = f"{named} {'cannot be read by this user' if os.path.lexists(file) else 'does not exist'}"
             fix = "name a file that is there on each machine that runs the mirror, and that its user may read"
             return Fault(f"{path}.{key}", what, fix, lines.get(f"{path}.{key}", 0))
     return None
@@ -151,7 +157,7 @@ def _missing_file(cluster: Cluster, role: str, lines: Mapping[str, int]) -> Faul
 def _guilty(cluster: Cluster, role: str, complaint: str) -> str:
     """Returns the path of the first property that a complaint names, or of the cluster."""
     path = f"clusters.{cluster.alias}"
-    own = cluster.consumer if role == "consumer" else cluster.producer
+    own = _of_role(cluster, role)
     named = [(complaint.find(key), key) for key in (*cluster.properties, *own) if key in complaint]
     if not named:
         return path

@@ -30,7 +30,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    TopicPartition,
 )
 from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -42,7 +41,7 @@ from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.error_text import said, without_values
 from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
-from eomirror.kafka.exact_admin_client import ExactAdminClient
+from eomirror.kafka.exact_admin_client import ExactAdminClient, GroupAnswer, GroupPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -408,10 +407,9 @@ class GroupCoordinators:
 
     def _sent(self, group: str, rows: Sequence[Row]) -> Any:
         """Sends the request; returns its future, which has failed if it could not be sent."""
-        partitions = [
-            TopicPartition(topic, number, offset, metadata) for topic, number, offset, metadata in rows
-        ]
-        request = [ConsumerGroupTopicPartitions(group, partitions)]
+        # `TopicPartition` refuses a NUL, which clients that end a text with one have committed
+        partitions = [GroupPartition(*row, None) for row in rows]
+        request = [GroupAnswer(group, partitions)]
         try:
             return self._connected().alter_consumer_group_offsets(
                 request, request_timeout=self._request_seconds

@@ -87,6 +87,23 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, key: str, role: str) ->
     assert "does not exist" not in found.message
 
 
+def test_a_file_behind_a_reference_is_looked_for_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path may be a secret; one that is there is not called missing."""
+    missing = tmp_path / "such.pem"
+    monkeypatch.setenv("CA_FILE", str(missing))
+    given: dict[str, object] = {"security.protocol": "ssl", "ssl.ca.location": "${env:CA_FILE}"}
+    (found,) = faults_of(**given)
+    assert (found.path, found.message) == (
+        "clusters.a.ssl.ca.location", "the file of this reference does not exist",
+    )  # fmt: skip
+    assert str(missing) not in repr(found)
+    missing.write_text("no certificate")
+    (found,) = faults_of(**given)
+    assert "does not exist" not in found.message
+
+
 @pytest.mark.parametrize("key", ["ssl.key.pem", "ssl.key.password", "sasl.oauthbearer.method"])
 def test_a_refused_secret_is_not_repeated(key: str) -> None:
     """A broken key must not be quoted back."""

@@ -188,3 +188,15 @@ def test_a_coordinator_that_stays_away_ends_a_strict_call() -> None:
     """After its time, and not before."""
     with pytest.raises(MirrorError, match="describe group b"):
         coordinators(Client(away=["b"])).states(["a", "b"])
+
+
+def test_metadata_with_a_nul_is_sent_as_it_is() -> None:
+    """Clients that end a text with a NUL have committed some."""
+    client = Client()
+    asked: list[Any] = []
+    sent = client.alter_consumer_group_offsets
+    client.alter_consumer_group_offsets = lambda request, **more: (  # type: ignore[method-assign]
+        asked.append(request[0].topic_partitions) or sent(request, **more)
+    )
+    assert coordinators(client).write_all({"a": [("t", 0, 1, "m\0"), ("t", 1, 2, "\0m")]}) == {"a": ""}
+    assert [one.metadata for one in asked[0]] == ["m\0", "\0m"]
