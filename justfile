@@ -97,13 +97,17 @@ integration *ARGS:
 # those that start clusters and commands of their own, and wait for them; CI runs them beside the others
 integration-clusters: (integration "-k" "test_cluster or test_command_line or test_away")
 
-mirrors := "test_mirror or test_offset_translation or test_take_over or test_status_topics or test_stopped_topics or test_metrics or test_failover or test_way_back or test_changed_source"
+mirrors := "test_mirror or test_offset_translation or test_take_over or test_status_topics or test_stopped_topics or test_metrics"
+returns := "test_failover or test_way_back or test_changed_source"
 
 # those that run whole mirrors; beside the others, too
-integration-mirrors: (integration "-k" "not test_cluster and not test_command_line and not test_away and (" + mirrors + ")")
+integration-mirrors: (integration "-k" "not test_cluster and not test_command_line and not test_away and (" + mirrors + ") and not (" + returns + ")")
+
+# those that go there and back around a disaster; beside the others, too
+integration-returns: (integration "-k" "not test_cluster and not test_command_line and not test_away and (" + returns + ")")
 
 # the others
-integration-rest: (integration "-k" "not test_cluster and not test_command_line and not test_away and not (" + mirrors + ")")
+integration-rest: (integration "-k" "not test_cluster and not test_command_line and not test_away and not (" + mirrors + " or " + returns + ")")
 
 # tests that kill, pause or cut something on purpose, each under 20,000 records where their number is free
 faults *ARGS:

@@ -117,14 +117,14 @@ STAGES = (
         ),
         at_once=2,
     ),
-    # parts of one suite, and together all of it; tests on brokers wait more than they work, so three share two cores
+    # parts of one suite, and together all of it; tests on brokers wait more than they work, so five share two cores
     Stage(
         "integration",
         17,
         ("integration-rest",),
         test_files("integration"),
-        beside=("integration-clusters", "engine", "integration-mirrors"),
-        at_once=3,
+        beside=("engine", "integration-returns", "integration-mirrors", "integration-clusters"),
+        at_once=4,
     ),
     # likewise; the audit proves what is left behind
     Stage(
@@ -141,7 +141,7 @@ STAGES = (
             "faults-cuts",
             "audit",
         ),
-        at_once=3,
+        at_once=4,
     ),
     # likewise
     Stage(
@@ -149,8 +149,8 @@ STAGES = (
         10,
         ("interop-rest",),
         test_files("interop"),
-        beside=("interop-native", "interop-mm2", "interop-topologies", "interop-filled"),
-        at_once=3,
+        beside=("interop-topologies", "interop-native", "interop-mm2", "interop-filled"),
+        at_once=4,
     ),
     Stage("bench", 4, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
