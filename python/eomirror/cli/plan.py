@@ -240,7 +240,7 @@ def _span(offsets: Sequence[int | None]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None, *, settings: bool) -> None:
+def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings: bool) -> None:
     console = stdout_console()
     count = len(plan_.targets)
     console.print(
