@@ -257,6 +257,11 @@ def read_facts(
             return replace(facts, promotion=history.current, leaderless=leaderless)
         assert view.generation is not None, "it has run"  # noqa: S101  for the type checker
         copies = CopyEnds(link, session).read(positions.values(), highest_lane=view.generation.highest_lane)
+        torn = {source: copy for source, copy in copies.items() if copy.problem}
+        if torn:
+            # A mirror that runs has committed behind the positions that were read: its own lane compares its copy.
+            later = groups.positions()
+            torn = {source: copy for source, copy in torn.items() if later.get(source) == every.get(source)}
         asked = source_admin if answers else None
         cuts = cuts_of(positions.values(), copies, asked, view.ends)
         beside = beside_cuts(link, every, view, asked)
@@ -273,7 +278,7 @@ def read_facts(
             else max(0.0, (facts.now_ms - newest) / 1000 + status.clock_offset_seconds),
             drifts=_drifts(config, link, clock) if answers else None,
             last_pause_ms=_last_pause(history),
-            torn_copies={str(source): copy for source, copy in copies.items() if copy.problem},
+            torn_copies={str(source): copy for source, copy in torn.items()},
             known_lost=_known_loss(cuts.values(), beside, answers=answers),
             seen_seconds=status.source_seen_seconds,
             uncut=tuple(
