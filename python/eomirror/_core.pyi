@@ -388,6 +388,32 @@ class HangingTransactionClient:
             MirrorError: A broker refuses us, or does not know the request.
         """
 
+    def open_transactions(
+        self, partitions: Sequence[tuple[str, int]], seconds: float
+    ) -> list[tuple[str, int, int, int, int, str | None, tuple[int, int] | None]]:
+        """
+        Open transactions in partitions, as `open`, with what their coordinators know of them.
+
+        Returns:
+            Also the transactional id, None where no coordinator shows one; and the begin (ms since the epoch) with the
+            timeout (ms), None where the coordinator does not know the transaction as open.
+
+        Raises:
+            UnreachableError: A broker does not answer in time.
+            MirrorError: A broker refuses us, or does not know the request.
+        """
+
+    def log_sizes(self, partitions: Sequence[tuple[str, int]], seconds: float) -> list[tuple[str, int, int]]:
+        """
+        Topic, partition, and the bytes of the leader's log, where they are known; one request to each broker.
+
+        Brokers before Kafka 3.2 tell a principal without the right to describe the cluster nothing.
+
+        Raises:
+            UnreachableError: A broker does not answer in time.
+            MirrorError: A broker refuses us, or does not know the request.
+        """
+
     def record_states(
         self, records: Sequence[tuple[str, int, int]], seconds: float
     ) -> list[tuple[str, int, Literal["committed", "unknown", "pending", "deleted", "unreadable"], int]]:

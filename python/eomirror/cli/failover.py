@@ -30,7 +30,7 @@ from eomirror.cli.termination import terminable
 from eomirror.errors import DifferenceError, MirrorError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from eomirror.failover.readiness import Check
     from eomirror.failover.verification import CopyComparison
     from eomirror.records.promotion import Promotion
+    from eomirror.topics.plan import ChangedSetting
 
 __all__ = [
     "Action",
@@ -627,6 +628,7 @@ def _draw_reversal(found: ReversalReport) -> None:
         ],
         right=("P", "BEGINS AT", "ORPHANS FROM", "TO"),
     )
+    _draw_settings(console, found.settings, dry_run=not found.committed)
     if not found.committed:
         console.print("nothing was committed: --dry-run")
         return
@@ -650,10 +652,22 @@ def _draw_reversal(found: ReversalReport) -> None:
         )
 
 
+def _draw_settings(console: Console, settings: Sequence[ChangedSetting], *, dry_run: bool) -> None:
+    """Draws the settings of existing topics that a command changes: they are the applications' own topics."""
+    if settings:
+        verb = "would change" if dry_run else "changed"
+        console.print(
+            f"{verb} settings of topics that exist, for what is mirrored into them:", style="yellow"
+        )
+    for each in settings:
+        console.print(f"  {escape(str(each))}", highlight=False, soft_wrap=True)
+
+
 def draw_failback(found: FailbackReport) -> None:
     """Draws both halves of a failback."""
     if found.promotion is not None:
         _draw_promotion(found.promotion)
+    _draw_settings(stdout_console(), found.settings, dry_run=True)
     if found.reversal is not None:
         _draw_reversal(found.reversal)
 

@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eomirror.cli import options
-from eomirror.cli.render import escape, print_result, print_table, stdout_console
+from eomirror.cli.render import (
+    escape,
+    human_bytes,
+    human_count,
+    print_result,
+    print_table,
+    stdout_console,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.errors import MirrorError
     from eomirror.topics.diff import Change
+    from eomirror.topics.expected_copy import ExpectedCopy
     from eomirror.topics.plan import Plan
 
 __all__ = ["plan"]
+
+_TOPICS_SHOWN = 30
 
 
 @click.command(epilog="Example: eomirror plan mirror.yaml -o json")
@@ -34,8 +44,13 @@ def plan(
     Connect to the clusters of CONFIG and show the topics and settings that `run` would create or change.
 
     Also lets the brokers validate ACLs, names and settings.  Creates and changes nothing.  A link that cannot run is
-    shown with the reason, beside the others.  Exit codes: 0 all links can run, 1 a link cannot, 78 the configuration
-    is refused.
+    shown with the reason, beside the others.
+
+    A topic that the link mirrors and that CONFIG no longer takes has a line with a minus.  Of the others it says how
+    much a run would copy, and from which offset.  Records are an upper bound, because markers and aborted records have
+    offsets, too; bytes are an estimate by the size of the logs on the source's disks.
+
+    Exit codes: 0 all links can run, also with topics that leave, 1 a link cannot, 78 the configuration is refused.
     """
     from eomirror.config import load_config
     from eomirror.errors import MirrorError
@@ -43,7 +58,7 @@ def plan(
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
-    plans: list[tuple[Link, Plan | MirrorError]] = []
+    plans: list[tuple[Link, tuple[Plan, ExpectedCopy | None] | MirrorError]] = []
     # one concurrent check of all clusters: else each link would wait for the same unreachable one
     unreachable = unreachable_clusters(clusters_of(loaded, chosen))
     for link in chosen:
@@ -57,7 +72,7 @@ def plan(
                 raise
             plans.append((link, error))
     structured = [
-        _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
+        _problem(link, found) if isinstance(found, MirrorError) else _structured(link, *found)
         for link, found in plans
     ]
 
@@ -66,19 +81,21 @@ def plan(
             if isinstance(found, MirrorError):
                 _draw_problem(link, found)
             else:
-                _draw(link, found, settings=settings)
+                _draw(link, *found, settings=settings)
 
     print_result(output, {"links": structured}, draw)
     return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
 
 
-def _plan_of(config: Config, link: Link) -> Plan:
+def _plan_of(config: Config, link: Link) -> tuple[Plan, ExpectedCopy | None]:
     from eomirror.kafka.session import link_sessions
+    from eomirror.link.planned_copy import planned_copy
     from eomirror.topics.discovery import Discovery
 
     source, target = config.clusters[link.source], config.clusters[link.target]
     with closing(link_sessions(link, source, target, "plan")) as sessions:
-        return Discovery(link, *sessions, clusters=config.clusters).plan()
+        found = Discovery(link, *sessions, clusters=config.clusters).plan()
+        return found, planned_copy(link, found, sessions)
 
 
 def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
@@ -91,7 +108,7 @@ def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
     }
 
 
-def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
+def _structured(link: Link, plan_: Plan, copy: ExpectedCopy | None) -> dict[str, Any]:
     return {
         "name": link.name,
         "source": {"cluster": link.source, "id": plan_.cluster_ids[0]},
@@ -100,6 +117,8 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
         "partitions": link.partitions,
         "remark": link.remark or None,
         "topics": dict(sorted(plan_.targets.items())),
+        "dropped": [] if copy is None else [one.as_dict() for one in copy.dropped],
+        "copy": None if copy is None else copy.as_dict(),
         "changes": [_row(*each)[0] for each in _all_changes(plan_)],
         "unmatched_patterns": plan_.unmatched(link.topics),
         "left_out": [{"reason": reason, "topics": list(topics)} for reason, topics in plan_.left_out.items()],
@@ -178,7 +197,50 @@ def _settings(plan_: Plan) -> dict[str, list[str]]:
     return found
 
 
-def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
+def _draw_copy(copy: ExpectedCopy) -> None:
+    """Draws what leaves, and how much a run would copy."""
+    console = stdout_console()
+    for one in copy.dropped:
+        console.print(
+            f"[red]-[/red] {escape(one.topic)}: would no longer be mirrored ({human_count(one.records)} so far)"
+            + (f": {escape(one.reason)}" if one.reason else ""),
+            highlight=False,
+            soft_wrap=True,
+        )
+    if copy.problem:
+        console.print(f"how much would be copied is not known: {escape(copy.problem)}")
+        return
+    left = [one for one in copy.topics if one.records != 0]
+    rows = [
+        {
+            "topic": one.topic,
+            "copy": "begins" if one.is_new else "goes on",
+            "from offset": _span([each.begins for each in one.partitions]),
+            "records": "not known" if one.records is None else f"at most {human_count(one.records)}",
+            "bytes": "not known" if one.bytes is None else f"about {human_bytes(one.bytes)}",
+        }
+        for one in left[:_TOPICS_SHOWN]
+    ]
+    print_table(console, rows, right=("from offset", "records", "bytes"))
+    if len(left) > _TOPICS_SHOWN:
+        console.print(f"... {len(left) - _TOPICS_SHOWN} more topics: -o json")
+    records = "an unknown number of" if copy.records is None else f"at most {human_count(copy.records)}"
+    size = "bytes not known" if copy.bytes is None else f"about {human_bytes(copy.bytes)}"
+    reason = f": {copy.bytes_problem}" if copy.bytes is None and copy.bytes_problem else ""
+    text = f"to copy: {records} records, {size}{reason}" if left else "to copy: nothing more at the moment"
+    console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def _span(offsets: Sequence[int | None]) -> str:
+    """Returns the offset, or the smallest and the largest of several partitions."""
+    known = [one for one in offsets if one is not None]
+    if not known:
+        return "not known"
+    low, high = min(known), max(known)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings: bool) -> None:
     console = stdout_console()
     count = len(plan_.targets)
     console.print(
@@ -200,6 +262,8 @@ def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
     print_table(console, rows, whole=["action"], optional=["source"], words=["what"])
     if not rows:
         console.print("nothing to create or change")
+    if copy is not None:
+        _draw_copy(copy)
     for reason, topics in plan_.left_out.items():
         what = "topic is" if len(topics) == 1 else "topics are"
         names = ", ".join(map(escape, topics))

@@ -81,8 +81,11 @@ def restore(
     A killed command is repeated: it goes on with the file, the merge or the topics.  If retention has deleted orphans
     on the old source, the command names their offsets and ends with 4, until --accept-lost records that they are lost.
 
+    A transaction that the crash of the source left open hides what stands behind it.  The command names it at once and
+    waits until its coordinator ends it, or is refused with the command that does; --dry-run counts up to there.
+
     Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 4 orphans are lost, 5 a mirror of the link runs,
-    6 not promoted, or a record would be lost.
+    6 not promoted, a record would be lost, or a transaction hangs.
     """
     from eomirror.failover import restore as run
 
@@ -161,6 +164,8 @@ def _draw_restoration(found: RestorationReport) -> None:
             "(markers count)",
             style="red",
         )
+    for one in found.open:
+        console.print(f"not counted: {escape(one.described(found.at))}", style="yellow", soft_wrap=True)
     if found.unreadable_headers:
         console.print(
             f"{human_count(found.unreadable_headers)} records were exported without headers: a name is not UTF-8",
@@ -168,7 +173,8 @@ def _draw_restoration(found: RestorationReport) -> None:
         )
     done = "nothing was changed: --dry-run" if not found.committed else f"done: {found.orphans}"
     where = f", exported to {escape(found.place)}" if found.place and found.committed else ""
-    console.print(f"{human_count(found.records)} orphans; {done}{where}")
+    least = "at least " if found.open else ""
+    console.print(f"{least}{human_count(found.records)} orphans; {done}{where}")
 
 
 def _draw_recreation(found: Recreated, *, dry_run: bool) -> None:

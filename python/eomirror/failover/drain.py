@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import Cut
     from eomirror.types import SourcePartition
 
-__all__ = ["DrainLook", "SourceDrain"]
+__all__ = ["DrainLook", "DrainProgress", "SourceDrain"]
 
 # Without a record for this long, a read of a state topic has failed.
 _STALL_SECONDS = 30.0
+_TELL_SECONDS = 5.0
+_SHOWN = 2
 
 
 class DrainLook(NamedTuple):
@@ -43,6 +45,55 @@ class DrainLook(NamedTuple):
     def drained(self) -> bool:
         """Returns True if everything up to the ends is mirrored."""
         return not self.behind and not self.uncut
+
+
+class DrainProgress:
+    """
+    Says what a drain waits for: at once when records arrive, then every few seconds.  Pure.
+
+    Args:
+        by_user: True if the user stops the applications.
+    """
+
+    def __init__(self, *, by_user: bool) -> None:
+        self._by_user = by_user
+        self._ends: Mapping[SourcePartition, int] = {}
+        self._since = self._said_at = 0.0
+        self._arrived = False
+
+    def told(self, look: DrainLook, now: float, left: float) -> str:
+        """
+        Returns a short text; empty for none.
+
+        Args:
+            look: A look that does not end the drain.
+            now: Its time.
+            left: Seconds until the drain is given up.
+        """
+        if not self._ends:
+            self._ends, self._since, self._said_at = look.ends, now, now
+            return ""
+        grown = {
+            source: end - self._ends.get(source, 0)
+            for source, end in look.ends.items()
+            if end > self._ends.get(source, 0)
+        }
+        if now - self._said_at < _TELL_SECONDS and (self._arrived or not grown):
+            return ""
+        rate = sum(grown.values()) / max(now - self._since, 0.001)
+        self._ends, self._since, self._said_at = look.ends, now, now
+        self._arrived |= bool(grown)
+        if grown:
+            names = sorted(map(str, grown))
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            stop = "stop the producers now: " if self._by_user else ""
+            text = f"{stop}records still arrive in {', '.join(names[:_SHOWN])}{more} ({rate:,.0f}/s)"
+        elif not look.drained:
+            to_go = sum(max(0, look.ends.get(cut.source, 0) - cut.position) for cut in look.behind)
+            text = f"the source stands still, and the mirror has {to_go:,} offsets to go"
+        else:
+            return ""
+        return f"{text}, {left:.0f} s left"
 
 
 class SourceDrain:

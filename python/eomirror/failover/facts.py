@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
 from eomirror.failover.group_reader import GroupReader
+from eomirror.failover.open_transactions import open_transactions
 from eomirror.failover.readiness import Facts
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin import ClusterAdmin
@@ -18,7 +19,6 @@ from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.hanging_scan import HangingTransactions
-from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.state import LinkState
 from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import ControlView
@@ -28,6 +28,7 @@ from eomirror.recovery.resume import gone_sources
 from eomirror.topics.diff import AlterConfig, Differs
 from eomirror.topics.discovery import Discovery
 from eomirror.topology.covered import covered_text
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import PromotionHistory
     from eomirror.recovery.copy_end import CopyEnd
     from eomirror.topics.plan import Plan
-    from eomirror.types import SourcePartition
 
 __all__ = ["beside_cuts", "control_of", "cuts_of", "history_of", "mirrored", "read_facts", "source_answers"]
 
@@ -257,6 +257,11 @@ def read_facts(
             return replace(facts, promotion=history.current, leaderless=leaderless)
         assert view.generation is not None, "it has run"  # noqa: S101  for the type checker
         copies = CopyEnds(link, session).read(positions.values(), highest_lane=view.generation.highest_lane)
+        torn = {source: copy for source, copy in copies.items() if copy.problem}
+        if torn:
+            # A mirror that runs has committed behind the positions that were read: its own lane compares its copy.
+            later = groups.positions()
+            torn = {source: copy for source, copy in torn.items() if later.get(source) == every.get(source)}
         asked = source_admin if answers else None
         cuts = cuts_of(positions.values(), copies, asked, view.ends)
         beside = beside_cuts(link, every, view, asked)
@@ -273,7 +278,7 @@ def read_facts(
             else max(0.0, (facts.now_ms - newest) / 1000 + status.clock_offset_seconds),
             drifts=_drifts(config, link, clock) if answers else None,
             last_pause_ms=_last_pause(history),
-            torn_copies={str(source): copy for source, copy in copies.items() if copy.problem},
+            torn_copies={str(source): copy for source, copy in torn.items()},
             known_lost=_known_loss(cuts.values(), beside, answers=answers),
             seen_seconds=status.source_seen_seconds,
             uncut=tuple(
@@ -382,10 +387,10 @@ def _producers(
     """Returns the producers of open transactions on the source; none where a broker does not tell (KIP-664)."""
     role = LinkNames(link.state_name).client_id("readiness")
     with closing(ClusterSession(config.clusters[link.source], client_id=role, clock=clock)) as session:
+        now_ms = clock.wall_ms()
+        ends = {SourcePartition(topic, number): end for topic, number, _, end in opened}
         try:
-            found = target_hanging_client(link, session).open(
-                [(topic, number) for topic, number, _, _ in opened]
-            )
+            found = open_transactions(session.cluster, session.admin, ends, client_id=role)
         except MirrorError:
             return {}
-    return {(one.topic, one.partition): f"producer {one.producer_id} epoch {one.epoch}" for one in found}
+    return {(one.topic, one.partition): one.named(now_ms) for one in found if one.producer_id is not None}

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from eomirror.failover.promotion import PromotionReport
     from eomirror.failover.reversal import ReversalReport
     from eomirror.records.control import ControlView
+    from eomirror.topics.plan import ChangedSetting
 
 __all__ = ["FailbackReport", "failback"]
 
@@ -54,6 +55,7 @@ class FailbackReport:
         promotion: Promotion of the link back; None if it was promoted before.
         reversal: Return of the link; None for a dry run, or if the link back was not promoted or clients not switched.
         unfenced: True if the fence of the applications was lifted.
+        settings: Settings of existing topics that the return would change, for a dry run; else the reversal has them.
     """
 
     link: str
@@ -61,6 +63,7 @@ class FailbackReport:
     promotion: PromotionReport | None
     reversal: ReversalReport | None
     unfenced: bool = False
+    settings: tuple[ChangedSetting, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
@@ -70,6 +73,7 @@ class FailbackReport:
             "promotion": None if self.promotion is None else self.promotion.as_dict(),
             "reversal": None if self.reversal is None else self.reversal.as_dict(),
             "unfenced": self.unfenced,
+            "settings": [each.as_dict() for each in self.settings],
         }
 
 
@@ -125,11 +129,12 @@ def failback(
     tell = on_event or (lambda _: None)
     fence = LinkWriterFence(config, back, method or FenceMethod(), clock=clock)
     fences = method is not None and method.name != "wait"
+    settings: list[ChangedSetting] = []
     options = replace(
         options or PromotionOptions(),
         fence=fence if fences else None,
         verify=None if verify is None else lambda: verify(back),
-        check=lambda: refuse_no_return(config, back.name, to=chosen.name, clock=clock),
+        check=lambda: settings.extend(refuse_no_return(config, back.name, to=chosen.name, clock=clock)),
     )
     promoted = None
     if _control(config, back, clock).history.current is None:
@@ -137,7 +142,13 @@ def failback(
         promoted = promote(config, verb, link=back.name, options=options, on_event=on_event, clock=clock)
         if promoted.promotion is None or promoted.switched is False or promoted.error is not None:
             # Applications that were not switched stay fenced, or would write what the link that returns does not know.
-            return FailbackReport(link=chosen.name, back=back.name, promotion=promoted, reversal=None)
+            return FailbackReport(
+                link=chosen.name,
+                back=back.name,
+                promotion=promoted,
+                reversal=None,
+                settings=tuple(settings) if options.dry_run else (),
+            )
     unfenced = False
     if not options.dry_run and _control(config, back, clock).history.fence is not None:
         tell(f"lifting the fence of {back.source}")

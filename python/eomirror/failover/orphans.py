@@ -16,8 +16,10 @@ from eomirror.errors import DataLossError, NotReadyError, TopicError, Unreachabl
 from eomirror.failover.back_link import begins, merged
 from eomirror.failover.copied_records import CopiedRecords, headers_of
 from eomirror.failover.facts import control_of
+from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.errors import Action
 from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.copy_ends import CopyEnds
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
+    from eomirror.failover.open_transactions import OpenTransaction
     from eomirror.kafka.session import LinkSessions
     from eomirror.link.source_comparison import ChangedSource
     from eomirror.records.control import ControlView
@@ -64,6 +67,8 @@ __all__ = [
 
 # Without a record: a broker skips over aborted records, which no client shows.
 _STALL_SECONDS = 300.0
+# Without a record: an open transaction is looked for.
+_HELD_SECONDS = 5.0
 _TELL_SECONDS = 5.0
 _SHOWN = 5
 
@@ -134,20 +139,24 @@ class Reading:
     Args:
         accept_lost: Go on although retention has passed orphans; else that is an error.
         tell: Receives a short text every few seconds.
+        wait: Wait for open transactions to end; else read up to them, and note them.
 
     Attributes:
         emitted_again: Records that applications wrote with the header of a copy.
         lost: Ranges that are not in the log any more.
         unreadable_headers: Records that were written without their headers.
         seen: Offset of the first record that was counted in each partition, and the one behind the last.
+        open: Open transactions that hold back the end of a range, which was read up to there.
     """
 
     accept_lost: bool = False
     tell: Callable[[str], None] | None = None
+    wait: bool = True
     emitted_again: int = 0
     lost: list[OrphanRange] = field(default_factory=list)
     unreadable_headers: int = 0
     seen: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
+    open: list[OpenTransaction] = field(default_factory=list)
     _left: dict[SourcePartition, int] = field(default_factory=dict)
     _ends: dict[SourcePartition, int] = field(default_factory=dict)
     _said_at: float = 0.0
@@ -439,9 +448,16 @@ def refuse_forgotten(
     ranges = undecided(orphan_ranges(promotion, ends), found.dealt)
     if not ranges:
         return
-    reading = Reading(accept_lost=True)
+    reading = Reading(accept_lost=True, wait=False)
     counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
     count = sum(counts.values())
+    if reading.open and not count:
+        now_ms = clock.wall_ms()
+        raise NotReadyError(
+            f"link {link.name}: records of {link.source} that never reached the copies may stand behind open "
+            f"transactions: {'; '.join(one.described(now_ms) for one in reading.open[:_SHOWN])}",
+            fix=f"wait until they end, or {reading.open[0].way_on(cluster)}; then repeat this",
+        )
     if count or reading.lost:
         where = [
             OrphanRange(source=source, start=start, end=end)
@@ -606,7 +622,8 @@ def _read(
         while left:
             each = left.pop(0)
             is_copied = copied.judge(each.source, each.end, each.target)
-            at = _read_one(reader, each, _without(is_copied, take), reading, clock)
+            waits = _Waits(cluster, admin, client_id, clock)
+            at = _read_one(reader, each, _without(is_copied, take), reading, waits)
             if at < each.end:
                 # Retention has passed us meanwhile.
                 rest = replace(each, start=at)
@@ -631,15 +648,37 @@ def _without(
     return taken
 
 
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Finds open transactions, and waits for their end."""
+
+    cluster: Cluster
+    admin: ClusterAdmin
+    client_id: str
+    clock: Clock
+
+    def passed(self, each: OrphanRange, reading: Reading) -> bool:
+        """Returns False if an open transaction holds back the end of a range and is not waited for."""
+        ends = {each.source: each.end}
+        if reading.wait:
+            await_ended(
+                self.cluster, self.admin, ends, client_id=self.client_id, clock=self.clock, tell=reading.tell
+            )
+            return True
+        found = open_transactions(self.cluster, self.admin, ends, client_id=self.client_id)
+        reading.open += found
+        return not found
+
+
 def _read_one(
     reader: PartitionReader,
     each: OrphanRange,
     take: Callable[[SourcePartition, Any], None],
     reading: Reading,
-    clock: Clock,
+    waits: _Waits,
 ) -> int:
     """Reads one range; returns its end, or the offset at which the log does not go on."""
-    at = each.start
+    at, clock = each.start, waits.clock
 
     def taken(_: object, message: Any) -> None:
         nonlocal at
@@ -647,7 +686,15 @@ def _read_one(
         take(each.source, message)
         reading.advance(each.source, at, clock.monotonic())
 
-    if reader.read({each.source: (each.start, each.end)}, taken, stall=_STALL_SECONDS, passing=GONE):
+    unread = reader.read(
+        {each.source: (at, each.end)}, taken, stall=_HELD_SECONDS, passing=GONE, partial=True
+    )
+    if unread and unread[each.source] is Action.UNREACHABLE and waits.passed(each, reading):
+        # aborted records, or a slow broker
+        unread = reader.read({each.source: (at, each.end)}, taken, stall=_STALL_SECONDS, passing=GONE)
+    elif unread and unread[each.source] is Action.UNREACHABLE:
+        return each.end
+    if unread:
         return at
     reading.advance(each.source, each.end, clock.monotonic())
     return each.end

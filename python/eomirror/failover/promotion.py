@@ -13,7 +13,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, NotReadyError, UnreachableError
-from eomirror.failover.drain import SourceDrain
+from eomirror.failover.drain import DrainProgress, SourceDrain
 from eomirror.failover.facts import beside_cuts, cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, unread, written
 from eomirror.failover.group_reader import GroupReader, collecting_later
@@ -58,7 +58,16 @@ _GROUP_SECONDS = 30.0
 
 
 class WriterFence(Protocol):
-    """Stops the applications that write to the source of a link, and lets them write again."""
+    """
+    Stops the applications that write to the source of a link, and lets them write again.
+
+    Attributes:
+        stops: False if the user stops the applications: `fence` then changes nothing.
+    """
+
+    @property
+    def stops(self) -> bool:
+        """See the attribute."""
 
     def fence(self) -> None:
         """Returns when no application writes any more; raises if that cannot be shown."""
@@ -115,7 +124,8 @@ class PromotionReport:
         groups: Groups and partitions.
         refused_groups: Groups whose commit was refused, with the reason; ``*`` if no group could be read.
         milliseconds: Duration of each step.
-        write_pause_ms: Time from the fence to the record, in which no application could write; None without a fence.
+        write_pause_ms: Time to the record in which no application wrote: from the fence, or from the last record that
+            arrived where the user stops the applications.  None for another command than a cutover.
         switched: Result of the user's command; None without one.
         error: Failure; None for none.
     """
@@ -278,7 +288,8 @@ class _Run:
         self._switched: bool | None = None
         self._error: MirrorError | None = None
         self._milliseconds: dict[str, int] = {}
-        self._fenced_at: float | None = None
+        # Time from which on no application writes.
+        self._silent_at: float | None = None
         self._pause_ms: int | None = None
         self._recording = False
         self._steps: dict[State, Callable[[], Event]] = {
@@ -397,8 +408,13 @@ class _Run:
 
     def _fence(self) -> Event:
         if self._options.fence is not None:
-            self._on_event("stopping the applications that write to the source")
-            self._fenced_at = self._clock.monotonic()
+            stops = self._options.fence.stops
+            self._on_event(
+                "stopping the applications that write to the source"
+                if stops
+                else f"stop the applications that write to {self._link.source} now: this command stops none"
+            )
+            self._silent_at = self._clock.monotonic()
             self._options.fence.fence()
         crash_point("failover.fenced")
         return Event.DONE
@@ -407,17 +423,25 @@ class _Run:
         """Waits until the mirror has reached the source's ends, and these stand still."""
         self._on_event("waiting until everything is mirrored")
         deadline = Deadline(self._options.patience, self._clock)
+        fence = self._options.fence
         before: Mapping[SourcePartition, int] = {}
-        since = self._clock.monotonic()
+        since = asked = self._clock.monotonic()
+        progress = DrainProgress(by_user=fence is None or not fence.stops)
         while True:
+            asked_before, asked = asked, self._clock.monotonic()
             look = self._source.look()
             now = self._clock.monotonic()
             if look.ends != before:
+                if before and fence is not None and not fence.stops:
+                    # the last record arrived behind the look before this one
+                    self._silent_at = asked_before
                 before, since = look.ends, now
             if look.drained and now - since >= self._options.quiet:
                 break
             if deadline.passed:
                 raise self._not_drained(look.behind, look.uncut)
+            if said := progress.told(look, now, deadline.remaining()):
+                self._on_event(said)
             self._clock.sleep(_LOOK_SECONDS)
         crash_point("failover.drained")
         return Event.DONE
@@ -558,8 +582,8 @@ class _Run:
             if self._is_recorded() is not True:
                 raise
         self._promotion = promotion
-        if self._fenced_at is not None:
-            self._pause_ms = int((self._clock.monotonic() - self._fenced_at) * 1000)
+        if self._silent_at is not None:
+            self._pause_ms = int((self._clock.monotonic() - self._silent_at) * 1000)
         self._on_event(f"promoted: number {promotion.number}")
         crash_point("failover.recorded")
         return Event.DONE

@@ -37,6 +37,7 @@ from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError, UsageError
 from eomirror.failover.back_link import back_link, merged
 from eomirror.failover.facts import control_of
+from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import (
     Reading,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eomirror.config import Config, Link
+    from eomirror.failover.open_transactions import OpenTransaction
     from eomirror.failover.orphans import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
@@ -116,6 +118,8 @@ class RestorationReport:
         place: File or topic with exported records; empty for none.
         partitions: Partitions with orphans.
         unreadable_headers: Records that were exported without their headers: a name is not UTF-8.
+        open: For a dry run: open transactions of the source.  What they hold back is not counted: it may hold more.
+        at: Time of the report, ms since the epoch.
     """
 
     link: str
@@ -125,6 +129,8 @@ class RestorationReport:
     place: str
     partitions: tuple[OrphanPartition, ...]
     unreadable_headers: int = 0
+    open: tuple[OpenTransaction, ...] = ()
+    at: int = 0
 
     @property
     def lost(self) -> int:
@@ -138,7 +144,12 @@ class RestorationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
-        return {**asdict(self), "records": self.records, "lost": self.lost}
+        return {
+            **{key: value for key, value in asdict(self).items() if key != "at"},
+            "records": self.records,
+            "lost": self.lost,
+            "open": [one.as_dict(self.at) for one in self.open],
+        }
 
 
 def restore(
@@ -227,14 +238,24 @@ class _Restore(PromotedLink):
             exports |= self._passed(promotion, ranges)
         actions = {each.source: _action(orphans, each, exports) for each in ranges}
         exported = [each for each in ranges if actions[each.source] == "export"]
+        held = self._held(ranges, client_id=client_id, dry_run=dry_run)
         # Before they are read: what a log holds that changes from here on was not dealt with.
-        marks = self._marks({each.source: each.end for each in ranges if actions[each.source] != "merge"})
-        reading = Reading(accept_lost=accept_lost or dry_run, tell=tell)
+        unstable = {(one.topic, one.partition) for one in held}
+        marks = self._marks(
+            {
+                each.source: each.end
+                for each in ranges
+                if actions[each.source] != "merge" and each.source not in unstable
+            }
+        )
+        reading = Reading(accept_lost=accept_lost or dry_run, tell=tell, wait=not dry_run)
         placed = to is not None or to_topic
         written = exported if placed and not dry_run else []
         counted = [each for each in ranges if each not in written]
         tell("counting orphans")
-        counts = count_orphans(source, counted, client_id=client_id, clock=self.clock, reading=reading)
+        counts = count_orphans(
+            source, _before(counted, held), client_id=client_id, clock=self.clock, reading=reading
+        )
         if not placed and (unwritten := sum(counts[each.source] for each in exported)):
             raise UsageError(
                 f"link {chosen.name}: {unwritten} records are to be exported",
@@ -268,6 +289,8 @@ class _Restore(PromotedLink):
                 for each in ranges
             ),
             unreadable_headers=reading.unreadable_headers,
+            open=(*held, *reading.open),
+            at=self.clock.wall_ms(),
         )
         if dry_run:
             return report
@@ -284,6 +307,15 @@ class _Restore(PromotedLink):
         )
         crash_point("failover.restored")
         return report
+
+    def _held(self, ranges: Sequence[OrphanRange], *, client_id: str, dry_run: bool) -> list[OpenTransaction]:
+        """Waits until no transaction is open in the ranges; returns those that are, for a dry run."""
+        cluster, admin = self.config.clusters[self.link.source], self.sessions.source.admin
+        ends = {each.source: each.end for each in ranges}
+        if dry_run:
+            return open_transactions(cluster, admin, ends, client_id=client_id)
+        await_ended(cluster, admin, ends, client_id=client_id, clock=self.clock, tell=self.tell)
+        return []
 
     def _refuse_changed(self, orphans: str, promotion: Promotion, history: PromotionHistory) -> None:
         """
@@ -493,6 +525,15 @@ class _Restore(PromotedLink):
             lost=lost,
             ranges=every,
         )
+
+
+def _before(ranges: Sequence[OrphanRange], held: Sequence[OpenTransaction]) -> list[OrphanRange]:
+    """Returns ranges up to the open transactions, behind which nothing can be read."""
+    starts = {SourcePartition(one.topic, one.partition): one.start for one in held}
+    return [
+        replace(each, end=max(each.start, min(each.end, starts.get(each.source, each.end))))
+        for each in ranges
+    ]
 
 
 def _one_each(ranges: Sequence[OrphanRange]) -> list[OrphanRange]:

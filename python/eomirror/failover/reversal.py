@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import Recreation
     from eomirror.recovery.copy_end import CopyEnd
+    from eomirror.topics.plan import ChangedSetting
     from eomirror.types import SourcePartition
 
 __all__ = ["ReversalReport", "ReversedPartition", "refuse_changed", "refuse_no_return", "reverse"]
@@ -113,6 +114,8 @@ class ReversalReport:
         moved: Partitions whose cut was moved back, because the source had changed, with the reason.
         foreign: Records that other producers have written between those of the promoted link, with their number by
             partition and offsets: the copies have no marks, so the link back cannot tell them from these.
+        settings: Settings of existing topics that the link back needs and that this changes: those of the old source's
+            own topics, which are its copies.
     """
 
     link: str
@@ -124,6 +127,7 @@ class ReversalReport:
     unseen: int = 0
     moved: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    settings: tuple[ChangedSetting, ...] = ()
 
     @property
     def orphans(self) -> int:
@@ -132,7 +136,11 @@ class ReversalReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for ``-o json``."""
-        return {**asdict(self), "orphans": self.orphans}
+        return {
+            **asdict(self),
+            "orphans": self.orphans,
+            "settings": [each.as_dict() for each in self.settings],
+        }
 
 
 def reverse(
@@ -170,9 +178,14 @@ def reverse(
         return made.run(mirror, from_common_end=from_common_end, dry_run=dry_run)
 
 
-def refuse_no_return(config: Config, link: str, *, to: str, clock: Clock = SYSTEM_CLOCK) -> None:
+def refuse_no_return(
+    config: Config, link: str, *, to: str, clock: Clock = SYSTEM_CLOCK
+) -> tuple[ChangedSetting, ...]:
     """
     Refuses to promote a link whose reversal would then be refused.
+
+    Returns:
+        Settings of existing topics that the reversal would change.
 
     Args:
         link: Name of a link that mirrors.
@@ -184,7 +197,7 @@ def refuse_no_return(config: Config, link: str, *, to: str, clock: Clock = SYSTE
         MirrorError: As of `reverse`.
     """
     with closing(_Reverse(config, link, "reverse", on_event=None, clock=clock)) as made:
-        made.refuse_no_return(to)
+        return made.refuse_no_return(to)
 
 
 def refuse_changed(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -201,14 +214,14 @@ def refuse_changed(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) ->
 
 
 class _Reverse(PromotedLink):
-    def refuse_no_return(self, to: str) -> None:
+    def refuse_no_return(self, to: str) -> tuple[ChangedSetting, ...]:
         """See the function of this name."""
         control = control_of(self.link, self.sessions.target)
         state = LinkState(self.link, self.sessions.target)
         positions = mirrored(self.link, state.positions(wait_for_open=False, overruled=()), control)
         if control.generation is None:
             # `promote` says so
-            return
+            return ()
         copies = CopyEnds(self.link, self.sessions.target).read(
             positions.values(), highest_lane=control.generation.highest_lane
         )
@@ -239,6 +252,7 @@ class _Reverse(PromotedLink):
         self._refuse_lost_copies(back, sessions)
         unknown = {source: copy for source, copy in copies.items() if not copy.proven}
         self.parted(promotion, control, unknown, accepted=False)
+        return self._settings(back, sessions)
 
     def run(
         self, mirror: Callable[[Config], None] | None, *, from_common_end: bool, dry_run: bool
@@ -322,7 +336,11 @@ class _Reverse(PromotedLink):
         found = {} if dry_run else self._begins(back, sessions, promotion, unbegun, ends)
         if noted.cuts and mirror is None and not dry_run:
             raise UsageError("nothing was given that mirrors", fix="pass `mirror`")
+        settings = self._settings(self.link, self.sessions) if is_new and moved else ()
+        settings += self._settings(back, sessions) if unbegun else ()
         if not dry_run:
+            for each in settings:
+                self.tell(f"changing a setting of {each}")
             if is_new:
                 self._record(noted, moved)
             crash_point("failover.reversal_noted")
@@ -351,7 +369,12 @@ class _Reverse(PromotedLink):
             unseen=sum(ends[source] for source in ends.keys() - {cut.source for cut in promotion.cuts}),
             moved=tuple(str(each) for each in parted),
             foreign=tuple(str(each) for each, _ in foreign if each.source not in marked),
+            settings=settings,
         )
+
+    def _settings(self, link: Link, sessions: LinkSessions) -> tuple[ChangedSetting, ...]:
+        """Returns the settings of existing topics that a link changes before it mirrors."""
+        return Discovery(link, *sessions, clock=self.clock).plan().settings(link.target)
 
     # -- checks ----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ def runbook(config: Config, link: Link, path: str) -> str:
     back_name = back_link_name(link) if back is None else back.name
     back_call = f"{quote(path)} --link {quote(back_name)}"
     target = config.clusters[link.target].bootstrap_servers
+    source = config.clusters[link.source].bootstrap_servers
     removed = (
         f"   Once the consumers have caught up on {link.source}, take the entry of {back_name} out of the file, and\n"
         "   restart this mirror: while it is there, groups have no checkpoints, and a failover without the source\n"
@@ -71,11 +72,18 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
    step is left behind, too (step 7). Start the way back at the cut:
                                 eomirror reverse {call}
    If the configuration has no link back, this ends with exit code 2 and the entry to add under `links`. Repeat it then.
+   It names the settings of topics on {link.source} that it changes, so that these take what is mirrored back; with
+   --dry-run beforehand.
 6. Mirror back, and keep it running:
                                 eomirror run {back_call}
 7. See which records never reached {link.target}:
                                 eomirror restore {call} --orphans keep --dry-run
-   If there are any, choose one; the link back may run meanwhile:
+   A transaction that was open when {link.source} was lost hides what stands behind it. The command names it, with its
+   transactional.id, partition and offset, and when its coordinator aborts it; without --dry-run it waits for that. If
+   nothing aborts it (exit code 6), start its application once, or:
+                                kafka-transactions.sh --bootstrap-server {quote(source)} abort --topic TOPIC \\
+                                    --partition N --start-offset OFFSET
+   If there are orphans, choose one; the link back may run meanwhile:
                                 eomirror restore {call} --orphans merge      # each reaches {link.target} once
                                 eomirror restore {call} --orphans export --to orphans.jsonl      # or --to-topic
                                 eomirror restore {call} --orphans keep       # they stay on {link.source} only
@@ -98,7 +106,7 @@ Commands of failover ask for the name of the link, or take --yes; with --dry-run
 
 The mirror runs. Stop the consumers on {link.source}: what they read during the command is read again. Stop the
 producers; or `--method acl` denies their writes there, or `--method command --fence-command COMMAND` calls your own
-fence.
+fence. `--method wait` stops no producer: it names the partitions in which records still arrive, and waits.
                                 eomirror cutover {call} --method wait --dry-run
                                 eomirror cutover {call} --method wait --on-switch COMMAND
 A failure before the promotion undoes the fence. Lift an ACL fence before step 5, when the applications have moved:

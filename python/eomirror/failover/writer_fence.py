@@ -124,6 +124,11 @@ class LinkWriterFence:
         # Entries that this object has added, perhaps behind the back of a call that has lifted the fence since.
         self._added: set[str] = set()
 
+    @property
+    def stops(self) -> bool:
+        """False for ``wait``: the user stops the applications."""
+        return self._method.name != "wait"
+
     def fence(self) -> None:
         """
         Stops the applications; a fence that stands already is completed.  One that is refused leaves nothing behind.
@@ -133,7 +138,7 @@ class LinkWriterFence:
             AuthorizationError: ACLs may not be altered, or control may not be written.
             ClusterError: A cluster refuses, or does not answer.
         """
-        if self._method.name != "wait":
+        if self.stops:
             self._alone(self._set)
 
     def check(self) -> None:

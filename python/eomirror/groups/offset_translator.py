@@ -33,18 +33,20 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.errors import TopicError, UnreachableError
+from eomirror.errors import MirrorError, TopicError, UnreachableError
 from eomirror.groups.bidirectional_reader import BidirectionalPair, opposite_link
 from eomirror.groups.empty_partition import from_end_to_end
 from eomirror.groups.from_checkpoints import from_checkpoints
 from eomirror.groups.log_start import from_log_start
 from eomirror.groups.offset_rule import past_others
 from eomirror.groups.recreated_topic import replaced
+from eomirror.groups.returned_link import at_cut, before_back_link, behind_cut
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
 from eomirror.groups.translation import Asked, translated, unknown_reason, unreadable
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.link.state import LinkState
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from eomirror.groups.translation import Name, Translation
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
+    from eomirror.records.promotion import PromotionHistory
 
 __all__ = ["OffsetTranslator"]
 
@@ -243,14 +246,62 @@ class OffsetTranslator:
         questions = [Question(positions[each.name], each.offset, ends.get(each.name, 0)) for each in asked]
         answers = self.reader.answers(questions, reverse=self._reverse)
         answers = from_end_to_end(self.reader, questions, answers, reverse=self._reverse)
+        history = self._history() if ("nothing", -1) in answers else None
+        if history is not None:
+            answers = self._before_return(questions, answers, history)
         found = []
         for each, (kind, at) in zip(asked, answers, strict=True):
             there = self._sides(positions[each.name])[1]
             if reason := unknown_reason(kind, at, reverse=self._reverse):
+                if kind == "nothing" and history:
+                    position = positions[each.name]
+                    reason = behind_cut(each, position, history, reverse=self._reverse) or reason
+                elif kind == "before" and (other := self._other_way(positions[each.name])):
+                    reason += f"; {before_back_link(each, other, reverse=self._reverse)}"
                 found.append(translated(self._link.name, each, there, reason=reason))
             else:
                 found.append(translated(self._link.name, each, there, at, kind=kind))
         return found
+
+    def _before_return(
+        self, questions: Sequence[Question], answers: Sequence[tuple[str, int]], history: PromotionHistory
+    ) -> list[tuple[str, int]]:
+        """Returns the answers, with those that the map gives as of the cut from which the link has returned."""
+        found = list(answers)
+        again = {}
+        for index, (question, (kind, _)) in enumerate(zip(questions, answers, strict=True)):
+            before = at_cut(question.position, question.offset, history, reverse=self._reverse)
+            if kind == "nothing" and before is not None and before.target_offset is not None:
+                end = min(question.stable_end, before.target_offset + 1)
+                again[index] = replace(question, position=before, stable_end=end)
+        told = self.reader.answers(list(again.values()), reverse=self._reverse) if again else []
+        for index, answer in zip(again, told, strict=True):
+            found[index] = answer
+        return found
+
+    def _history(self) -> PromotionHistory | None:
+        """Returns the promotions of the link; None for none, or if they are not known."""
+        try:
+            found = LinkState(self._link, self._target).control(wait_for_open=False).history
+        except MirrorError as error:
+            log.debug("promotions_unknown", link=self._link.name, reason=error.message)
+            return None
+        return found if found.promotions else None
+
+    def _other_way(self, position: Position) -> str:
+        """Returns the link that mirrors the copy of a partition in the other direction; empty for none."""
+        for other in self._config.links:
+            if (other.source, other.target) != (self._link.target, self._link.source):
+                continue
+            try:
+                if (
+                    other.mirrors(position.target_topic)
+                    and other.target_topic(position.target_topic) == position.topic
+                ):
+                    return other.name
+            except TopicError:
+                continue
+        return ""
 
     def _both_sides(self, found: list[Translation]) -> list[Translation]:
         opposite = opposite_link(self._config, self._link)

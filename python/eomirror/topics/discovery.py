@@ -333,7 +333,11 @@ class Discovery:
         self._source_topics.validate(on_source)
         drifts = (*drifts, *drifts_there, *drifts_here)
         left_out = self._link.filter.left_out(names)
-        plan = Plan(self._ids, targets, state, readers, on_source, drifts, changes, first_run, left_out)
+        listed = self.listing.partitions if self.listing is not None else ()
+        partitions = frozenset(each for each in listed if each.topic in targets)
+        plan = Plan(
+            self._ids, targets, state, readers, on_source, drifts, changes, first_run, left_out, partitions
+        )
         self._configs_compared = self._clock.monotonic()
         return plan, pairs
 

@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from eomirror.topics.diff import AddPartitions, AlterConfig
 from eomirror.topology.filters import unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.kafka.cluster_metadata import CreateTopic
-    from eomirror.topics.diff import AddPartitions, Change
+    from eomirror.topics.diff import Change
     from eomirror.topics.state_topics import Drift
+    from eomirror.types import SourcePartition
 
-__all__ = ["Plan"]
+__all__ = ["ChangedSetting", "Plan"]
+
+
+class ChangedSetting(NamedTuple):
+    """
+    A setting of an existing topic that a command changes; ``partitions`` is one of them.
+
+    Attributes:
+        cluster: Alias of the cluster of the topic.
+        before: Present value; None for none.
+        after: Value that the command sets.
+    """
+
+    cluster: str
+    topic: str
+    setting: str
+    before: str | None
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.topic} on {self.cluster}: {self.setting}: {self.before} -> {self.after}"
+
+    def as_dict(self) -> dict[str, str | None]:
+        """Returns the fields for ``-o json``."""
+        return {
+            "cluster": self.cluster,
+            "topic": self.topic,
+            "setting": self.setting,
+            "from": self.before,
+            "to": self.after,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +64,7 @@ class Plan:
         changes: Changes for every matched source topic, in order; empty if there are none.
         first_run: True if the link has no control topic yet.
         left_out: Source topics that `topics` matches and whose names keep them from being mirrored, by the reason.
+        partitions: Partitions of the matched source topics; None if they were not listed.
     """
 
     cluster_ids: tuple[str, str]
@@ -43,9 +76,24 @@ class Plan:
     changes: Mapping[str, tuple[Change, ...]]
     first_run: bool
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    partitions: frozenset[SourcePartition] | None = None
 
     def unmatched(self, patterns: Iterable[str]) -> list[str]:
         """Returns the patterns, other than names, that match no topic of the source: neither mirrored nor left out."""
         return unmatched(
             patterns, [*self.targets, *(each for some in self.left_out.values() for each in some)]
         )
+
+    def settings(self, cluster: str) -> tuple[ChangedSetting, ...]:
+        """Returns the settings of existing copies that would be changed on ``cluster``, sorted."""
+        found: list[ChangedSetting] = []
+        for change in (change for each in self.changes.values() for change in each):
+            if isinstance(change, AddPartitions):
+                grown = "partitions", str(change.before), str(change.total)
+                found.append(ChangedSetting(cluster, change.name, *grown))
+            elif isinstance(change, AlterConfig):
+                found += [
+                    ChangedSetting(cluster, change.name, name, change.before[name], value)
+                    for name, value in change.values.items()
+                ]
+        return tuple(sorted(found, key=lambda one: (one.topic, one.setting)))

@@ -6,7 +6,7 @@
 //! later transaction of that producer that includes the partition, even one that wrote nothing there. Partitions are
 //! added by `AddPartitionsToTxn` of transaction protocol V1 (KIP-98), so readers never see an extra record.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::network::Peer;
+use crate::protocol::describe_log_dirs::DescribeLogDirs;
 use crate::protocol::describe_producers::{ActiveProducer, DescribeProducers};
 use crate::protocol::describe_transactions::DescribeTransaction;
 use crate::protocol::fetch::{
@@ -55,6 +56,18 @@ pub struct OpenProducer {
     pub epoch: i32,
     /// Offset of its first record.
     pub open_from: i64,
+}
+
+/// An open transaction in a partition, with what its coordinator knows of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenTransaction {
+    /// The partition, and the producer.
+    pub producer: OpenProducer,
+    /// Its transactional id; None where no coordinator shows one.
+    pub transactional_id: Option<String>,
+    /// When it began, in ms since the epoch, and the time in ms after which its coordinator aborts it; None where the
+    /// coordinator does not know it as open.
+    pub timeout: Option<(i64, i32)>,
 }
 
 /// The state of an acknowledged record.
@@ -512,12 +525,102 @@ impl HangingTransactions {
                 where_.push(partition.clone());
             }
         }
-        if wrote.is_empty() {
+        let mut writers = Vec::new();
+        for (_, transactional_id, producer_id) in
+            self.listed(wrote.keys().copied().collect(), deadline)?
+        {
+            let partitions = wrote.get(&producer_id).into_iter().flatten();
+            writers.extend(partitions.map(|it| (it.clone(), transactional_id.clone())));
+        }
+        Ok(writers)
+    }
+
+    /// Returns the open transactions in partitions, with what their coordinators know of them.
+    pub fn open_transactions(
+        &mut self,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+    ) -> Result<Vec<OpenTransaction>, Error> {
+        let found = self.open_producers(partitions, deadline)?;
+        let producer_ids: BTreeSet<i64> = found.iter().map(|it| it.producer_id).collect();
+        let listed = self.listed(producer_ids.into_iter().collect(), deadline)?;
+        let what = DescribeTransaction::API.name;
+        let mut known = BTreeMap::new();
+        for (broker, transactional_id, producer_id) in listed {
+            let request = DescribeTransaction {
+                transactional_id: transactional_id.clone(),
+            };
+            // the broker that lists an id is its coordinator
+            let told = self
+                .client
+                .call(Peer::Broker(broker), &request, what, deadline)?;
+            let timeout = (told.error.is_none() && told.is_ongoing)
+                .then_some((told.started_ms, told.timeout_ms));
+            known.insert(producer_id, (transactional_id, timeout));
+        }
+        Ok(found
+            .into_iter()
+            .map(|producer| {
+                let told = known.get(&producer.producer_id);
+                OpenTransaction {
+                    transactional_id: told.map(|(id, _)| id.clone()),
+                    timeout: told.and_then(|(_, timeout)| *timeout),
+                    producer,
+                }
+            })
+            .collect())
+    }
+
+    /// Returns the bytes of the leaders' logs of partitions, where they are known: one request to each broker.
+    pub fn log_sizes(
+        &mut self,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+    ) -> Result<Vec<(TopicPartition, i64)>, Error> {
+        let what = DescribeLogDirs::API.name;
+        let topics: BTreeSet<&str> = partitions.iter().map(|(topic, _)| *topic).collect();
+        let topics: Vec<&str> = topics.into_iter().collect();
+        let metadata = self.client.metadata(&topics, deadline)?;
+        let mut led: BTreeMap<i32, Vec<(&str, i32)>> = BTreeMap::new();
+        for (topic, partition) in partitions {
+            if let Some((leader, _)) = metadata.leader(topic, *partition) {
+                led.entry(leader).or_default().push((topic, *partition));
+            }
+        }
+        let mut sizes = Vec::with_capacity(partitions.len());
+        for (leader, asked) in led {
+            let request = DescribeLogDirs {
+                topics: by_topic(&asked),
+            };
+            let answer =
+                self.client
+                    .call_for_now(Peer::Broker(leader), &request, what, deadline)?;
+            if !answer.error.is_none() {
+                return Err(Error::Refused {
+                    what: what.to_owned(),
+                    code: answer.error,
+                });
+            }
+            sizes.extend(
+                answer
+                    .sizes
+                    .into_iter()
+                    .map(|(topic, partition, size)| (TopicPartition { topic, partition }, size)),
+            );
+        }
+        Ok(sizes)
+    }
+
+    /// Returns the transactional ids of producers, each with the broker that coordinates it and the producer.
+    fn listed(
+        &mut self,
+        producer_ids: Vec<i64>,
+        deadline: Instant,
+    ) -> Result<Vec<(i32, String, i64)>, Error> {
+        if producer_ids.is_empty() {
             return Ok(Vec::new());
         }
-        let request = ListTransactions {
-            producer_ids: wrote.keys().copied().collect(),
-        };
+        let request = ListTransactions { producer_ids };
         let what = ListTransactions::API.name;
         // each coordinator has its own ids
         let brokers: Vec<i32> = self
@@ -527,7 +630,7 @@ impl HangingTransactions {
             .keys()
             .copied()
             .collect();
-        let mut writers = Vec::new();
+        let mut found = Vec::new();
         for broker in brokers {
             let answer = self
                 .client
@@ -538,12 +641,13 @@ impl HangingTransactions {
                     code: answer.error,
                 });
             }
-            for (transactional_id, producer_id) in answer.listed {
-                let partitions = wrote.get(&producer_id).into_iter().flatten();
-                writers.extend(partitions.map(|it| (it.clone(), transactional_id.clone())));
-            }
+            let listed = answer.listed.into_iter();
+            found
+                .extend(listed.map(|(transactional_id, producer_id)| {
+                    (broker, transactional_id, producer_id)
+                }));
         }
-        Ok(writers)
+        Ok(found)
     }
 
     /// Returns the producers that have written to partitions, from their leaders.

@@ -61,7 +61,9 @@ pub use fetch::{
     Assignment, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome,
     StalledPartition, Stop,
 };
-pub use hanging::{FoundBatch, HangingTransactions, OpenProducer, RecordState, Writer};
+pub use hanging::{
+    FoundBatch, HangingTransactions, OpenProducer, OpenTransaction, RecordState, Writer,
+};
 pub use metadata::{Endpoint, Metadata, PartitionFacts, TopicFacts};
 pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};

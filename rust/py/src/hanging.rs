@@ -18,6 +18,17 @@ use crate::tokens::{self, Interruptions};
 /// Topic, partition, producer id, its newest epoch there, and the offset of its first open record.
 type Open = (String, i32, i64, i32, i64);
 
+/// An open transaction, its transactional id, and its begin and timeout in ms, where its coordinator knows it as open.
+type OpenTransaction = (
+    String,
+    i32,
+    i64,
+    i32,
+    i64,
+    Option<String>,
+    Option<(i64, i32)>,
+);
+
 /// Base offset, CRC, largest timestamp, last offset, producer id and epoch of a batch.
 type BatchAt = (i64, u32, i64, i64, i64, i16);
 
@@ -65,6 +76,49 @@ impl HangingTransactionClient {
             (at.topic, at.partition, it.producer_id, it.epoch, first)
         });
         Ok(open.collect())
+    }
+
+    /// Returns the open transactions in partitions, with what their coordinators know of them.
+    fn open_transactions(
+        &self,
+        py: Python<'_>,
+        partitions: Vec<(String, i32)>,
+        seconds: f64,
+    ) -> PyResult<Vec<OpenTransaction>> {
+        let found = self.ask(py, seconds, |client, deadline| {
+            client.open_transactions(&borrowed(&partitions), deadline)
+        })?;
+        let open = found.into_iter().map(|it| {
+            let (one, at) = (&it.producer, it.producer.partition.clone());
+            let first = one.open_from;
+            let (id, epoch) = (one.producer_id, one.epoch);
+            (
+                at.topic,
+                at.partition,
+                id,
+                epoch,
+                first,
+                it.transactional_id,
+                it.timeout,
+            )
+        });
+        Ok(open.collect())
+    }
+
+    /// Returns the bytes of the leaders' logs of partitions, where they are known.
+    fn log_sizes(
+        &self,
+        py: Python<'_>,
+        partitions: Vec<(String, i32)>,
+        seconds: f64,
+    ) -> PyResult<Vec<(String, i32, i64)>> {
+        let found = self.ask(py, seconds, |client, deadline| {
+            client.log_sizes(&borrowed(&partitions), deadline)
+        })?;
+        Ok(found
+            .into_iter()
+            .map(|(at, size)| (at.topic, at.partition, size))
+            .collect())
     }
 
     /// Returns topic, partition, state (`committed`, `unknown`, `pending`, `deleted` or `unreadable`) of records, and

@@ -142,3 +142,28 @@ def test_ages_are_those_of_the_mirrors_clock(monkeypatch: pytest.MonkeyPatch) ->
     found = read_facts(config, config.links[0], answers=False, groups=groups, clock=clock)
 
     assert (found.known_lost, found.seen_seconds, found.silent_seconds) == (21, 29.0, 41.0)
+
+
+@pytest.mark.parametrize("runs_on", [True, False])
+def test_a_mirror_that_runs_on_while_it_is_read_is_not_taken_for_a_torn_copy(
+    monkeypatch: pytest.MonkeyPatch, *, runs_on: bool
+) -> None:
+    """Its copy holds what it has committed behind the positions that were read; one that stands still has lost it."""
+    nothing: Any = SimpleNamespace(close=lambda: None, admin=None)
+    before, after = {ORDERS: position(ORDERS, 9)}, {ORDERS: position(ORDERS, 12)}
+    reads = iter([before, after if runs_on else before])
+    groups: Any = SimpleNamespace(positions=lambda: next(reads), moves=lambda *_, **__: ())
+    torn = SimpleNamespace(problem="records of the link stand behind it")
+    status = LinkStatus(link="l", state="running")
+    for name, made in {
+        "StatusReader": lambda *_, **__: SimpleNamespace(read=lambda: status, close=lambda: None),
+        "ClusterSession": lambda *_, **__: nothing, "ClusterAdmin": lambda *_, **__: nothing,
+        "control_of": lambda *_: ControlView(generation(ORDERS)), "_replicas": lambda _, __, facts: ((), facts),
+        "CopyEnds": lambda *_: SimpleNamespace(read=lambda *_, **__: {ORDERS: torn}), "cuts_of": lambda *_: {},
+    }.items():  # fmt: skip
+        monkeypatch.setattr(module, name, made)
+    config = loaded()
+
+    found = read_facts(config, config.links[0], answers=False, groups=groups, clock=PlayedClock(1))  # type: ignore[arg-type]
+
+    assert bool(found.torn_copies) is not runs_on

@@ -42,3 +42,18 @@ def test_the_runbook_is_for_this_configuration(links: list[dict[str, object]]) -
         known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", rest.partition("#")[0])) <= known, (verb, rest)
     assert ("--link back" if len(links) == 2 else "--link east-west-back") in text
+
+
+def test_the_runbook_has_the_step_for_a_transaction_that_the_crash_left_open() -> None:
+    """With the address of the old source; and it says that a cutover which waits stops no producer."""
+    config = load_config(
+        {
+            "clusters": {"east": {"bootstrap.servers": "e:1"}, "west": {"bootstrap.servers": "w:2"}},
+            "links": [THERE],
+        }
+    )
+
+    text = runbook(config, config.links[0], "mirror.yaml")
+
+    assert "kafka-transactions.sh --bootstrap-server e:1 abort --topic TOPIC" in text
+    assert "`--method wait` stops no producer" in text

@@ -29,6 +29,8 @@ STANDING = Fence(number=1, method="acl", topics=("orders",), lifted=False, host=
 class Writers:
     """A fence that counts, and may be impossible to lift."""
 
+    stops = True
+
     def __init__(self, problem: str = "") -> None:
         self.calls: list[str] = []
         self.problem = problem

@@ -10,6 +10,7 @@ from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
 from eomirror.topics.diff import (
     AddPartitions,
     AlterConfig,
+    Change,
     Differs,
     Refuse,
     Surplus,
@@ -18,6 +19,7 @@ from eomirror.topics.diff import (
     desired_configs,
     topic_changes,
 )
+from eomirror.topics.plan import Plan
 
 FOR_EVER = "9223372036854775807"
 TIMESTAMPS = {
@@ -367,3 +369,25 @@ def test_a_copy_with_keyed_records_has_its_own_number_of_partitions() -> None:
     for target in (2, 9):
         found = changes(configs(), configs(), partitions=5, target_partitions=target, keyed=True)
         assert not any(isinstance(change, AddPartitions | Surplus) for change in found)
+
+
+def test_a_plan_lists_the_settings_of_topics_that_exist() -> None:
+    """With both values, and growth among them; a topic that is created has none."""
+    changes: dict[str, tuple[Change, ...]] = {
+        "orders": (
+            AddPartitions("east.orders", 6, 3),
+            AlterConfig("east.orders", {"retention.ms": "-1"}, {"retention.ms": "60000"}),
+        ),
+        "late": (CreateTopic("east.late", 1, 1, {"retention.ms": "-1"}),),
+    }
+    plan = Plan(("a", "b"), {}, (), (), (), (), changes, first_run=False)
+
+    found = plan.settings("west")
+
+    assert [str(one) for one in found] == [
+        "east.orders on west: partitions: 3 -> 6",
+        "east.orders on west: retention.ms: 60000 -> -1",
+    ]
+    assert found[1].as_dict() == {
+        "cluster": "west", "topic": "east.orders", "setting": "retention.ms", "from": "60000", "to": "-1",
+    }  # fmt: skip

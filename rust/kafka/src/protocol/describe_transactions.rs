@@ -18,6 +18,12 @@ pub(crate) struct DescribedTransaction {
     pub(crate) producer_id: i64,
     /// The transaction is decided, and its markers are being written.
     pub(crate) is_ending: bool,
+    /// The transaction is open: its coordinator aborts it when its time is up.
+    pub(crate) is_ongoing: bool,
+    /// Time of the transaction's first partition in ms since the epoch; -1 for none.
+    pub(crate) started_ms: i64,
+    /// Time in ms after which its coordinator aborts it.
+    pub(crate) timeout_ms: i32,
 }
 
 impl Request for DescribeTransaction {
@@ -42,27 +48,29 @@ impl Request for DescribeTransaction {
             let error = from.error_code()?;
             from.compact_string()?; // transactional id
             let state = from.compact_string()?;
-            let is_ending = matches!(state.as_ref(), "PrepareCommit" | "PrepareAbort");
-            from.int32()?; // timeout
-            from.int64()?; // when it began
+            let timeout_ms = from.int32()?;
+            let started_ms = from.int64()?;
             let producer_id = from.int64()?;
             from.int16()?; // epoch
             from.structures(3, |from| {
                 from.compact_string()?;
                 from.compact_array(4, Reader::int32)
             })?;
-            Ok((error, producer_id, is_ending))
+            Ok(DescribedTransaction {
+                error,
+                producer_id,
+                is_ending: matches!(state.as_ref(), "PrepareCommit" | "PrepareAbort"),
+                is_ongoing: state == "Ongoing",
+                started_ms,
+                timeout_ms,
+            })
         })?;
-        let [(error, producer_id, is_ending)] = described[..] else {
+        let [described] = described[..] else {
             return Err(DecodeError {
                 reason: "it is not about the one transactional id that was asked about",
             });
         };
-        Ok(DescribedTransaction {
-            error,
-            producer_id,
-            is_ending,
-        })
+        Ok(described)
     }
 }
 
@@ -96,6 +104,8 @@ mod tests {
             .with_transactional_id(TransactionalId(StrBytes::from_static_str("x")))
             .with_transaction_state(StrBytes::from_static_str("Ongoing"))
             .with_producer_id(ProducerId(77))
+            .with_transaction_timeout_ms(60_000)
+            .with_transaction_start_time_ms(1_234)
             .with_topics(vec![topic]);
         let answer = |count| {
             DescribeTransactionsResponse::default()
@@ -109,6 +119,11 @@ mod tests {
             (throttle_ms, read_back.error.0, read_back.producer_id),
             (3, 15, 77)
         );
+        assert_eq!(
+            (read_back.started_ms, read_back.timeout_ms),
+            (1_234, 60_000)
+        );
+        assert!(read_back.is_ongoing);
         oracle::survives_damage::<DescribeTransaction>(0, &body);
         for count in [0, 2] {
             assert!(read::<DescribeTransaction>(0, oracle::write(&answer(count), 0)).is_err());
