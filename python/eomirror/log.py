@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
 import os
 import re
@@ -189,7 +190,8 @@ def configure_logging(level: str = "info", form: str | None = None) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", LossyStream(sys.stderr))),
+        # One write for a line with its line feed: Spark's workers share one pipe, and their stderr is not buffered.
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", LossyStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )
 
@@ -243,25 +245,47 @@ def _thread_failed(failed: threading.ExceptHookArgs) -> None:
 _SPARK_LINE = re.compile(r"spark (?P<level>[A-Z]+) (?P<logger>\S+): (?P<text>.*)")
 _JAVA_LINE = re.compile(r"(?:(?:OpenJDK|Java).* VM )?(?P<level>WARNING|warning|INFO): (?P<text>.*)")
 _LEVELS = {"FATAL": "error", "ERROR": "error", "WARN": "warning", "INFO": "info"}
+_EVENT_LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
+_OBJECTS = json.JSONDecoder()
 
 
 def relay(line: str) -> None:
     """
     Logs a line of another process (a worker, Spark, or the JVM) as an event of this log.
 
-    Events of a worker are unchanged.  Messages of the JVM get level debug.
+    Events of a worker are unchanged.  Messages of the JVM get level debug.  Spark copies the output of its workers in
+    pieces, between which the JVM may write, so a line may hold several events and other text.
 
     Args:
         line: Line without its line feed.
     """
     log = structlog.get_logger(__name__)
-    if line.startswith("{"):
-        with contextlib.suppress(ValueError):
-            event = orjson.loads(line)
-            name, level = event.pop("event"), event.pop("level", "info")
-            if isinstance(name, str) and level in {"debug", "info", "warning", "error", "critical"}:
-                getattr(log, level)(name, **event)
-                return
+    begin = at = 0
+    while (at := line.find('{"', at)) >= 0:
+        found = _event_at(line, at)
+        if found is None:
+            at += 1
+            continue
+        event, end = found
+        _relay_text(line[begin:at])
+        getattr(log, event.pop("level", "info"))(event.pop("event"), **event)
+        begin = at = end
+    _relay_text(line[begin:])
+
+
+def _event_at(line: str, at: int) -> tuple[dict[str, Any], int] | None:
+    """Returns the event of a worker that begins at an index of a line, and the index behind it."""
+    try:
+        event, end = _OBJECTS.raw_decode(line, at)
+    except (ValueError, RecursionError):
+        return None
+    name, level = event.get("event"), event.get("level", "info")
+    return (event, end) if isinstance(name, str) and level in _EVENT_LEVELS else None
+
+
+def _relay_text(line: str) -> None:
+    """Logs a text that is no event."""
+    log = structlog.get_logger(__name__)
     if found := _SPARK_LINE.fullmatch(line):
         getattr(log, _LEVELS.get(found["level"], "debug"))(
             "spark", logger=found["logger"], says=found["text"]

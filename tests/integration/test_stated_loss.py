@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -153,3 +156,50 @@ def test_topics_without_a_position_are_part_of_every_stated_loss(
     code, found, said = scene.command("restore", "--orphans", "keep", "--dry-run")
     assert code == 0, said
     assert found["records"] == FILLED + NEVER
+
+
+@pytest.mark.timeout(300)
+def test_an_operator_sees_the_orphans_and_each_way_before_one_is_chosen(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """`status` counts what the promotion left; `restore --dry-run` shows each way and changes nothing."""
+    scene = Disaster(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1
+    )  # fmt: skip
+    code, _, said = scene.command("restore", "--dry-run")
+    assert code == 6, said
+    scene.write("east", 20)
+    scene.catch_up()
+    plain(scene.east, scene.topic, BEHIND)
+    code, _, said = scene.command("failover", "--force", "--yes")
+    assert code == 0, said
+
+    (link,) = scene.command("status")[1]["links"]
+    assert (link["state"], link["orphans"]["offsets"], link["orphans"]["decided"]) == ("promoted", BEHIND, {})
+    (one,) = link["orphans"]["ranges"]
+    assert (one["topic"], one["partition"], one["to"] - one["from"]) == (scene.topic, 0, BEHIND)
+    shown = subprocess.run(
+        [sys.executable, "-m", "eomirror", "status", str(scene.path()), "--link", scene.name, "-o", "table"],
+        capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "COLUMNS": "400"},
+    ).stdout  # fmt: skip
+    assert (
+        f"{BEHIND} offsets beyond the cut have no copy: {scene.topic}-0 [{one['from']}, {one['to']})" in shown
+    )
+    assert f"eomirror restore CONFIG --link {scene.name} --dry-run" in shown
+
+    code, found, said = scene.command("restore", "--dry-run")
+    assert code == 0, said
+    ways = {each["orphans"]: each for each in found["ways"]}
+    assert list(ways) == ["export", "merge", "keep", "recreate"]
+    assert {way: each["records"] for way, each in ways.items() if "records" in each}.items() >= {
+        ("export", BEHIND), ("merge", BEHIND), ("keep", BEHIND),
+    }  # fmt: skip
+    assert "not reversed" in ways["recreate"]["problem"]
+    assert f"eomirror reverse CONFIG --link {scene.name}" in ways["recreate"]["fix"]
+    code, _, said = scene.command("restore", "--yes")
+    assert (code, "--dry-run instead shows what each would do" in said) == (2, True)
+    assert scene.command("history")[1]["promotions"][0].get("restoration") is None
+
+    assert scene.command("restore", "--orphans", "keep", "--yes")[0] == 0
+    (link,) = scene.command("status")[1]["links"]
+    assert (link["orphans"]["offsets"], link["orphans"]["decided"]) == (0, {"keep": BEHIND})

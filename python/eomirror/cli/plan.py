@@ -283,5 +283,5 @@ def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings
     for drift in plan_.drifts:
         console.print(
             f"[yellow]warning[/]: {escape(drift.topic)} has {drift.setting}={drift.found}, "
-            f"it was created with {drift.wanted}"
+            f"not {drift.wanted}, with which eomirror creates it"
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from eomirror.cli.completion import complete_topics
 from eomirror.cli.failover import acting, mirror_once
 from eomirror.cli.render import escape, human_count, print_message, print_table, stdout_console
-from eomirror.errors import DataLossError, UsageError
+from eomirror.errors import DataLossError, MirrorError, UsageError
 
 if TYPE_CHECKING:
     from eomirror.cli.failover import Action
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["restore"]
 
+_WAYS = ("export", "merge", "keep", "recreate")
+
 
 @click.command(epilog="Example: eomirror restore mirror.yaml --link 'east->west' --orphans merge")
 @acting
 @click.option(
     "--orphans",
-    type=click.Choice(["export", "merge", "keep", "recreate"]),
-    required=True,
+    type=click.Choice(_WAYS),
     help="export: write them to --to FILE; merge: mirror each to the copies, once; keep: leave them where they are; "
-    "recreate: after one of the first two, delete their topics on the old source and copy these back whole.",
+    "recreate: after one of the first two, delete their topics on the old source and copy these back whole. "
+    "--dry-run without it shows what each would do.",
 )
 @click.option(
     "--to",
@@ -56,7 +58,7 @@ __all__ = ["restore"]
 )
 def restore(
     action: Action,
-    orphans: str,
+    orphans: str | None,
     to: Path | None,
     to_topic: bool,
     accept_lost: bool,
@@ -78,6 +80,8 @@ def restore(
     holds.  Offsets that groups have committed in a deleted topic are deleted with it; `eomirror failback` sets those of
     the groups that it moves.
 
+    --dry-run without --orphans changes nothing and shows what each way would do, or why it is refused.
+
     A killed command is repeated: it goes on with the file, the merge or the topics.  If retention has deleted orphans
     on the old source, the command names their offsets and ends with 4, until --accept-lost records that they are lost.
 
@@ -87,29 +91,74 @@ def restore(
     Exit codes: 0 done, 1 failed, 2 a file or the link back is missing, 4 orphans are lost, 5 a mirror of the link runs,
     6 not promoted, a record would be lost, or a transaction hangs.
     """
-    from eomirror.failover import restore as run
-
     if to is not None and to_topic:
         raise UsageError("--to and --to-topic were both given", fix="choose one place")
+    if orphans is None:
+        return _looked(action, to, topics, to_topic=to_topic, accept_lost=accept_lost)
     if orphans == "recreate":
         return _recreated(action, topics, to=to is not None or to_topic)
     if topics:
         raise UsageError("--topics goes with --orphans recreate only", fix="leave it out")
     action.confirm("restore")
-    link, dry_run = action.link, action.dry_run
-    found = run(
+    found = _restored(action, orphans, to, to_topic=to_topic, accept_lost=accept_lost)
+    action.show(found.as_dict(), lambda: _draw_restoration(found))
+    return DataLossError.exit_code if found.lost and not accept_lost else 0
+
+
+def _restored(
+    action: Action, orphans: str, to: Path | None, *, to_topic: bool, accept_lost: bool
+) -> RestorationReport:
+    from eomirror.failover import restore as run
+
+    return run(
         action.config,
         orphans,
-        link=link,
+        link=action.link,
         to=to,
         to_topic=to_topic,
         merge=lambda merging: mirror_once(action, merging, "not all orphans were mirrored"),
         accept_lost=accept_lost,
-        dry_run=dry_run,
+        dry_run=action.dry_run,
         on_event=print_message,
     )
-    action.show(found.as_dict(), lambda: _draw_restoration(found))
-    return DataLossError.exit_code if found.lost and not accept_lost else 0
+
+
+def _looked(action: Action, to: Path | None, topics: str, *, to_topic: bool, accept_lost: bool) -> int:
+    """Shows what each way would do, or why it is refused; returns the exit code."""
+    from eomirror.failover import RestorationReport, recreate
+
+    if not action.dry_run:
+        raise UsageError(
+            "how to deal with the orphans was not said",
+            fix=f"add --orphans {'|'.join(_WAYS)}; --dry-run instead shows what each would do",
+        )
+    found: dict[str, RestorationReport | Recreated | MirrorError] = {}
+    for way in _WAYS:
+        try:
+            if way == "recreate":
+                found[way] = recreate(action.config, link=action.link, topics=topics, dry_run=True)
+            else:
+                found[way] = _restored(action, way, to, to_topic=to_topic, accept_lost=accept_lost)
+        except MirrorError as error:
+            found[way] = error
+    errors = [each for each in found.values() if isinstance(each, MirrorError)]
+    if len(errors) == len(_WAYS):
+        raise errors[0]
+
+    def draw() -> None:
+        console = stdout_console()
+        for way, one in found.items():
+            console.print(f"[bold]--orphans {way}[/bold]")
+            if isinstance(one, MirrorError):
+                console.print(f"[yellow]refused[/yellow]: {escape(str(one))}", highlight=False)
+            elif isinstance(one, RestorationReport):
+                _draw_restoration(one)
+            else:
+                _draw_recreation(one, dry_run=True)
+
+    action.show({"ways": [{"orphans": way, **_as_dict(one)} for way, one in found.items()]}, draw)
+    lost = any(one.lost for one in found.values() if isinstance(one, RestorationReport))
+    return DataLossError.exit_code if lost and not accept_lost else 0
 
 
 def _recreated(action: Action, topics: str, *, to: bool) -> int:
@@ -138,6 +187,12 @@ def _recreated(action: Action, topics: str, *, to: bool) -> int:
     )
     action.show(asdict(found), lambda: _draw_recreation(found, dry_run=action.dry_run))
     return 0
+
+
+def _as_dict(one: RestorationReport | Recreated | MirrorError) -> dict[str, Any]:
+    if isinstance(one, MirrorError):
+        return {"problem": one.message, "fix": one.fix or None}
+    return one.as_dict() if hasattr(one, "as_dict") else asdict(one)
 
 
 def _draw_restoration(found: RestorationReport) -> None:
@@ -175,6 +230,9 @@ def _draw_restoration(found: RestorationReport) -> None:
     where = f", exported to {escape(found.place)}" if found.place and found.committed else ""
     least = "at least " if found.open else ""
     console.print(f"{least}{human_count(found.records)} orphans; {done}{where}")
+    unplaced = sum(each.records for each in found.partitions if each.action == "export")
+    if unplaced and not found.place:
+        console.print(f"{human_count(unplaced)} of them would be exported: add --to FILE, or --to-topic")
 
 
 def _draw_recreation(found: Recreated, *, dry_run: bool) -> None:

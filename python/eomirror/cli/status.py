@@ -164,9 +164,32 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one['target_topic'])}-"
             f"{one['partition']} [{one['from']}, {one['to']})"
         )
+    _draw_orphans(console, item)
     for drifted in item.drifted:
         console.print(f"[red]problem[/red]: {escape(drifted)}")
     _draw_retention(console, item)
+
+
+def _draw_orphans(console: Console, item: LinkStatus) -> None:
+    """Draws what a promotion left on the old source; nothing for one that left nothing."""
+    if (found := item.orphans) is None:
+        return
+    if found["offsets"]:
+        first = found["ranges"][0]
+        more = f" and {len(found['ranges']) - 1} more" if len(found["ranges"]) > 1 else ""
+        console.print(
+            f"[yellow]orphans[/yellow]: {'at least ' if found['at_least'] else ''}"
+            f"{human_things(found['offsets'], 'offset')} beyond the cut have no copy: "
+            f"{escape(first['topic'])}-{first['partition']} [{first['from']}, {first['to']}){more}",
+            highlight=False,
+        )
+        look = f"eomirror restore CONFIG --link {escape(quote(item.link))} --dry-run"
+        console.print(f"  fix: {look} shows each way to deal with them")
+    if found["decided"]:
+        texts = (
+            f"{human_count(records)} by {action}" for action, records in sorted(found["decided"].items())
+        )
+        console.print(f"orphans that were dealt with: {', '.join(texts)}")
 
 
 def _draw_retention(console: Console, item: LinkStatus) -> None:

@@ -53,6 +53,7 @@ from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 from eomirror.verify.origins import with_origins
 from eomirror.verify.runner import Verifier
+from eomirror.verify.verdict import are
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -441,7 +442,7 @@ class _Recreate(PromotedLink):
         if wrong:
             scope = wrong[0].scope
             raise NotReadyError(
-                f"{scope.source.topic}-{scope.source.partition}: source and copy are {wrong[0].word}"
+                f"{scope.source.topic}-{scope.source.partition}: source and copy {are(wrong[0].word)}"
                 + (f": {scope.problem}" if scope.problem else ""),
                 fix="`eomirror verify CONFIG` shows the differences; leave the topic out with --topics",
             )

@@ -256,7 +256,7 @@ class _Restore(PromotedLink):
         counts = count_orphans(
             source, _before(counted, held), client_id=client_id, clock=self.clock, reading=reading
         )
-        if not placed and (unwritten := sum(counts[each.source] for each in exported)):
+        if not placed and not dry_run and (unwritten := sum(counts[each.source] for each in exported)):
             raise UsageError(
                 f"link {chosen.name}: {unwritten} records are to be exported",
                 fix="name a file: --to FILE; or --to-topic",
@@ -275,7 +275,7 @@ class _Restore(PromotedLink):
             number=promotion.number,
             orphans=orphans,
             committed=not dry_run,
-            place=place if any(counts[each.source] for each in exported) else "",
+            place=place if placed and any(counts[each.source] for each in exported) else "",
             partitions=tuple(
                 OrphanPartition(
                     topic=each.source.topic,

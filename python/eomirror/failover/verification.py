@@ -23,6 +23,7 @@ from eomirror.verify.recording import record
 from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import Bound
+from eomirror.verify.verdict import are
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +110,7 @@ class CopyComparison:
                 if partition.differs or not partition.whole
             ]
             raise DifferenceError(
-                f"link {link.name}: source and copies are {verdict.word}: {', '.join(names[:3])}",
+                f"link {link.name}: source and copies {are(verdict.word)}: {', '.join(names[:3])}",
                 fix="`eomirror verify CONFIG` shows the differences; to promote all the same: --verify skip",
             )
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.link.failover_events import fence_dict
+from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
 
 if TYPE_CHECKING:
@@ -265,6 +266,10 @@ class LinkStatus:
         target_seconds: The same of the target.
         events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
         remark: Restriction that the link's settings imply; empty for none.
+        orphans: Of a promoted link, source ``offsets`` beyond the cut that have no copy and about which nothing was
+            decided (markers count), their ``ranges``, and the ``decided`` records by action (`eomirror restore`);
+            ``at_least`` is true if the source had topics without a position.  None if the link is not promoted, or an
+            end is not known.
         foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors:
             topic, partition, copy, and offsets of the copy (``from`` the first record, ``to`` the end).
     """
@@ -301,6 +306,7 @@ class LinkStatus:
     target_seconds: float | None = None
     events: tuple[Event, ...] = ()
     remark: str = ""
+    orphans: dict[str, Any] | None = None
     foreign: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -457,6 +463,7 @@ def link_status(
         known_lost=None if seen_ms is None else _known_lost(positions, control),
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
         last_rate=None if seen_ms is None else sum(_rates(history, seen_ms).values()),
+        orphans=_orphans(control, observed),
         problem=problem,
         fix=fix,
     )
@@ -514,6 +521,39 @@ def _known_lost(positions: Mapping[SourcePartition, Position], control: ControlV
             return None
         lost += max(0, end - offsets[source])
     return lost
+
+
+def _orphans(control: ControlView, observed: Mapping[SourcePartition, Observed]) -> dict[str, Any] | None:
+    """Returns what the promotion in force left on the source; without its answer up to the recorded ends."""
+    history = control.history
+    if (promotion := history.current) is None:
+        return None
+    reversal, dealt = history.reversals.get(promotion.number), history.dealt(promotion.number)
+    ranges: list[dict[str, Any]] = []
+    decided: dict[str, int] = {}
+    for cut in promotion.cuts:
+        seen, done = observed.get(cut.source), dealt.get(cut.source, ())
+        if cut.gone or (seen is not None and seen.source.topic_id != cut.topic_id):
+            continue  # its orphans were deleted with the topic
+        for one in done:
+            decided[one.action] = decided.get(one.action, 0) + one.records
+        if reversal is not None:
+            # the link back writes behind this end
+            end: int | None = reversal.ends.get(cut.source, cut.position)
+        else:
+            end = cut.source_end if seen is None else seen.source.high_watermark
+        if end is None:
+            return None
+        ranges += [
+            {"topic": cut.topic, "partition": cut.partition, "from": low, "to": high}
+            for low, high in rest(cut.position, end, done)
+        ]
+    return {
+        "offsets": sum(one["to"] - one["from"] for one in ranges),
+        "at_least": bool(promotion.uncut or promotion.at_least),
+        "ranges": ranges,
+        "decided": decided,
+    }
 
 
 def _state(control: ControlView, liveness: Liveness) -> str:

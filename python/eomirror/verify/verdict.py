@@ -35,6 +35,7 @@ __all__ = [
     "Range",
     "Scope",
     "Shown",
+    "are",
     "needed_ranges",
     "scope",
 ]
@@ -482,6 +483,11 @@ class LinkVerdict:
             told["scope"]["returned"] = sorted({name for name, _ in partition.scope.returned})
             del told["scope"]["own"]
         return body
+
+
+def are(word: str) -> str:
+    """Returns a verdict behind "source and copy": ``differ``, ``are equal``, ``are not compared``."""
+    return "differ" if word == "differs" else f"are {word}"
 
 
 def _word(*, differs: bool, whole: bool) -> str:

@@ -12,9 +12,10 @@ from eomirror.failover.history import LinkHistory
 from eomirror.link.liveness import Liveness
 from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
+from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
-from eomirror.records.promotion import Fence, Promotion, PromotionHistory
+from eomirror.records.promotion import Cut, Fence, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import Assignment, SourcePartition
@@ -369,3 +370,54 @@ def test_a_fence_that_stands_is_shown() -> None:
         history = PromotionHistory(fences={1: one})
         assert picture((ORDERS, seen(ORDERS, 13)), past=history).fence == shown
         assert LinkHistory("a->b", history).as_dict()["fence"] == shown
+
+
+@pytest.mark.parametrize(
+    ("end", "source_end", "dealt", "reversed_at", "expected"),
+    [
+        (10, 10, (), None, (0, [], {})),  # a switch without loss leaves nothing
+        (30, 10, (), None, (20, [(10, 30)], {})),
+        (None, 30, (), None, (20, [(10, 30)], {})),  # the source is away: as of the recorded end
+        (30, 30, (DealtRange(10, 18, "keep", records=7),), None, (12, [(18, 30)], {"keep": 7})),
+        (30, 30, (DealtRange(12, 14, "merge", records=2), DealtRange(20, 30, "export", records=9)), None,
+         (8, [(10, 12), (14, 20)], {"merge": 2, "export": 9})),
+        (900, 30, (), 25, (15, [(10, 25)], {})),  # the link back writes behind
+        (None, None, (), None, None),
+    ],
+)  # fmt: skip
+def test_a_promoted_link_tells_what_the_cut_left_on_the_source(
+    end: int | None, source_end: int | None, dealt: Any, reversed_at: int | None, expected: Any
+) -> None:
+    """In offsets, without what a restoration has dealt with; none without a promotion."""
+    cut = Cut(
+        topic="orders", partition=0, topic_id="id-orders", position=10, target_topic="a.orders", timestamp=1,
+        target_topic_id="id-a.orders", target_end=8, source_end=source_end,
+    )  # fmt: skip
+    promotion = Promotion(
+        number=1, planned=False, run="r", host="h", generation=1, source_cluster_id="a", target_cluster_id="b",
+        cuts=(cut, replace(cut, topic="gone", gone=True, source_end=None)), started=1, timestamp=1,
+    )  # fmt: skip
+    restoration = Restoration(
+        number=1, orphans="keep", records=0, place="", run="r", timestamp=2, ranges={ORDERS: dealt}
+    )
+    reversal = Reversal(number=1, link="back", ends={ORDERS: reversed_at or 0}, run="r", timestamp=3)
+    past = PromotionHistory(
+        {1: promotion},
+        restorations={1: restoration} if dealt else {},
+        reversals={1: reversal} if reversed_at else {},
+    )
+    observed = [] if end is None else [(ORDERS, seen(ORDERS, end))]
+
+    found = picture(*observed, past=past).orphans
+
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        ranges = [(each["from"], each["to"]) for each in found["ranges"]]
+        assert (found["offsets"], ranges, found["decided"]) == expected
+    # a topic that was made again since has none of them
+    assert (
+        end is None or picture((ORDERS, seen(ORDERS, end, topic_id="new")), past=past).orphans["offsets"] == 0
+    )  # type: ignore[index]
+    assert picture(*observed).orphans is None
