@@ -158,6 +158,7 @@ def test_topics_without_a_position_are_part_of_every_stated_loss(
     assert found["records"] == FILLED + NEVER
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_operator_sees_the_orphans_and_each_way_before_one_is_chosen(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any

@@ -63,3 +63,33 @@ def test_one_link_that_cannot_run_hides_no_other(
     code, _, err = plan(tmp_path, capsys, "--link", "west->north")
     assert code == 1
     assert "fix: check bootstrap.servers" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "unused"), [("", []), ("  spare: {bootstrap.servers: s:9092}\n", ["spare"])]
+)
+@pytest.mark.parametrize("command", ["plan", "check"])
+def test_a_cluster_that_no_link_uses_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    more: str,
+    unused: list[str],
+) -> None:
+    """As a note: the exit code stays."""
+    monkeypatch.setattr(discovery, "Discovery", Discovery)
+    monkeypatch.setattr(reachability, "unreachable_clusters", lambda _: {})
+    path = tmp_path / "mirror.yaml"
+    path.write_text(TWO_LINKS.replace("clusters:\n", f"clusters:\n{more}"))
+    codes = []
+    for form in ("json", "table"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, str(path), "-o", form])
+        codes.append(ended.value.code)
+    out = capsys.readouterr().out
+    found = json.JSONDecoder().raw_decode(out)[0]
+
+    assert codes == [int(command == "plan")] * 2
+    assert found["unused_clusters"] == unused
+    assert ("note: no link uses cluster spare" in out) is bool(unused)

@@ -89,6 +89,7 @@ def _summary(config: Config) -> dict[str, Any]:
         "faults": [],
         "warnings": [_fault(warning) for warning in config.warnings],
         "links": [_verdict(link) for link in config.links],
+        "unused_clusters": list(config.unused_clusters),
         "config": masked(config),
     }
 
@@ -152,6 +153,8 @@ def _draw(config: Config) -> None:
         console.print(f"{escape(link.name)}: provenance header {header}: {escape(link.loops.why)}")
         if link.remark and link.remark != link.slow:
             console.print(f"{escape(link.name)}: {escape(link.remark)}")
+    for alias in config.unused_clusters:
+        console.print(f"note: no link uses cluster {escape(alias)}")
     for warning in config.warnings:
         console.print(f"[yellow]warning[/]: {escape(str(warning))}")
     console.print(

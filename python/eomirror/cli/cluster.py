@@ -114,6 +114,10 @@ def up(
     if output in {None, "table"}:
         # the content of a file must not depend on whether stdout is a terminal
         click.echo(_configuration(records), nl=False)
+        if len(records) > 1:
+            # in the file itself it would ask to save what is saved
+            first = "save it as mirror.yaml, then: " if sys.stdout.isatty() else "next: "
+            print_message(f"{first}eomirror run {'mirror.yaml' if sys.stdout.isatty() else 'FILE'}")
     else:
         _print_json(records, output)
 
@@ -230,12 +234,12 @@ def _print_json(records: Sequence[ClusterRecord], output: str | None) -> None:
 
 
 def _configuration(records: Sequence[ClusterRecord]) -> str:
-    """Returns a configuration for these clusters, with the next commands as comments."""
+    """Returns a configuration for these clusters, with the command that stops them as a comment."""
     lines = ["clusters:"]
     lines += [f'  {record.name}: {{bootstrap.servers: "{record.bootstrap_servers}"}}' for record in records]
     names = [record.name for record in records]
     if len(names) > 1:
         lines += ["links:", f'  - {{source: {names[0]}, target: {names[1]}, topics: [".*"]}}']
-        lines += ["", "# save as mirror.yaml, then: eomirror run mirror.yaml"]
+        lines += [""]
     lines += [f"# stop: eomirror cluster down {shlex.join(names)}"]
     return "\n".join(lines) + "\n"

@@ -58,6 +58,7 @@ def plan(
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    unused = loaded.unused_clusters
     plans: list[tuple[Link, tuple[Plan, ExpectedCopy | None] | MirrorError]] = []
     # one concurrent check of all clusters: else each link would wait for the same unreachable one
     unreachable = unreachable_clusters(clusters_of(loaded, chosen))
@@ -82,8 +83,10 @@ def plan(
                 _draw_problem(link, found)
             else:
                 _draw(link, *found, settings=settings)
+        for alias in unused:
+            stdout_console().print(f"note: no link uses cluster {escape(alias)}")
 
-    print_result(output, {"links": structured}, draw)
+    print_result(output, {"links": structured, "unused_clusters": list(unused)}, draw)
     return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
 
 

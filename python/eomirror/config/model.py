@@ -417,6 +417,12 @@ class Config:
     warnings: tuple[Fault, ...] = ()
     origin: str = ""
 
+    @property
+    def unused_clusters(self) -> tuple[str, ...]:
+        """Aliases of clusters that no link reads, writes or names as an origin."""
+        used = {alias for link in self.links for alias in (link.source, link.target, *(link.origins or ()))}
+        return tuple(alias for alias in self.clusters if alias not in used)
+
     def link(self, name: str) -> Link:
         """
         Returns the link of that name.

@@ -63,6 +63,8 @@ _LATE_SECONDS = 0.2
 # every further try gets twice as long
 _TRY_SECONDS = 2.0
 _TRY_SECONDS_EACH = 0.002
+# A listener with SASL answers the first request of a client without, and closes the connection at the second.
+_CLOSED_AT_ONCE = 5
 # how long after a refused handshake or login another bootstrap server may still let us in
 _GRACE_SECONDS = 2.0
 
@@ -111,6 +113,7 @@ class RetryingAdmin:
         self._client_id = client_id
         self._reason: KafkaError | None = None
         self.broken = 0
+        self._log = ClientLog(cluster=cluster.alias)
         self.client: Any = self._new_client()
 
     @property
@@ -161,6 +164,7 @@ class RetryingAdmin:
         """Returns the user's error for an error of the client."""
         if self.client is not None:
             self.client.poll(0)
+        self._expects_login()
         error = raised.args[0] if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
         return to_mirror_error(
             error, doing=doing, cluster=self.name, reason=self._reason, right=right, principal=self.principal
@@ -282,7 +286,7 @@ class RetryingAdmin:
             {
                 **admin_properties(self._cluster, client_id=self._client_id),
                 "error_cb": self._on_error,
-                "logger": ClientLog(cluster=self._cluster.alias),
+                "logger": self._log,
             },
         )
 
@@ -292,6 +296,8 @@ class RetryingAdmin:
         refused: Deadline | None = None
         while not future.done() and not deadline.passed:
             self.client.poll(0.05)
+            if refused is None and self._expects_login():
+                refused = Deadline(_GRACE_SECONDS, self._clock)
             if refused is None and self._reason is not None and self._reason.code() in _LOGIN:
                 refused = Deadline(_GRACE_SECONDS, self._clock)
             if refused is not None and refused.passed:
@@ -301,6 +307,18 @@ class RetryingAdmin:
         """Drops the last reason after a successful request."""
         self.client.poll(0)
         self._reason = None
+        self._log.closed = 0
+
+    def _expects_login(self) -> bool:
+        """Returns True if the listener seems to expect a login that the client lacks, and keeps that as the reason."""
+        if self._reason is not None or self._log.closed < _CLOSED_AT_ONCE:
+            return False
+        self._reason = KafkaError(
+            KafkaError._TRANSPORT,
+            "the broker closes each connection at its first request, which might be caused by incorrect "
+            "security.protocol configuration (connecting to a SASL listener?)",
+        )
+        return True
 
     def _on_error(self, error: KafkaError) -> None:
         # "all brokers are down" follows every failure and never says why; a refused login is followed by

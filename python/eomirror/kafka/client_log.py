@@ -7,6 +7,7 @@ every relevant failure is also raised by a call or reported to a callback.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import structlog
@@ -16,19 +17,29 @@ from eomirror.kafka.error_text import without_values
 __all__ = ["ClientLog"]
 
 
+# a connection that was usable, and that the broker closed at once
+_CLOSED = re.compile(r"\(after \d{1,3}ms in state UP\)")
+
+
 class ClientLog:
     """
     Logger for confluent-kafka, which calls `log` as of `logging.Logger`.
 
     Args:
         names: Context of the lines, such as the client's role.
+
+    Attributes:
+        closed: Connections that a broker closed less than a second after they became usable, which librdkafka tells
+            its log alone.
     """
 
     def __init__(self, **names: str) -> None:
+        self.closed = 0
         self._log = structlog.get_logger(__name__).bind(**names)
 
     def log(self, level: int, template: str, *arguments: Any) -> None:
         """Logs one line of librdkafka."""
-        self._log.debug(
-            "librdkafka", level=level, line=without_values(template % arguments if arguments else template)
-        )
+        line = template % arguments if arguments else template
+        if _CLOSED.search(line):
+            self.closed += 1
+        self._log.debug("librdkafka", level=level, line=without_values(line))

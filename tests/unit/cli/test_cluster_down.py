@@ -1,4 +1,4 @@
-"""`eomirror cluster down` asks on a terminal before it removes data; no broker."""
+"""`eomirror cluster`: down asks on a terminal before it removes data, up prints a configuration; no broker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 import pty
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import orjson
 import pytest
+
+from eomirror.cli import cluster
+from eomirror.cli.app import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +100,18 @@ def test_it_does_not_ask_if_it_removes_no_data(state: Path, arguments: list[str]
     code, said = down(state, *arguments)
     assert code == 0, said
     assert (state / "clusters" / "east").exists()
+
+
+def test_the_configuration_of_clusters_is_a_file_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What to do next is for people, on stderr: in the file it would ask to save what is saved."""
+    records = [SimpleNamespace(name=name, bootstrap_servers="127.0.0.1:1") for name in NAMES]
+    monkeypatch.setattr(cluster, "_start_all", lambda *_: records)
+    with pytest.raises(SystemExit):
+        main(["cluster", "up", *NAMES])
+    captured = capsys.readouterr()
+
+    assert "save" not in captured.out
+    assert captured.out.endswith("# stop: eomirror cluster down east west\n")
+    assert captured.err == "next: eomirror run FILE\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eomirror.errors import TransactionFailedError
+from eomirror.errors import AuthorizationError, FencedError, TransactionFailedError
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError
 from eomirror.plane.protocol import RejectionReason
@@ -75,6 +75,10 @@ class Reports:
     def __init__(self, *codes: int) -> None:
         self.left = list(codes)
         self.client: TransactionalProducer | None = None
+        self.ended = KafkaError(KafkaError._STATE, "Operation not valid in state InTransaction")
+
+    def begin_transaction(self) -> None:
+        raise KafkaException(self.ended)
 
     def poll(self, _seconds: float) -> int:
         if self.left:
@@ -126,3 +130,29 @@ def test_what_is_given_up_without_a_cause_ends_the_attempt() -> None:
     """Nothing is waited for without end."""
     with pytest.raises(TransactionFailedError, match="Purged in queue"):
         reporting(KafkaError._PURGE_QUEUE).serve()
+
+
+@pytest.mark.parametrize("consequence", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("INVALID_PRODUCER_ID_MAPPING", TransactionFailedError),
+        ("INVALID_TXN_STATE", TransactionFailedError),
+        ("_FENCED", FencedError),
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", AuthorizationError),
+    ],
+)
+def test_records_that_were_purged_name_what_ended_the_transaction(
+    consequence: str, code: str, kind: type[Exception]
+) -> None:
+    """The coordinator's refusal, such as of a transactional.id that has expired, and not the purge of the queue."""
+    text = f"Transaction is in abortable error state: Failed to add partition(s): {code}"
+    made = reporting(getattr(KafkaError, consequence))
+    made._producer.ended = KafkaError(getattr(KafkaError, code), text)
+
+    with pytest.raises(kind) as raised:
+        made.serve()
+
+    assert "Purged" not in str(raised.value)
+    assert text in str(raised.value)
+    assert ("has expired" in str(raised.value)) is (code == "INVALID_PRODUCER_ID_MAPPING")

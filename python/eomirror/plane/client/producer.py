@@ -368,6 +368,8 @@ class TransactionalProducer:
             # librdkafka's threads purge the queue before they report the record that is the cause
             self._poll(_REPORT_SECONDS)
         error, what, topic, partition = self._failure
+        if error.code() in _GIVEN_UP and (cause := self._transaction_error()) is not None:
+            raise self._lane_error(cause, f"send {what}")
         verdict = classify_delivery(error)
         if verdict.action is Action.REFUSED_RECORD:
             raise TargetRefusedError(what, error, topic, partition)
@@ -378,6 +380,21 @@ class TransactionalProducer:
         if isinstance(refused, AuthorizationError) and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             refused.topic = topic
         raise refused
+
+    def _transaction_error(self) -> KafkaError | None:
+        """
+        Returns the error that ended the transaction, if its coordinator's answer did; None if that is not known.
+
+        librdkafka (2.16) purges the queue when the coordinator refuses the transaction, such as for a
+        transactional.id that has expired, and reports every record as purged.  The refusal is the answer to any
+        further call of the transaction.  Beginning one is the call that changes nothing while one is open.
+        """
+        try:
+            self._producer.begin_transaction()
+        except _RAISED as raised:
+            error = _error_of(raised)
+            return None if error.code() == KafkaError._STATE else error
+        return None
 
     def _ended(self) -> bool:
         return self._witness.requests().get(_END_TXN, (0, 0, 0))[0] > 0
@@ -411,7 +428,9 @@ class TransactionalProducer:
             return FencedError(str(error))
         if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
             return to_mirror_error(error, doing=doing, cluster="target")
-        return TransactionFailedError(f"could not {doing}: {said(error)}")
+        expired = error.code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
+        why = f"; {self.transactional_id} has expired on its coordinator" if expired else ""
+        return TransactionFailedError(f"could not {doing}: {said(error)}{why}")
 
     def _on_error(self, error: KafkaError) -> None:
         # informational: librdkafka recovers, and the next call raises a fatal error too
