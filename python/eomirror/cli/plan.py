@@ -102,6 +102,7 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
         "topics": dict(sorted(plan_.targets.items())),
         "changes": [_row(*each)[0] for each in _all_changes(plan_)],
         "unmatched_patterns": plan_.unmatched(link.topics),
+        "awaited": [{"topic": topic, "fix": fix} for topic, fix in plan_.awaited.items()],
         "left_out": [{"reason": reason, "topics": list(topics)} for reason, topics in plan_.left_out.items()],
         "warnings": [
             {"topic": drift.topic, "setting": drift.setting, "wanted": drift.wanted, "found": drift.found}
@@ -208,6 +209,12 @@ def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
         console.print(
             f"[yellow]warning[/]: pattern {escape(pattern)} matches no topic of {escape(link.source)} yet; "
             "patterns are regular expressions: pay.*, not pay*"
+        )
+    for topic, fix in plan_.awaited.items():
+        console.print(
+            f"[yellow]warning[/]: topic {escape(topic)} does not exist on {escape(link.source)} and is waited for\n"
+            f"  fix: {escape(fix)}",
+            highlight=False,
         )
     created = _settings(plan_)
     if settings:

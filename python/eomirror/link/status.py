@@ -267,6 +267,7 @@ class LinkStatus:
         remark: Restriction that the link's settings imply; empty for none.
         foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors:
             topic, partition, copy, and offsets of the copy (``from`` the first record, ``to`` the end).
+        awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
     """
 
     link: str
@@ -302,6 +303,7 @@ class LinkStatus:
     events: tuple[Event, ...] = ()
     remark: str = ""
     foreign: tuple[dict[str, Any], ...] = ()
+    awaited: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:

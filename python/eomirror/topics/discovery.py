@@ -38,7 +38,8 @@ from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
 from eomirror.topics.source_contact import SourceContact
 from eomirror.topics.state_topics_check import StateTopicsCheck
-from eomirror.topology.naming import collisions, illegal_name
+from eomirror.topology.filters import missing_names
+from eomirror.topology.naming import collisions
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -102,7 +103,6 @@ class Discovery:
         self._target_cluster = target.cluster
         self._clock = clock
         self._clusters = clusters or {}
-        self._awaited: set[str] = set()
         self._names = LinkNames(link.state_name)
         self._source, self._target = source.admin, target.admin
         self._topics = TargetTopics(self._target, link=link.name, keyed=link.keyed, clock=clock)
@@ -130,7 +130,7 @@ class Discovery:
         Raises:
             ClusterError: A cluster cannot be reached.
             ConfigError: Two aliases are the same cluster, and records would cycle.
-            TopicError: A topic does not exist, or cannot have its name on the target.
+            TopicError: A topic cannot have its name on the target.
             AuthorizationError: A right is missing, on either side.
             StateError: The link's state topics are damaged.
         """
@@ -183,7 +183,15 @@ class Discovery:
                 pattern=pattern,
                 fix="none until a topic of that name appears; patterns are regular expressions: pay.*, not pay*",
             )
-        if not plan.targets and not self._awaited:
+        for topic, fix in plan.awaited.items():
+            log.warning(
+                "topic_awaited",
+                link=self._link.name,
+                topic=topic,
+                reason=f"it does not exist on cluster {self._source.name}",
+                fix=fix,
+            )
+        if not plan.targets and not plan.awaited:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
         # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
         self._own.created(self._topics.apply([*plan.state, *plan.readers]))
@@ -312,7 +320,7 @@ class Discovery:
         matched = self._matched(names)
         self._skipped.log_names(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
-        self._check_literals(names, matched)
+        awaited = self._missing(names)
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)
         check_source_rights(self._link, self._source, matched)
@@ -333,7 +341,9 @@ class Discovery:
         self._source_topics.validate(on_source)
         drifts = (*drifts, *drifts_there, *drifts_here)
         left_out = self._link.filter.left_out(names)
-        plan = Plan(self._ids, targets, state, readers, on_source, drifts, changes, first_run, left_out)
+        plan = Plan(
+            self._ids, targets, state, readers, on_source, drifts, changes, first_run, left_out, awaited
+        )
         self._configs_compared = self._clock.monotonic()
         return plan, pairs
 
@@ -368,46 +378,32 @@ class Discovery:
             ),
         )
 
-    def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
-        """Raises if a topic that is listed by name, rather than by a pattern, does not exist."""
-        for pattern in self._link.topics:
-            topic = pattern.replace("\\.", ".")
-            # A dot is legal in a topic name; a name without any other special character is not a pattern.
-            if illegal_name(topic) or topic in matched:
-                continue
-            if topic in names:
-                log.warning(
-                    "topic_never_mirrored",
-                    link=self._link.name,
-                    topic=topic,
-                    reason=self._link.filter.reason(topic),
-                )
-                continue
-            # Brokers hide topics from a principal without rights; asked by name, they report the missing right.
-            if self._source.describe_topics([topic])[topic] is None and not self._awaits(topic):
-                raise TopicError(
-                    f"link {self._link.name}: topic {topic} does not exist on cluster {self._source.name}",
-                    fix=f"create it, or take it out of the link's topics; a pattern such as {topic}.* may match "
-                    "nothing yet",
-                    topic=topic,
-                )
+    def _missing(self, names: Sequence[str]) -> dict[str, str]:
+        """Returns the topics that are listed by name and that the source lacks, with the recommended action."""
+        absent = []
+        for topic in missing_names(self._link.topics, self._found):
+            # Listed by name and excluded: the link never mirrors it, whether it exists or not.
+            if (reason := self._link.filter.reason(topic)) or topic in names:
+                log.warning("topic_never_mirrored", link=self._link.name, topic=topic, reason=reason)
+            else:
+                absent.append(topic)
+        # Brokers hide topics from a principal without rights; asked by name, they report the missing right.
+        found = self._source.describe_topics(absent) if absent else {}
+        return {topic: self._way_on(topic) for topic in absent if found[topic] is None}
 
-    def _awaits(self, topic: str) -> bool:
-        """Returns True if another link will create a topic on the source, because a cluster before it has it."""
+    def _way_on(self, topic: str) -> str:
+        """Returns the recommended action for a topic that the source lacks."""
         known = next((each for each in self._link.loops.upstream if each.topic == topic), None)
         place = next(filter(self._may_have, known.places), None) if known is not None else None
         if known is None or place is None:
-            return False
-        self._awaited.add(topic)
-        log.warning(
-            "topic_awaited",
-            link=self._link.name,
-            topic=topic,
-            reason=f"it does not exist on cluster {self._source.name}",
-            fix=f"none while link {known.link} runs: it brings the topic from {place[0]}, and this link mirrors it "
-            "from its beginning",
+            return (
+                f"none until topic {topic} is created on {self._link.source}: this link mirrors it from then on; if "
+                "it was deleted for good, take it out of the link's `topics`"
+            )
+        return (
+            f"none while link {known.link} runs: it brings the topic from {place[0]}, and this link mirrors it from "
+            "its beginning"
         )
-        return True
 
     def _may_have(self, place: tuple[str, str]) -> bool:
         """Returns False if a cluster of the configuration has answered that it lacks a topic."""

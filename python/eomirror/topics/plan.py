@@ -32,6 +32,8 @@ class Plan:
         changes: Changes for every matched source topic, in order; empty if there are none.
         first_run: True if the link has no control topic yet.
         left_out: Source topics that `topics` matches and whose names keep them from being mirrored, by the reason.
+        awaited: Topics that `topics` gives by name and that the source lacks, with the recommended action; the link
+            mirrors each when it appears.
     """
 
     cluster_ids: tuple[str, str]
@@ -43,6 +45,7 @@ class Plan:
     changes: Mapping[str, tuple[Change, ...]]
     first_run: bool
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    awaited: Mapping[str, str] = field(default_factory=dict)
 
     def unmatched(self, patterns: Iterable[str]) -> list[str]:
         """Returns the patterns, other than names, that match no topic of the source: neither mirrored nor left out."""

@@ -290,3 +290,31 @@ def test_fewer_replicas_for_want_of_brokers_are_told_of(
     assert [(line["source"], line["target"], line["replicas"]) for line in told] == (
         [] if replicas is None else [(source, target, replicas)]
     )
+
+
+def test_a_topic_that_is_listed_by_name_and_missing_keeps_no_other_from_starting() -> None:
+    """Waited for like a pattern that matches nothing; quotation marks are no name that a broker could be asked for."""
+
+    class Source(Admin):
+        """A source that has only the topics that it names."""
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            assert '"audit"' not in names
+            found = super().describe_topics(names)
+            return {name: facts if name in self.names else None for name, facts in found.items()}  # type: ignore[misc]
+
+    link = replace(LINK, topics=("orders", "pay.in", "old\\.one", '"audit"', "gone"), exclude=("gone",))
+    for strict in (True, False):
+        source = Source(["orders"])
+        made = discovery(source, Admin(), link)
+        with capture_logs() as logged:
+            begun = made.prepare(strict=strict)
+
+        assert {item.source.topic for item in begun} == {"orders"}
+        awaited = [line["topic"] for line in logged if line["event"] == "topic_awaited"]
+        assert awaited == ["old.one", "pay.in"]
+        assert [line["topic"] for line in logged if line["event"] == "topic_never_mirrored"] == ["gone"]
+        assert [line["pattern"] for line in logged if "pattern" in line] == ['"audit"']
+
+        source.names.append("pay.in")
+        assert {item.source.topic for item in made.refresh()} == {"orders", "pay.in"}
