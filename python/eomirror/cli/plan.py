@@ -154,8 +154,9 @@ def _row(source: str | None, change: Change) -> tuple[dict[str, Any], str]:
             {"partitions": change.partitions, "source_partitions": change.source_partitions},
         )
     else:
+        what = f"not mirrored: {change.reason}; fix: {change.fix}"
         refusal = {"action": "refuse", "source": source, "reason": change.reason, "fix": change.fix}
-        return refusal, change.reason
+        return refusal, what
     return {"action": action, "source": source, "topic": change.name, **more}, what
 
 

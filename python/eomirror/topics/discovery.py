@@ -5,7 +5,9 @@ Finds the topics that a link mirrors, checks all of them, and only then creates 
 first topic, so that a mirror which cannot run leaves nothing behind; the errors that it raises need a person.  A link
 that has run before starts nevertheless with the topics that can be served.  `Discovery.refresh` runs every few seconds
 while lanes work.  It leaves out a topic that cannot be served, logs that once, and continues with the others: one bad
-topic must not stop a thousand good ones.
+topic must not stop a thousand good ones.  `Discovery.prepare` leaves it out in the same way, also on a first run: a
+name that collides, or a topic that the brokers or a policy refuse.  When it can be served it is mirrored from its
+beginning, like any new topic.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.bidirectional_configs import BidirectionalConfigs
-from eomirror.topics.diff import TopicPair, default_replication_factor, topic_changes
+from eomirror.topics.diff import Refuse, TopicPair, default_replication_factor, topic_changes
 from eomirror.topics.heartbeats import log_heartbeat_copies, refuse_heartbeat_copies
 from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.topics.plan import Plan
@@ -157,6 +159,7 @@ class Discovery:
                 # Also if the cluster ids are not known yet.
                 raise
             return self._prepare_others(error)
+        self._leave_out(plan, strict=strict)
         if plan.first_run:
             # On a first run no producer uses these ids, so InitProducerId fences none.
             for name in (self._names.control_transactional_id, self._names.transactional_id(0)):
@@ -167,6 +170,26 @@ class Discovery:
                     transaction_timeout=self._link.transaction_timeout,
                     clock=self._clock,
                 )
+        self._tell(plan)
+        # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
+        self._own.created(self._topics.apply([*plan.state, *plan.readers]))
+        self._source_topics.apply(plan.readers_on_source)
+        self._apply_all(plan, pairs, strict=strict)
+        if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
+            return self._assigned(plan.targets)
+        return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
+
+    def _leave_out(self, plan: Plan, *, strict: bool) -> None:
+        """Logs the topics that cannot be mirrored; raises the first error if ``strict``, or if no others are left."""
+        for change in (change for each in plan.changes.values() for change in each):
+            if isinstance(change, Refuse):
+                refused = TopicError(change.reason, fix=change.fix, topic=change.topic)
+                if strict or not plan.targets:
+                    raise refused
+                self._skipped.record(change.topic, refused)
+
+    def _tell(self, plan: Plan) -> None:
+        """Logs what a person may want to know before the link begins."""
         for drift in plan.drifts:
             log.warning(
                 "state_topic_drifted",
@@ -193,13 +216,17 @@ class Discovery:
             )
         if not plan.targets and not plan.awaited:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
-        # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
-        self._own.created(self._topics.apply([*plan.state, *plan.readers]))
-        self._source_topics.apply(plan.readers_on_source)
-        self._apply(pairs, plan.changes)
-        if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
-            return self._assigned(plan.targets)
-        return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
+
+    def _apply_all(self, plan: Plan, pairs: Mapping[str, TopicPair], *, strict: bool) -> None:
+        """Creates and changes copies; leaves out a topic that the brokers refuse, unless ``strict``."""
+        try:
+            self._apply(pairs, {topic: plan.changes[topic] for topic in pairs})
+        except ClusterError as error:
+            if strict or isinstance(error, UnreachableError):
+                raise
+            self._refresh_topics({topic: pair.source for topic, pair in pairs.items()}, plan.targets)
+            if not self._ready:
+                raise
 
     def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
         """Prepares the topics that can be served; raises ``refused`` on a first run, or if there are none."""
@@ -321,7 +348,7 @@ class Discovery:
         self._skipped.log_names(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
         awaited = self._missing(names)
-        targets = self._strict_names(matched)
+        targets, refused = self._judged_names(matched)
         self._check_same_cluster(targets)
         check_source_rights(self._link, self._source, matched)
         state, drifts, first_run = self._own.look(brokers=self._brokers)
@@ -331,14 +358,26 @@ class Discovery:
         on_source, drifts_here = self._look_at_readers(
             self._source, mm2_source_topics(self._link, brokers=source.brokers)
         )
-        sources = self._source.describe_topics(matched)
+        sources = self._source.describe_topics(list(targets))
         self._list(as_of, sources)
         pairs = self._pairs({topic: facts for topic, facts in sources.items() if facts is not None}, targets)
         changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
-        flat = [*state, *readers, *(change for each in changes.values() for change in each)]
-        check_target_rights(self._link, self._target, flat, pairs)
-        self._topics.validate(flat)
-        self._source_topics.validate(on_source)
+        flat = [change for each in changes.values() for change in each]
+        check_target_rights(self._link, self._target, [*state, *readers, *flat], pairs)
+        # The link cannot do without its own topics; of the others one that is refused is left out.
+        for error in (*self._topics.refused([*state, *readers]), *self._source_topics.refused(on_source)):
+            raise error
+        by_name = {error.topic: error for error in self._topics.refused(flat)}
+        refused |= {
+            change.topic: TopicError(change.reason, fix=change.fix, topic=change.topic)
+            for change in flat
+            if isinstance(change, Refuse)
+        }
+        refused |= {topic: by_name[name] for topic, name in targets.items() if name in by_name}
+        targets = {topic: name for topic, name in targets.items() if topic not in refused}
+        pairs = {topic: pair for topic, pair in pairs.items() if topic not in refused}
+        for topic, why in refused.items():
+            changes[topic] = (Refuse(topic, why.message, why.fix),)
         drifts = (*drifts, *drifts_there, *drifts_here)
         left_out = self._link.filter.left_out(names)
         plan = Plan(
@@ -417,32 +456,27 @@ class Discovery:
             log.debug("topic_not_looked_for", link=self._link.name, topic=topic, reason=error.message)
             return True
 
-    def _strict_names(self, matched: Sequence[str]) -> dict[str, str]:
-        targets = {topic: self._link.target_topic(topic) for topic in matched}
-        for collision in collisions(matched, self._link.target_naming):
-            raise collision.error(f"link {self._link.name}", self._link.target)
-        return targets
-
-    def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
+    def _judged_names(self, matched: Sequence[str]) -> tuple[dict[str, str], dict[str, MirrorError]]:
+        """Returns the names of copies, and the error of each topic that cannot have one."""
         targets: dict[str, str] = {}
+        refused: dict[str, MirrorError] = {}
         for topic in matched:
             try:
                 targets[topic] = self._link.target_topic(topic)
             except TopicError as error:
-                self._skipped.record(topic, error)
+                refused[topic] = error
         for collision in collisions(matched, self._link.target_naming):
             # The topic that was mirrored first stays; the new one waits for a person.
             staying = self._staying(collision.sources, targets)
             for topic in collision.sources:
                 if topic not in staying and targets.pop(topic, None) is not None:
-                    others = ", ".join(name for name in collision.sources if name != topic)
-                    self._skipped.record(
-                        topic,
-                        TopicError(
-                            f"topic {topic} and {others} cannot live side by side on {self._link.target}",
-                            fix="put one of them under the link's `exclude`, or choose another `naming`",
-                        ),
-                    )
+                    refused[topic] = collision.error(f"link {self._link.name}", self._link.target)
+        return targets, refused
+
+    def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
+        targets, refused = self._judged_names(matched)
+        for topic, error in refused.items():
+            self._skipped.record(topic, error)
         for topic, name in list(targets.items()):
             if self._ids[0] == self._ids[1] and self._goes_round(topic, name):
                 del targets[topic]

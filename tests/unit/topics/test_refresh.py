@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import AuthorizationError, TopicError
+from eomirror.errors import AuthorizationError, ClusterError, TopicError
 from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, TopicFacts
 from eomirror.topics.discovery import Discovery
 
@@ -81,6 +81,9 @@ class Admin:
 
     def create_topics(self, topics: list[Any], **_: Any) -> None:
         assert topics == []
+
+    def alter_configs(self, name: str, values: dict[str, str]) -> None:
+        raise ClusterError(f"set {', '.join(values)} of topic {name}: policy")
 
     def close(self) -> None:
         pass
