@@ -59,6 +59,8 @@ __all__ = ["Discovery", "Listing"]
 log = structlog.get_logger(__name__)
 
 _CONFIGS_SECONDS = 60.0
+# Options to adopt that an error lists: they fill three lines of a terminal.
+_MOST_OPTIONS = 12
 
 
 class Listing(NamedTuple):
@@ -113,6 +115,8 @@ class Discovery:
         self._brokers = 1
         self._target_defaults: dict[str, str | None] | None = None
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
+        # Source topics whose copy was deleted while it was mirrored, with their id: it is not created again, empty.
+        self._lost: dict[str, str] = {}
         # Names that the last look found.
         self._found: frozenset[str] = frozenset()
         self._configs_compared = float("-inf")
@@ -570,6 +574,16 @@ class Discovery:
                 log.debug("target_defaults_unknown", link=self._link.name, reason=error.message)
 
     def _changes(self, pair: TopicPair) -> tuple[Change, ...]:
+        topic, topic_id = pair.source.name, pair.source.topic_id
+        if pair.target is not None:
+            self._lost.pop(topic, None)
+        elif self._lost.get(topic) == topic_id:
+            return (_copy_deleted(pair),)
+        elif (ready := self._ready.get(topic)) is not None and ready[0].topic_id == topic_id:
+            # Refused by the next look: a broker that has just come back may describe an old state of the cluster.
+            self._lost[topic] = topic_id
+            del self._ready[topic]
+            return ()
         changes = topic_changes(
             pair,
             brokers=self._brokers,
@@ -591,7 +605,7 @@ class Discovery:
         missing = {
             pair.name: 1 if self._link.keyed else pair.source.partitions
             for pair in pairs.values()
-            if pair.target is None and pair.name not in fresh
+            if pair.target is None and pair.name not in fresh and changes[pair.source.name]
         }
         fresh.update(self._topics.settle(missing))
         for topic, pair in pairs.items():
@@ -638,6 +652,26 @@ class Discovery:
             for item in self._assigned(targets)
             if item.source.partition not in sources[item.source.topic].leaderless
         )
+
+
+def _copy_deleted(pair: TopicPair) -> Refuse:
+    """Returns the refusal of a topic whose copy was deleted while the link mirrored it (EO-5)."""
+    topic = pair.source.name
+    options = " ".join(
+        f"--adopt {topic}-{number}=0" for number in range(min(pair.source.partitions, _MOST_OPTIONS))
+    )
+    more = (
+        f" and so on up to {topic}-{pair.source.partitions - 1}"
+        if pair.source.partitions > _MOST_OPTIONS
+        else ""
+    )
+    return Refuse(
+        topic,
+        f"topic {topic}: its copy {pair.name} was deleted on the target; it is not created again, because an empty "
+        "copy would lack the records that were mirrored before",
+        f"to fill a new copy from the source's beginning, stop the mirror and start it once with "
+        f"`eomirror run CONFIG {options}{more}`; or put the topic under the link's `exclude`",
+    )
 
 
 def _mirrored_again(what: str, name: str, topic: str) -> TopicError:
