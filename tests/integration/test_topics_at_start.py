@@ -15,7 +15,7 @@ from eomirror.kafka.session import link_sessions
 from eomirror.topics.diff import Refuse
 from eomirror.topics.discovery import Discovery
 from eomirror.topology.naming import Naming
-from support.records import create_topic, wait_for
+from support.records import create_topic, delete_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,3 +75,30 @@ def test_a_name_that_the_target_refuses_is_left_out_of_a_first_run(
         lambda: [item for item in discovery.refresh() if item.source.topic == f"{topic_name}-later"]
     )
     assert later
+
+
+def test_a_copy_that_is_deleted_under_a_running_link_is_not_created_again(
+    discovery: Discovery, east: Any, west: Any, topic_name: str
+) -> None:
+    """An idle topic, too: it stops by name at the next look at all copies, and the others go on."""
+    for word in (".kept", ".lost"):
+        create_topic(east.client_properties, topic_name + word, 2)
+    assert len(discovery.prepare(strict=False)) == 4
+    lost = f"{topic_name}.lost"
+    delete_topic(west.client_properties, lost)
+
+    def left_out() -> bool:
+        discovery._configs_compared = float("-inf")
+        assert {item.source.topic for item in discovery.refresh()} >= {f"{topic_name}.kept"}
+        return lost in discovery.left_out()
+
+    wait_for(left_out)
+
+    error = discovery.left_out()[lost]
+    assert f"--adopt {lost}-0=0 --adopt {lost}-1=0" in error.fix
+    assert {item.source.topic for item in discovery.refresh()} == {f"{topic_name}.kept"}
+    assert lost not in AdminClient(west.client_properties).list_topics(timeout=10).topics
+
+    create_topic(west.client_properties, lost, 2)
+    wait_for(lambda: len(discovery.refresh()) == 4)
+    assert not discovery.left_out()
