@@ -103,14 +103,16 @@ def test_an_unreachable_broker(east: Any, west: Any, topic_name: str, away: str)
 
 @pytest.mark.usefixtures("unchanged")
 def test_a_missing_topic(east: Any, west: Any, topic_name: str) -> None:
-    """A literal name has to exist; a pattern may match later."""
-    source, target = cluster("east", east.client_properties), cluster("west", west.client_properties)
+    """A name is waited for like a pattern that matches nothing; `plan` names it."""
+    clusters = cluster("east", east.client_properties), cluster("west", west.client_properties)
+    names = (topic_name, f"{topic_name}.with.dots", f"{topic_name}\\.escaped")
+    link = Link(name="east->west", source="east", target="west", topics=names, **_QUIET)
+    with closing(link_sessions(link, *clusters, "test")) as sessions:
+        plan = Discovery(link, *sessions).plan()
 
-    for name in (topic_name, f"{topic_name}.with.dots", f"{topic_name}\\.escaped"):
-        error = refused(source, target, topics=(name,))
-        assert isinstance(error, TopicError)
-        assert error.exit_code == 1
-        assert f"{name.replace(chr(92), '')} does not exist" in error.message
+    assert plan.targets == {}
+    assert list(plan.awaited) == sorted(name.replace("\\", "") for name in names)
+    assert "created on east" in plan.awaited[topic_name]
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -124,6 +124,7 @@ def _structured(link: Link, plan_: Plan, copy: ExpectedCopy | None) -> dict[str,
         "copy": None if copy is None else copy.as_dict(),
         "changes": [_row(*each)[0] for each in _all_changes(plan_)],
         "unmatched_patterns": plan_.unmatched(link.topics),
+        "awaited": [{"topic": topic, "fix": fix} for topic, fix in plan_.awaited.items()],
         "left_out": [{"reason": reason, "topics": list(topics)} for reason, topics in plan_.left_out.items()],
         "warnings": [
             {"topic": drift.topic, "setting": drift.setting, "wanted": drift.wanted, "found": drift.found}
@@ -175,8 +176,9 @@ def _row(source: str | None, change: Change) -> tuple[dict[str, Any], str]:
             {"partitions": change.partitions, "source_partitions": change.source_partitions},
         )
     else:
+        what = f"not mirrored: {change.reason}; fix: {change.fix}"
         refusal = {"action": "refuse", "source": source, "reason": change.reason, "fix": change.fix}
-        return refusal, change.reason
+        return refusal, what
     return {"action": action, "source": source, "topic": change.name, **more}, what
 
 
@@ -275,6 +277,12 @@ def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings
         console.print(
             f"[yellow]warning[/]: pattern {escape(pattern)} matches no topic of {escape(link.source)} yet; "
             "patterns are regular expressions: pay.*, not pay*"
+        )
+    for topic, fix in plan_.awaited.items():
+        console.print(
+            f"[yellow]warning[/]: topic {escape(topic)} does not exist on {escape(link.source)} and is waited for\n"
+            f"  fix: {escape(fix)}",
+            highlight=False,
         )
     created = _settings(plan_)
     if settings:

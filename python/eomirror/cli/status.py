@@ -246,6 +246,11 @@ def _ago(at: int, now_ms: int) -> str:
 
 
 def _draw_problems(console: Console, item: LinkStatus) -> None:
+    if item.awaited:
+        console.print(
+            f"[yellow]waits[/yellow] for topics that the source lacks: {escape(', '.join(item.awaited))}",
+            highlight=False,
+        )
     for stop in item.stopped:
         console.print(f"[red]stopped[/red]: {escape(stop['topic'])}: {escape(stop['reason'])}")
         if stop["fix"]:

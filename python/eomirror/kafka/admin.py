@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 )
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.errors import AuthorizationError, MirrorError
+from eomirror.errors import AuthorizationError, MirrorError, TopicError, UnreachableError
 from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, RetryingAdmin, error_code, try_seconds
 from eomirror.kafka.cluster_metadata import (
     ClusterFacts,
@@ -508,13 +508,21 @@ class ClusterAdmin:
 
     # -- changing --------------------------------------------------------------------------------
 
-    def create_topics(self, topics: Sequence[CreateTopic], *, validate_only: bool = False) -> None:
+    def create_topics(
+        self,
+        topics: Sequence[CreateTopic],
+        *,
+        validate_only: bool = False,
+        refused: list[MirrorError] | None = None,
+    ) -> None:
         """
         Creates topics, in as few requests as a controller accepts; an existing topic is left alone.
 
         Args:
             topics: What to create.
             validate_only: Let the broker check rights, names, policies and settings, and create nothing.
+            refused: Receives the errors of topics whose name or setting is refused, which are then not raised; their
+                ``topic`` is the refused one.
 
         Raises:
             AuthorizationError: We may not create one of them.
@@ -533,8 +541,10 @@ class ClusterAdmin:
 
         def failed(name: str, raised: Exception) -> None:
             if error_code(raised) != KafkaError.TOPIC_ALREADY_EXISTS:
-                right = Right("Create", "topic", name)
-                raise self.translated(raised, f"create topic {name}", right) from raised
+                error = self.translated(raised, f"create topic {name}", Right("Create", "topic", name))
+                if refused is None or isinstance(error, AuthorizationError | UnreachableError):
+                    raise error from raised
+                refused.append(TopicError(error.message, fix=error.fix, topic=name))
 
         for names in _portions(topics):
             self._retrying.each(names, send, failed)

@@ -401,7 +401,9 @@ _FIX_BY_CODE: Final[dict[int, str]] = {
     _E.UNSUPPORTED_VERSION: "use brokers of Kafka 3.9 or newer",
     _E._UNSUPPORTED_FEATURE: "use brokers of Kafka 3.9 or newer",
     _E.INVALID_REPLICATION_FACTOR: "set replication_factor to at most the number of the target's brokers",
-    _E.POLICY_VIOLATION: "create the topic by hand as the cluster's policy wants it, or have the policy changed",
+    _E.POLICY_VIOLATION: "create the topic by hand as the cluster's policy wants it, or have the policy changed; or "
+    "put its source topic under the link's `exclude`",
+    _E.TOPIC_EXCEPTION: "put the source topic under the link's `exclude`, or choose another `naming` for the link",
     _E.INVALID_TRANSACTION_TIMEOUT: "lower transaction_timeout, or raise the broker's transaction.max.timeout.ms",
     _E.THROTTLING_QUOTA_EXCEEDED: "raise the quota of the mirror's principal, or wait",
 }

@@ -272,6 +272,7 @@ class LinkStatus:
             end is not known.
         foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors:
             topic, partition, copy, and offsets of the copy (``from`` the first record, ``to`` the end).
+        awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
     """
 
     link: str
@@ -308,6 +309,7 @@ class LinkStatus:
     remark: str = ""
     orphans: dict[str, Any] | None = None
     foreign: tuple[dict[str, Any], ...] = ()
+    awaited: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:

@@ -29,6 +29,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts, gone_sources
 from eomirror.topics.state_topics import policy_fix
+from eomirror.topology.filters import missing_names
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class StatusReader:
         # How far the owner's clock is ahead of ours, as far as known.
         self._offset_ms = 0
         self._control_records: list[LogRecord] = []
+        # Topics that `topics` gives by name and that the source lacked at the last look.
+        self._awaited: tuple[str, ...] = ()
         # Time in which the source last answered.
         self._source_seconds: float | None = None
         self._names = LinkNames(link.state_name)
@@ -175,6 +178,7 @@ class StatusReader:
             ),
         )
         if not found.ended:
+            found = replace(found, awaited=self._awaited)
             ends = {
                 (one.target_topic, one.target_partition): seen.target.high_watermark
                 for one in mirrored
@@ -234,16 +238,20 @@ class StatusReader:
     def _never_ran(self, away: _SourceError | None) -> LinkStatus:
         """Returns the status of a link without state topics: a running mirror may wait for its source."""
         if away is None or not self._ask_source:
-            return LinkStatus(link=self._link.name, state="never ran")
+            return LinkStatus(link=self._link.name, state="never ran", awaited=self._awaited)
         return LinkStatus(link=self._link.name, state="never ran", problem=away.message, fix=away.fix)
 
     def _source_error(self) -> _SourceError | None:
         """Returns the reason for which the source must not or cannot be asked; None if it answers."""
         if not self._ask_source:
             return _SourceError(f"cluster {self._source.name}: was not asked")
-        asked, self._source_seconds = self._clock.monotonic(), None
+        asked, self._source_seconds, self._awaited = self._clock.monotonic(), None, ()
         try:
-            self._source.topic_names()
+            missing = missing_names(self._link.topics, self._source.topic_names())
+            wanted = [topic for topic in missing if self._link.mirrors(topic)]
+            # A topic that an ACL hides may exist.
+            seen = self._source.visible_topics(wanted)[0] if wanted else {}
+            self._awaited = tuple(topic for topic in wanted if topic in seen and seen[topic] is None)
         except ClusterError as error:
             return _SourceError(error.message, fix=error.fix)
         self._source_seconds = self._clock.monotonic() - asked

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.errors import TopicError, UnreachableError
+from eomirror.errors import AuthorizationError, ClusterError, TopicError, UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Refuse, Surplus
+from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Surplus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from eomirror.errors import MirrorError
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.topics.diff import Change
@@ -45,23 +47,27 @@ class TargetTopics:
         self._keyed = keyed
         self._clock = clock
         self._logged: set[Surplus | Differs] = set()
+        self._refused: set[tuple[str, str, str]] = set()
 
-    def validate(self, changes: Iterable[Change]) -> None:
+    def refused(self, changes: Iterable[Change]) -> list[MirrorError]:
         """
         Lets the brokers validate rights, names, policies and settings of new topics.  Creates nothing.
 
+        Returns:
+            The error of each refused topic, which its ``topic`` names: a name, a setting or a policy.
+
         Raises:
             AuthorizationError: A topic may not be created.
-            ClusterError: A name or a setting is refused.
-            TopicError: A topic cannot be mirrored.
+            ClusterError: The cluster cannot be reached.
         """
         changes = list(changes)
-        for change in changes:
-            if isinstance(change, Refuse):
-                raise TopicError(change.reason, fix=change.fix, topic=change.topic)
+        refused: list[MirrorError] = []
         self._admin.create_topics(
-            [change for change in changes if isinstance(change, CreateTopic)], validate_only=True
+            [change for change in changes if isinstance(change, CreateTopic)],
+            validate_only=True,
+            refused=refused,
         )
+        return refused
 
     def has_records(self, topic: str) -> bool:
         """
@@ -100,8 +106,7 @@ class TargetTopics:
                 self._grow(change.name, change.before, change.total)
                 expected[change.name] = change.total
             elif isinstance(change, AlterConfig):
-                self._admin.alter_configs(change.name, change.values)
-                self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
+                self._configure(change)
             elif isinstance(change, Surplus):
                 self._tell_surplus(change)
             elif isinstance(change, Differs):
@@ -161,6 +166,34 @@ class TargetTopics:
     def _grow(self, topic: str, before: int, total: int) -> None:
         self._admin.create_partitions(topic, total)
         self._log.info("topic_grown", topic=topic, before=before, partitions=total)
+
+    def _configure(self, change: AlterConfig) -> None:
+        """Sets settings of a copy; one that the brokers refuse is logged by name, and the others are set."""
+        try:
+            self._admin.alter_configs(change.name, change.values)
+        except (AuthorizationError, UnreachableError):
+            raise
+        except ClusterError as error:
+            if len(change.values) > 1:
+                for name, value in change.values.items():
+                    self._configure(replace(change, values={name: value}))
+                return
+            (setting,) = change.values
+            if (change.name, setting, error.message) not in self._refused:
+                self._refused.add((change.name, setting, error.message))
+                self._log.warning(
+                    "topic_setting_refused",
+                    topic=change.name,
+                    setting=setting,
+                    wanted=change.values[setting],
+                    found=change.before.get(setting),
+                    reason=error.message,
+                    fix=f"the topic is mirrored without it: allow {setting}={change.values[setting]} in the "
+                    "cluster's alter policy; or leave the setting to the target: put it under the link's "
+                    "`exclude_configs`",
+                )
+        else:
+            self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
 
     def _tell_surplus(self, change: Surplus) -> None:
         if change not in self._logged:

@@ -5,7 +5,9 @@ Finds the topics that a link mirrors, checks all of them, and only then creates 
 first topic, so that a mirror which cannot run leaves nothing behind; the errors that it raises need a person.  A link
 that has run before starts nevertheless with the topics that can be served.  `Discovery.refresh` runs every few seconds
 while lanes work.  It leaves out a topic that cannot be served, logs that once, and continues with the others: one bad
-topic must not stop a thousand good ones.
+topic must not stop a thousand good ones.  `Discovery.prepare` leaves it out in the same way, also on a first run: a
+name that collides, or a topic that the brokers or a policy refuse.  When it can be served it is mirrored from its
+beginning, like any new topic.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.bidirectional_configs import BidirectionalConfigs
-from eomirror.topics.diff import TopicPair, default_replication_factor, topic_changes
+from eomirror.topics.diff import Refuse, TopicPair, default_replication_factor, topic_changes
 from eomirror.topics.heartbeats import log_heartbeat_copies, refuse_heartbeat_copies
 from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
 from eomirror.topics.source_contact import SourceContact
 from eomirror.topics.state_topics_check import StateTopicsCheck
-from eomirror.topology.naming import collisions, illegal_name
+from eomirror.topology.filters import missing_names
+from eomirror.topology.naming import collisions
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -56,6 +59,8 @@ __all__ = ["Discovery", "Listing"]
 log = structlog.get_logger(__name__)
 
 _CONFIGS_SECONDS = 60.0
+# Options to adopt that an error lists: they fill three lines of a terminal.
+_MOST_OPTIONS = 12
 
 
 class Listing(NamedTuple):
@@ -102,7 +107,6 @@ class Discovery:
         self._target_cluster = target.cluster
         self._clock = clock
         self._clusters = clusters or {}
-        self._awaited: set[str] = set()
         self._names = LinkNames(link.state_name)
         self._source, self._target = source.admin, target.admin
         self._topics = TargetTopics(self._target, link=link.name, keyed=link.keyed, clock=clock)
@@ -111,6 +115,8 @@ class Discovery:
         self._brokers = 1
         self._target_defaults: dict[str, str | None] | None = None
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
+        # Source topics whose copy was deleted while it was mirrored, with their id: it is not created again, empty.
+        self._lost: dict[str, str] = {}
         # Names that the last look found.
         self._found: frozenset[str] = frozenset()
         self._configs_compared = float("-inf")
@@ -130,7 +136,7 @@ class Discovery:
         Raises:
             ClusterError: A cluster cannot be reached.
             ConfigError: Two aliases are the same cluster, and records would cycle.
-            TopicError: A topic does not exist, or cannot have its name on the target.
+            TopicError: A topic cannot have its name on the target.
             AuthorizationError: A right is missing, on either side.
             StateError: The link's state topics are damaged.
         """
@@ -157,6 +163,7 @@ class Discovery:
                 # Also if the cluster ids are not known yet.
                 raise
             return self._prepare_others(error)
+        self._leave_out(plan, strict=strict)
         if plan.first_run:
             # On a first run no producer uses these ids, so InitProducerId fences none.
             for name in (self._names.control_transactional_id, self._names.transactional_id(0)):
@@ -167,6 +174,26 @@ class Discovery:
                     transaction_timeout=self._link.transaction_timeout,
                     clock=self._clock,
                 )
+        self._tell(plan)
+        # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
+        self._own.created(self._topics.apply([*plan.state, *plan.readers]))
+        self._source_topics.apply(plan.readers_on_source)
+        self._apply_all(plan, pairs, strict=strict)
+        if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
+            return self._assigned(plan.targets)
+        return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
+
+    def _leave_out(self, plan: Plan, *, strict: bool) -> None:
+        """Logs the topics that cannot be mirrored; raises the first error if ``strict``, or if no others are left."""
+        for change in (change for each in plan.changes.values() for change in each):
+            if isinstance(change, Refuse):
+                refused = TopicError(change.reason, fix=change.fix, topic=change.topic)
+                if strict or not plan.targets:
+                    raise refused
+                self._skipped.record(change.topic, refused)
+
+    def _tell(self, plan: Plan) -> None:
+        """Logs what a person may want to know before the link begins."""
         for drift in plan.drifts:
             log.warning(
                 "state_topic_drifted",
@@ -183,15 +210,27 @@ class Discovery:
                 pattern=pattern,
                 fix="none until a topic of that name appears; patterns are regular expressions: pay.*, not pay*",
             )
-        if not plan.targets and not self._awaited:
+        for topic, fix in plan.awaited.items():
+            log.warning(
+                "topic_awaited",
+                link=self._link.name,
+                topic=topic,
+                reason=f"it does not exist on cluster {self._source.name}",
+                fix=fix,
+            )
+        if not plan.targets and not plan.awaited:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
-        # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
-        self._own.created(self._topics.apply([*plan.state, *plan.readers]))
-        self._source_topics.apply(plan.readers_on_source)
-        self._apply(pairs, plan.changes)
-        if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
-            return self._assigned(plan.targets)
-        return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
+
+    def _apply_all(self, plan: Plan, pairs: Mapping[str, TopicPair], *, strict: bool) -> None:
+        """Creates and changes copies; leaves out a topic that the brokers refuse, unless ``strict``."""
+        try:
+            self._apply(pairs, {topic: plan.changes[topic] for topic in pairs})
+        except ClusterError as error:
+            if strict or isinstance(error, UnreachableError):
+                raise
+            self._refresh_topics({topic: pair.source for topic, pair in pairs.items()}, plan.targets)
+            if not self._ready:
+                raise
 
     def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
         """Prepares the topics that can be served; raises ``refused`` on a first run, or if there are none."""
@@ -312,8 +351,8 @@ class Discovery:
         matched = self._matched(names)
         self._skipped.log_names(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
-        self._check_literals(names, matched)
-        targets = self._strict_names(matched)
+        awaited = self._missing(names)
+        targets, refused = self._judged_names(matched)
         self._check_same_cluster(targets)
         check_source_rights(self._link, self._source, matched)
         state, drifts, first_run = self._own.look(brokers=self._brokers)
@@ -323,20 +362,42 @@ class Discovery:
         on_source, drifts_here = self._look_at_readers(
             self._source, mm2_source_topics(self._link, brokers=source.brokers)
         )
-        sources = self._source.describe_topics(matched)
+        sources = self._source.describe_topics(list(targets))
         self._list(as_of, sources)
         pairs = self._pairs({topic: facts for topic, facts in sources.items() if facts is not None}, targets)
         changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
-        flat = [*state, *readers, *(change for each in changes.values() for change in each)]
-        check_target_rights(self._link, self._target, flat, pairs)
-        self._topics.validate(flat)
-        self._source_topics.validate(on_source)
+        flat = [change for each in changes.values() for change in each]
+        check_target_rights(self._link, self._target, [*state, *readers, *flat], pairs)
+        # The link cannot do without its own topics; of the others one that is refused is left out.
+        for error in (*self._topics.refused([*state, *readers]), *self._source_topics.refused(on_source)):
+            raise error
+        by_name = {error.topic: error for error in self._topics.refused(flat)}
+        refused |= {
+            change.topic: TopicError(change.reason, fix=change.fix, topic=change.topic)
+            for change in flat
+            if isinstance(change, Refuse)
+        }
+        refused |= {topic: by_name[name] for topic, name in targets.items() if name in by_name}
+        targets = {topic: name for topic, name in targets.items() if topic not in refused}
+        pairs = {topic: pair for topic, pair in pairs.items() if topic not in refused}
+        for topic, why in refused.items():
+            changes[topic] = (Refuse(topic, why.message, why.fix),)
         drifts = (*drifts, *drifts_there, *drifts_here)
         left_out = self._link.filter.left_out(names)
         listed = self.listing.partitions if self.listing is not None else ()
         partitions = frozenset(each for each in listed if each.topic in targets)
         plan = Plan(
-            self._ids, targets, state, readers, on_source, drifts, changes, first_run, left_out, partitions
+            self._ids,
+            targets,
+            state,
+            readers,
+            on_source,
+            drifts,
+            changes,
+            first_run,
+            left_out,
+            partitions,
+            awaited,
         )
         self._configs_compared = self._clock.monotonic()
         return plan, pairs
@@ -372,46 +433,32 @@ class Discovery:
             ),
         )
 
-    def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
-        """Raises if a topic that is listed by name, rather than by a pattern, does not exist."""
-        for pattern in self._link.topics:
-            topic = pattern.replace("\\.", ".")
-            # A dot is legal in a topic name; a name without any other special character is not a pattern.
-            if illegal_name(topic) or topic in matched:
-                continue
-            if topic in names:
-                log.warning(
-                    "topic_never_mirrored",
-                    link=self._link.name,
-                    topic=topic,
-                    reason=self._link.filter.reason(topic),
-                )
-                continue
-            # Brokers hide topics from a principal without rights; asked by name, they report the missing right.
-            if self._source.describe_topics([topic])[topic] is None and not self._awaits(topic):
-                raise TopicError(
-                    f"link {self._link.name}: topic {topic} does not exist on cluster {self._source.name}",
-                    fix=f"create it, or take it out of the link's topics; a pattern such as {topic}.* may match "
-                    "nothing yet",
-                    topic=topic,
-                )
+    def _missing(self, names: Sequence[str]) -> dict[str, str]:
+        """Returns the topics that are listed by name and that the source lacks, with the recommended action."""
+        absent = []
+        for topic in missing_names(self._link.topics, self._found):
+            # Listed by name and excluded: the link never mirrors it, whether it exists or not.
+            if (reason := self._link.filter.reason(topic)) or topic in names:
+                log.warning("topic_never_mirrored", link=self._link.name, topic=topic, reason=reason)
+            else:
+                absent.append(topic)
+        # Brokers hide topics from a principal without rights; asked by name, they report the missing right.
+        found = self._source.describe_topics(absent) if absent else {}
+        return {topic: self._way_on(topic) for topic in absent if found[topic] is None}
 
-    def _awaits(self, topic: str) -> bool:
-        """Returns True if another link will create a topic on the source, because a cluster before it has it."""
+    def _way_on(self, topic: str) -> str:
+        """Returns the recommended action for a topic that the source lacks."""
         known = next((each for each in self._link.loops.upstream if each.topic == topic), None)
         place = next(filter(self._may_have, known.places), None) if known is not None else None
         if known is None or place is None:
-            return False
-        self._awaited.add(topic)
-        log.warning(
-            "topic_awaited",
-            link=self._link.name,
-            topic=topic,
-            reason=f"it does not exist on cluster {self._source.name}",
-            fix=f"none while link {known.link} runs: it brings the topic from {place[0]}, and this link mirrors it "
-            "from its beginning",
+            return (
+                f"none until topic {topic} is created on {self._link.source}: this link mirrors it from then on; if "
+                "it was deleted for good, take it out of the link's `topics`"
+            )
+        return (
+            f"none while link {known.link} runs: it brings the topic from {place[0]}, and this link mirrors it from "
+            "its beginning"
         )
-        return True
 
     def _may_have(self, place: tuple[str, str]) -> bool:
         """Returns False if a cluster of the configuration has answered that it lacks a topic."""
@@ -425,32 +472,27 @@ class Discovery:
             log.debug("topic_not_looked_for", link=self._link.name, topic=topic, reason=error.message)
             return True
 
-    def _strict_names(self, matched: Sequence[str]) -> dict[str, str]:
-        targets = {topic: self._link.target_topic(topic) for topic in matched}
-        for collision in collisions(matched, self._link.target_naming):
-            raise collision.error(f"link {self._link.name}", self._link.target)
-        return targets
-
-    def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
+    def _judged_names(self, matched: Sequence[str]) -> tuple[dict[str, str], dict[str, MirrorError]]:
+        """Returns the names of copies, and the error of each topic that cannot have one."""
         targets: dict[str, str] = {}
+        refused: dict[str, MirrorError] = {}
         for topic in matched:
             try:
                 targets[topic] = self._link.target_topic(topic)
             except TopicError as error:
-                self._skipped.record(topic, error)
+                refused[topic] = error
         for collision in collisions(matched, self._link.target_naming):
             # The topic that was mirrored first stays; the new one waits for a person.
             staying = self._staying(collision.sources, targets)
             for topic in collision.sources:
                 if topic not in staying and targets.pop(topic, None) is not None:
-                    others = ", ".join(name for name in collision.sources if name != topic)
-                    self._skipped.record(
-                        topic,
-                        TopicError(
-                            f"topic {topic} and {others} cannot live side by side on {self._link.target}",
-                            fix="put one of them under the link's `exclude`, or choose another `naming`",
-                        ),
-                    )
+                    refused[topic] = collision.error(f"link {self._link.name}", self._link.target)
+        return targets, refused
+
+    def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
+        targets, refused = self._judged_names(matched)
+        for topic, error in refused.items():
+            self._skipped.record(topic, error)
         for topic, name in list(targets.items()):
             if self._ids[0] == self._ids[1] and self._goes_round(topic, name):
                 del targets[topic]
@@ -544,6 +586,16 @@ class Discovery:
                 log.debug("target_defaults_unknown", link=self._link.name, reason=error.message)
 
     def _changes(self, pair: TopicPair) -> tuple[Change, ...]:
+        topic, topic_id = pair.source.name, pair.source.topic_id
+        if pair.target is not None:
+            self._lost.pop(topic, None)
+        elif self._lost.get(topic) == topic_id:
+            return (_copy_deleted(pair),)
+        elif (ready := self._ready.get(topic)) is not None and ready[0].topic_id == topic_id:
+            # Refused by the next look: a broker that has just come back may describe an old state of the cluster.
+            self._lost[topic] = topic_id
+            del self._ready[topic]
+            return ()
         changes = topic_changes(
             pair,
             brokers=self._brokers,
@@ -565,7 +617,7 @@ class Discovery:
         missing = {
             pair.name: 1 if self._link.keyed else pair.source.partitions
             for pair in pairs.values()
-            if pair.target is None and pair.name not in fresh
+            if pair.target is None and pair.name not in fresh and changes[pair.source.name]
         }
         fresh.update(self._topics.settle(missing))
         for topic, pair in pairs.items():
@@ -612,6 +664,26 @@ class Discovery:
             for item in self._assigned(targets)
             if item.source.partition not in sources[item.source.topic].leaderless
         )
+
+
+def _copy_deleted(pair: TopicPair) -> Refuse:
+    """Returns the refusal of a topic whose copy was deleted while the link mirrored it (EO-5)."""
+    topic = pair.source.name
+    options = " ".join(
+        f"--adopt {topic}-{number}=0" for number in range(min(pair.source.partitions, _MOST_OPTIONS))
+    )
+    more = (
+        f" and so on up to {topic}-{pair.source.partitions - 1}"
+        if pair.source.partitions > _MOST_OPTIONS
+        else ""
+    )
+    return Refuse(
+        topic,
+        f"topic {topic}: its copy {pair.name} was deleted on the target; it is not created again, because an empty "
+        "copy would lack the records that were mirrored before",
+        f"to fill a new copy from the source's beginning, stop the mirror and start it once with "
+        f"`eomirror run CONFIG {options}{more}`; or put the topic under the link's `exclude`",
+    )
 
 
 def _mirrored_again(what: str, name: str, topic: str) -> TopicError:

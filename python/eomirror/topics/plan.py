@@ -65,6 +65,8 @@ class Plan:
         first_run: True if the link has no control topic yet.
         left_out: Source topics that `topics` matches and whose names keep them from being mirrored, by the reason.
         partitions: Partitions of the matched source topics; None if they were not listed.
+        awaited: Topics that `topics` gives by name and that the source lacks, with the recommended action; the link
+            mirrors each when it appears.
     """
 
     cluster_ids: tuple[str, str]
@@ -77,6 +79,7 @@ class Plan:
     first_run: bool
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     partitions: frozenset[SourcePartition] | None = None
+    awaited: Mapping[str, str] = field(default_factory=dict)
 
     def unmatched(self, patterns: Iterable[str]) -> list[str]:
         """Returns the patterns, other than names, that match no topic of the source: neither mirrored nor left out."""

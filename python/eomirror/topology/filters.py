@@ -10,6 +10,7 @@ names pass, and why the others do not.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ __all__ = [
     "TopicFilter",
     "internal_reason",
     "is_literal",
+    "missing_names",
     "pattern_fault",
     "topic_filter",
     "unmatched",
@@ -31,6 +33,8 @@ __all__ = [
 
 # A dot matches a line feed, too: a group id may hold any letter.
 _ANY = "(?s)"
+# A topic name that Kafka allows; other text is a pattern, or never matches.
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _META = frozenset(".^$*+?{}[]\\|()")
 
 
@@ -88,12 +92,23 @@ def is_literal(pattern: str) -> bool:
     return _META.isdisjoint(pattern.replace(r"\.", ""))
 
 
+def _named(pattern: str) -> str:
+    """Returns the topic that a pattern gives by name; empty for a pattern.  A dot is taken as a part of the name."""
+    name = pattern.replace(r"\.", ".")
+    return name if _LEGAL.fullmatch(name) and name not in {".", ".."} else ""
+
+
+def missing_names(patterns: Iterable[str], topics: Collection[str]) -> list[str]:
+    """Returns the topics that patterns give by name and that are not among ``topics``."""
+    return sorted({name for pattern in patterns if (name := _named(pattern))}.difference(topics))
+
+
 def unmatched(patterns: Iterable[str], topics: Collection[str]) -> list[str]:
     """Returns the patterns, other than names, that match none of the topics."""
     return [
         pattern
         for pattern in patterns
-        if not is_literal(pattern) and not any(map(topic_filter((pattern,)).accepts, topics))
+        if not _named(pattern) and not any(map(topic_filter((pattern,)).accepts, topics))
     ]
 
 

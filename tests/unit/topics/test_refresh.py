@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import AuthorizationError, TopicError
+from eomirror.errors import AuthorizationError, ClusterError, TopicError
 from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, TopicFacts
+from eomirror.topics.apply import TargetTopics
+from eomirror.topics.diff import AlterConfig
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
@@ -81,6 +83,9 @@ class Admin:
 
     def create_topics(self, topics: list[Any], **_: Any) -> None:
         assert topics == []
+
+    def alter_configs(self, name: str, values: dict[str, str]) -> None:
+        raise ClusterError(f"set {', '.join(values)} of topic {name}: policy")
 
     def close(self) -> None:
         pass
@@ -290,3 +295,81 @@ def test_fewer_replicas_for_want_of_brokers_are_told_of(
     assert [(line["source"], line["target"], line["replicas"]) for line in told] == (
         [] if replicas is None else [(source, target, replicas)]
     )
+
+
+def test_a_topic_that_is_listed_by_name_and_missing_keeps_no_other_from_starting() -> None:
+    """Waited for like a pattern that matches nothing; quotation marks are no name that a broker could be asked for."""
+
+    class Source(Admin):
+        """A source that has only the topics that it names."""
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            assert '"audit"' not in names
+            found = super().describe_topics(names)
+            return {name: facts if name in self.names else None for name, facts in found.items()}  # type: ignore[misc]
+
+    link = replace(LINK, topics=("orders", "pay.in", "old\\.one", '"audit"', "gone"), exclude=("gone",))
+    for strict in (True, False):
+        source = Source(["orders"])
+        made = discovery(source, Admin(), link)
+        with capture_logs() as logged:
+            begun = made.prepare(strict=strict)
+
+        assert {item.source.topic for item in begun} == {"orders"}
+        awaited = [line["topic"] for line in logged if line["event"] == "topic_awaited"]
+        assert awaited == ["old.one", "pay.in"]
+        assert [line["topic"] for line in logged if line["event"] == "topic_never_mirrored"] == ["gone"]
+        assert [line["pattern"] for line in logged if "pattern" in line] == ['"audit"']
+
+        source.names.append("pay.in")
+        assert {item.source.topic for item in made.refresh()} == {"orders", "pay.in"}
+
+
+def test_a_copy_that_is_deleted_under_a_running_link_is_not_created_again() -> None:
+    """Its topic is left out by name at the second look; it runs again as soon as the copy is back."""
+    gone: set[str] = set()
+
+    class Target(Admin):
+        """A target whose copies are deleted; nothing may be created on it."""
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            found = super().describe_topics(names)
+            return {name: None if name in gone else facts for name, facts in found.items()}  # type: ignore[misc]
+
+    made = discovery(Admin(["kept", "lost"]), Target())
+
+    def looked() -> tuple[set[str], set[str]]:
+        made._configs_compared = float("-inf")
+        return {item.source.topic for item in made.refresh()}, set(made.left_out())
+
+    assert looked() == ({"kept", "lost"}, set())
+    gone.add("east.lost")
+    assert looked() == ({"kept"}, set())
+    assert looked() == ({"kept"}, {"lost"})
+    assert "--adopt lost-0=0 --adopt lost-1=0 --adopt lost-2=0" in made.left_out()["lost"].fix
+    gone.clear()
+    assert looked() == ({"kept", "lost"}, set())
+
+
+def test_a_refused_setting_is_named_and_takes_no_other_with_it() -> None:
+    """An alter policy refuses one of two; the topic flows, and the event names the setting."""
+
+    class Target(Admin):
+        """A target with a policy on retention."""
+
+        done: ClassVar[list[str]] = []
+
+        def alter_configs(self, name: str, values: dict[str, str]) -> None:
+            if "retention.ms" in values:
+                super().alter_configs(name, values)
+            self.done += values
+
+    target: Any = Target()
+    change = AlterConfig("t", {"retention.ms": "1", "cleanup.policy": "compact"}, {})
+    with capture_logs() as logged:
+        TargetTopics(target, link="one").apply([change])
+
+    assert Target.done == ["cleanup.policy"]
+    (told,) = [line for line in logged if line["event"] == "topic_setting_refused"]
+    assert (told["topic"], told["setting"]) == ("t", "retention.ms")
+    assert "exclude_configs" in told["fix"]
