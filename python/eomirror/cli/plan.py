@@ -11,9 +11,10 @@ from eomirror.cli import options
 from eomirror.cli.render import escape, print_result, print_table, stdout_console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from eomirror.config import Config, Link
+    from eomirror.config.rights import NeededRight
     from eomirror.errors import MirrorError
     from eomirror.topics.diff import Change
     from eomirror.topics.plan import Plan
@@ -25,24 +26,36 @@ __all__ = ["plan"]
 @options.config
 @options.links
 @click.option("--settings", is_flag=True, help="Show every setting of topics that would be created.")
+@click.option("--acls", is_flag=True, help="Print the rights that the links need, as kafka-acls.sh commands.")
+@click.option("--principal", default="", help="The mirror's user, where CONFIG does not tell it; for --acls.")
 @options.overrides
 @options.output()
 def plan(
-    config: str, links: tuple[str, ...], settings: bool, overrides: tuple[str, ...], output: str | None
+    config: str,
+    links: tuple[str, ...],
+    settings: bool,
+    acls: bool,
+    principal: str,
+    overrides: tuple[str, ...],
+    output: str | None,
 ) -> int:
     """
     Connect to the clusters of CONFIG and show the topics and settings that `run` would create or change.
 
-    Also lets the brokers validate ACLs, names and settings.  Creates and changes nothing.  A link that cannot run is
-    shown with the reason, beside the others.  Exit codes: 0 all links can run, 1 a link cannot, 78 the configuration
-    is refused.
+    Also lets the brokers validate names and settings, and names all rights that `run`, `verify` and the failover
+    commands lack.  Creates and changes nothing.  A link that cannot run is shown with the reason, beside the others.
+    --acls prints the least rights that the links need, for an administrator to run, and does not connect.  Exit codes:
+    0 all links can run, 1 a link cannot, 78 the configuration is refused.
     """
     from eomirror.config import load_config
+    from eomirror.config.rights import needed_rights
     from eomirror.errors import MirrorError
     from eomirror.kafka.reachability import clusters_of, unreachable_clusters
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    if acls:
+        return _print_rights(needed_rights(loaded, chosen, principal=principal), output)
     plans: list[tuple[Link, Plan | MirrorError]] = []
     # one concurrent check of all clusters: else each link would wait for the same unreachable one
     unreachable = unreachable_clusters(clusters_of(loaded, chosen))
@@ -75,10 +88,21 @@ def plan(
 def _plan_of(config: Config, link: Link) -> Plan:
     from eomirror.kafka.session import link_sessions
     from eomirror.topics.discovery import Discovery
+    from eomirror.topics.rights import refuse_missing_rights
 
     source, target = config.clusters[link.source], config.clusters[link.target]
     with closing(link_sessions(link, source, target, "plan")) as sessions:
+        refuse_missing_rights(config, link, sessions)
         return Discovery(link, *sessions, clusters=config.clusters).plan()
+
+
+def _print_rights(needed: Sequence[NeededRight], output: str | None) -> int:
+    # lines to paste, also into a file or a pipe
+    rows = [need.plain for need in needed]
+    print_result(
+        output or "table", {"rights": rows}, lambda: click.echo("\n".join(row["command"] for row in rows))
+    )
+    return 0
 
 
 def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
