@@ -24,6 +24,7 @@ __all__ = [
     "decode_offset_map",
     "digest_behind",
     "encode_offset_map",
+    "lacking_rights",
     "last_hop",
 ]
 
@@ -1080,6 +1081,27 @@ def decode_offset_map(value: bytes) -> tuple[str, int, list[tuple[int, int, int]
 
     Raises:
         StateError: The bytes are corrupt or of an unknown version.
+    """
+
+def lacking_rights(
+    properties: dict[str, str],
+    tokens: _Tokens | None,
+    asked: Sequence[tuple[str, str, str]],
+    seconds: float,
+) -> list[tuple[str, str, str]]:
+    """
+    Those of the asked rights that the user lacks, by requests that change nothing; resources need not exist.
+
+    Args:
+        properties: As of a `HangingTransactionClient`.
+        tokens: As of a `PlaneReader`.
+        asked: Operation, resource type and name: Read or Write on topics, Write on transactional ids, and Describe,
+            Read or Delete on groups.
+        seconds: Maximum time.
+
+    Raises:
+        MirrorError: No broker answers, or it refuses us.
+        ValueError: There is no such request.
     """
 
 def last_hop(header: bytes, topic: str, key: bytes | None, value: bytes | None) -> str | None:

@@ -30,6 +30,7 @@ try:
         decode_offset_map,
         digest_behind,
         encode_offset_map,
+        lacking_rights,
         last_hop,
     )
 except ImportError as error:
@@ -55,6 +56,7 @@ __all__ = [
     "decode_offset_map",
     "digest_behind",
     "encode_offset_map",
+    "lacking_rights",
     "last_hop",
 ]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eomirror.config import Config, Link
+    from eomirror.config.rights import NeededRight
     from eomirror.errors import MirrorError
     from eomirror.topics.diff import Change
     from eomirror.topics.expected_copy import ExpectedCopy
@@ -35,16 +36,25 @@ _TOPICS_SHOWN = 30
 @options.config
 @options.links
 @click.option("--settings", is_flag=True, help="Show every setting of topics that would be created.")
+@click.option("--acls", is_flag=True, help="Print the rights that the links need, as kafka-acls.sh commands.")
+@click.option("--principal", default="", help="The mirror's user, where CONFIG does not tell it; for --acls.")
 @options.overrides
 @options.output()
 def plan(
-    config: str, links: tuple[str, ...], settings: bool, overrides: tuple[str, ...], output: str | None
+    config: str,
+    links: tuple[str, ...],
+    settings: bool,
+    acls: bool,
+    principal: str,
+    overrides: tuple[str, ...],
+    output: str | None,
 ) -> int:
     """
     Connect to the clusters of CONFIG and show the topics and settings that `run` would create or change.
 
-    Also lets the brokers validate ACLs, names and settings.  Creates and changes nothing.  A link that cannot run is
-    shown with the reason, beside the others.
+    Also lets the brokers validate names and settings, and names all rights that `run`, `verify` and the failover
+    commands lack.  Creates and changes nothing.  A link that cannot run is shown with the reason, beside the others.
+    --acls prints the least rights that the links need, for an administrator to run, and does not connect.
 
     A topic that the link mirrors and that CONFIG no longer takes has a line with a minus.  Of the others it says how
     much a run would copy, and from which offset.  Records are an upper bound, because markers and aborted records have
@@ -53,25 +63,15 @@ def plan(
     Exit codes: 0 all links can run, also with topics that leave, 1 a link cannot, 78 the configuration is refused.
     """
     from eomirror.config import load_config
+    from eomirror.config.rights import needed_rights
     from eomirror.errors import MirrorError
-    from eomirror.kafka.reachability import clusters_of, unreachable_clusters
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    if acls:
+        return _print_rights(needed_rights(loaded, chosen, principal=principal), output)
     unused = loaded.unused_clusters
-    plans: list[tuple[Link, tuple[Plan, ExpectedCopy | None] | MirrorError]] = []
-    # one concurrent check of all clusters: else each link would wait for the same unreachable one
-    unreachable = unreachable_clusters(clusters_of(loaded, chosen))
-    for link in chosen:
-        try:
-            for alias in (link.source, link.target):
-                if alias in unreachable:
-                    raise unreachable[alias]
-            plans.append((link, _plan_of(loaded, link)))
-        except MirrorError as error:
-            if len(chosen) == 1:
-                raise
-            plans.append((link, error))
+    plans = list(_plans(loaded, chosen))
     structured = [
         _problem(link, found) if isinstance(found, MirrorError) else _structured(link, *found)
         for link, found in plans
@@ -90,15 +90,47 @@ def plan(
     return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
 
 
+def _plans(
+    config: Config, chosen: Sequence[Link]
+) -> Iterator[tuple[Link, tuple[Plan, ExpectedCopy | None] | MirrorError]]:
+    """Yields each link with its plan, or with the error that keeps one of several from running."""
+    from eomirror.errors import MirrorError
+    from eomirror.kafka.reachability import clusters_of, unreachable_clusters
+
+    # one concurrent check of all clusters: else each link would wait for the same unreachable one
+    unreachable = unreachable_clusters(clusters_of(config, chosen))
+    for link in chosen:
+        try:
+            for alias in (link.source, link.target):
+                if alias in unreachable:
+                    raise unreachable[alias]
+            yield link, _plan_of(config, link)
+        except MirrorError as error:
+            if len(chosen) == 1:
+                raise
+            yield link, error
+
+
 def _plan_of(config: Config, link: Link) -> tuple[Plan, ExpectedCopy | None]:
     from eomirror.kafka.session import link_sessions
     from eomirror.link.planned_copy import planned_copy
     from eomirror.topics.discovery import Discovery
+    from eomirror.topics.rights import refuse_missing_rights
 
     source, target = config.clusters[link.source], config.clusters[link.target]
     with closing(link_sessions(link, source, target, "plan")) as sessions:
+        refuse_missing_rights(config, link, sessions)
         found = Discovery(link, *sessions, clusters=config.clusters).plan()
         return found, planned_copy(link, found, sessions)
+
+
+def _print_rights(needed: Sequence[NeededRight], output: str | None) -> int:
+    # lines to paste, also into a file or a pipe
+    rows = [need.plain for need in needed]
+    print_result(
+        output or "table", {"rights": rows}, lambda: click.echo("\n".join(row["command"] for row in rows))
+    )
+    return 0
 
 
 def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
@@ -245,6 +277,25 @@ def _span(offsets: Sequence[int | None]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
+def _draw_not_mirrored(link: Link, plan_: Plan) -> None:
+    console = stdout_console()
+    for reason, topics in plan_.left_out.items():
+        what = "topic is" if len(topics) == 1 else "topics are"
+        names = ", ".join(map(escape, topics))
+        console.print(f"{len(topics)} {what} not mirrored: {escape(reason)}: {names}", highlight=False)
+    for pattern in plan_.unmatched(link.topics):
+        console.print(
+            f"[yellow]warning[/]: pattern {escape(pattern)} matches no topic of {escape(link.source)} yet; "
+            "patterns are regular expressions: pay.*, not pay*"
+        )
+    for topic, fix in plan_.awaited.items():
+        console.print(
+            f"[yellow]warning[/]: topic {escape(topic)} does not exist on {escape(link.source)} and is waited for\n"
+            f"  fix: {escape(fix)}",
+            highlight=False,
+        )
+
+
 def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings: bool) -> None:
     console = stdout_console()
     count = len(plan_.targets)
@@ -269,21 +320,7 @@ def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings
         console.print("nothing to create or change")
     if copy is not None:
         _draw_copy(copy)
-    for reason, topics in plan_.left_out.items():
-        what = "topic is" if len(topics) == 1 else "topics are"
-        names = ", ".join(map(escape, topics))
-        console.print(f"{len(topics)} {what} not mirrored: {escape(reason)}: {names}", highlight=False)
-    for pattern in plan_.unmatched(link.topics):
-        console.print(
-            f"[yellow]warning[/]: pattern {escape(pattern)} matches no topic of {escape(link.source)} yet; "
-            "patterns are regular expressions: pay.*, not pay*"
-        )
-    for topic, fix in plan_.awaited.items():
-        console.print(
-            f"[yellow]warning[/]: topic {escape(topic)} does not exist on {escape(link.source)} and is waited for\n"
-            f"  fix: {escape(fix)}",
-            highlight=False,
-        )
+    _draw_not_mirrored(link, plan_)
     created = _settings(plan_)
     if settings:
         for text, topics in created.items():

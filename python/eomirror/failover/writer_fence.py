@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.rights import Right, account_of
 from eomirror.errors import (
     ClusterError,
     FencedError,
@@ -32,7 +33,6 @@ from eomirror.errors import (
 )
 from eomirror.failover.facts import history_of, mirrored
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.errors import Right
 from eomirror.kafka.session import ClusterSession
 from eomirror.kafka.write_denials import WriteDenials
 from eomirror.link.fencing import fence
@@ -311,15 +311,14 @@ class LinkWriterFence:
         if settings is not None and (found is None or (found.value or "").lower() == "false"):
             return
         source = self._config.clusters[self._link.source]
-        name = source.properties.get("sasl.username", "")
-        principal = name if isinstance(name, str) else ""
+        account = account_of(source)
         fix = (
             "first grant the mirror and each application what they need on these topics, such as `"
-            f"{Right('Read', 'topic', bare[0]).acl(principal)}`, all at once; or {_OTHERWISE}"
+            f"{Right('Read', 'topic', bare[0]).acl(account)}`, all at once; or {_OTHERWISE}"
         )
         if settings is None:
             known = f"the brokers' {_EVERYONE} could not be read; if it is true, the first one"
-            fix = f"let it be read: `{Right('DescribeConfigs', 'cluster').acl(principal)}`; or {fix}"
+            fix = f"let it be read: `{Right('DescribeConfigs', 'cluster').acl(account)}`; or {fix}"
         elif found is not None and found.value is None:
             known = f"the brokers set {_EVERYONE}, and do not tell its value; if it is true, the first one"
         else:

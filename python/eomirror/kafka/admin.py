@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 )
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.rights import Right
 from eomirror.errors import AuthorizationError, MirrorError, TopicError, UnreachableError
 from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, RetryingAdmin, error_code, try_seconds
 from eomirror.kafka.cluster_metadata import (
@@ -40,13 +41,14 @@ from eomirror.kafka.cluster_metadata import (
     operations,
     topic_facts,
 )
-from eomirror.kafka.errors import Right
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
+from eomirror.kafka.missing_rights import missing_rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster
+    from eomirror.config.rights import Account
     from eomirror.kafka.cluster_metadata import CreateTopic
 
 __all__ = [
@@ -188,9 +190,9 @@ class ClusterAdmin:
         return self._retrying.name
 
     @property
-    def principal(self) -> str:
-        """Our principal on the brokers, as far as the configuration tells; empty if it does not."""
-        return self._retrying.principal
+    def account(self) -> Account:
+        """The cluster, and our user there."""
+        return self._retrying.account
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -327,6 +329,24 @@ class ClusterAdmin:
         found = self._retrying.each(names, send, failed, reads=True)
         told = {name: operations(answer) for name, answer in found.items() if answer is not None}
         return {name: rights for name, rights in told.items() if rights}
+
+    def missing_rights(self, asked: Sequence[Right]) -> tuple[set[Right], list[Right]]:
+        """
+        Returns the rights of ours that are missing, and those that it cannot tell; changes nothing.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """
+        return missing_rights(self._retrying, asked)
+
+    def visible_groups(self) -> list[str]:
+        """Returns every group that we may describe, sorted."""
+
+        def ask() -> list[str]:
+            future = self._client.list_consumer_groups(request_timeout=self._timeout)
+            return sorted(one.group_id for one in future.result(self._timeout + 1).valid)
+
+        return self._retrying.with_retries(ask, "list groups")
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """

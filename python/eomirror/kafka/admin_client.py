@@ -24,10 +24,11 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.clock import Clock, Deadline
 from eomirror.config.clients import admin_properties
+from eomirror.config.rights import Account, Right, account_of
 from eomirror.errors import MirrorError, TopicError, UnreachableError
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
-from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
+from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
 from eomirror.kafka.wait_notice import waiting_for
 
 if TYPE_CHECKING:
@@ -122,10 +123,9 @@ class RetryingAdmin:
         return f"{self._cluster.alias} ({self._cluster.bootstrap_servers})"
 
     @property
-    def principal(self) -> str:
-        """Our principal on the brokers, as far as the configuration tells; empty if it does not."""
-        name = self._cluster.properties.get("sasl.username", "")
-        return name if isinstance(name, str) else ""
+    def account(self) -> Account:
+        """The cluster, and our user there."""
+        return account_of(self._cluster)
 
     def close(self) -> None:
         """Releases the client: its destructor closes the connections."""
@@ -166,9 +166,7 @@ class RetryingAdmin:
             self.client.poll(0)
         self._expects_login()
         error = raised.args[0] if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
-        return to_mirror_error(
-            error, doing=doing, cluster=self.name, reason=self._reason, right=right, principal=self.principal
-        )
+        return to_mirror_error(error, doing=doing, cluster=self.account, reason=self._reason, right=right)
 
     def topic_error(self, raised: Exception, topic: str, doing: str, right: Right) -> MirrorError:
         """Returns the user's error for one topic, which it names if the topic does not exist."""

@@ -35,12 +35,13 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
+from eomirror.config.rights import Right, account_of
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.admin_client import UNANSWERED, error_code
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.error_text import said, without_values
-from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
+from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
 from eomirror.kafka.exact_admin_client import ExactAdminClient, GroupAnswer, GroupPartition
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class GroupCoordinators:
         connect: Callable[[], Any] | None = None,
     ) -> None:
         self._alias = cluster.alias
+        self._account = account_of(cluster)
         self._seconds = seconds
         self._request_seconds = min(seconds, _REQUEST_SECONDS)
         self._clock = clock
@@ -560,7 +562,7 @@ class GroupCoordinators:
         error = raised if isinstance(raised, KafkaError) else KafkaError(KafkaError._TIMED_OUT)
         self._stale |= error.code() in UNANSWERED
         right = Right(operation, "group", group) if group else None
-        return to_mirror_error(error, doing=doing, cluster=self._alias, right=right)
+        return to_mirror_error(error, doing=doing, cluster=self._account, right=right)
 
 
 def _state(answer: Any) -> GroupState:

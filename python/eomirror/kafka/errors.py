@@ -14,6 +14,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from eomirror.config.rights import Account, Right, lacking
 from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,
@@ -26,7 +27,6 @@ from eomirror.kafka.error_text import said
 
 __all__ = [
     "Action",
-    "Right",
     "Verdict",
     "classify_admin",
     "classify_creation",
@@ -77,33 +77,6 @@ class Verdict:
 
     action: Action
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """
-    An ACL that a request needs.
-
-    Attributes:
-        operation: As kafka-acls.sh spells it, such as ``Create``.
-        resource: ``topic``, ``group``, ``transactional-id`` or ``cluster``.
-        name: Of the resource; empty for the cluster.
-    """
-
-    operation: str
-    resource: str
-    name: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.operation} on {self.resource} {self.name}".rstrip()
-
-    def acl(self, principal: str) -> str:
-        """Returns the command that grants it, complete except for the cluster's address."""
-        where = f"--{self.resource} '{self.name}'" if self.name else f"--{self.resource}"
-        return (
-            "kafka-acls.sh --bootstrap-server HOST:PORT --add "
-            f"--allow-principal 'User:{principal or 'PRINCIPAL'}' --operation {self.operation} {where}"
-        )
 
 
 _E = KafkaError
@@ -413,10 +386,9 @@ def to_mirror_error(
     error: KafkaError,
     *,
     doing: str,
-    cluster: str,
+    cluster: Account | str,
     reason: KafkaError | None = None,
     right: Right | None = None,
-    principal: str = "",
 ) -> MirrorError:
     """
     Returns the user's error.
@@ -424,11 +396,10 @@ def to_mirror_error(
     Args:
         error: librdkafka's error.
         doing: Attempted operation, as an infinitive; empty for the connection.
-        cluster: Name and address of the cluster.
+        cluster: The cluster and our user there; a text if no right can be missing.
         reason: Earlier error of librdkafka, such as of a connection.  A request that was never sent "timed out"; only
             this tells why.
         right: ACL that the request needs, for the command that grants it.
-        principal: Our principal on that cluster, as far as the configuration tells.
     """
     verdict = classify_admin(error)
     # the reason behind a timeout is the error; the timeout is only when we stopped waiting
@@ -451,8 +422,8 @@ def to_mirror_error(
     if action is not Action.UNAUTHORIZED or mismatch:
         return ClusterError(message, fix=fix)
     if right is not None and cause.code() in _RIGHTS:
-        who = f"User:{principal}" if principal else "the mirror's principal"
-        return AuthorizationError(f"{message}; {who} lacks {right}", fix=right.acl(principal))
+        account = cluster if isinstance(cluster, Account) else Account(cluster)
+        return lacking(f"{message}; ", account, [right])
     return AuthorizationError(message, fix=fix)
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
+from eomirror.config.rights import Right, account_of
 from eomirror.errors import MirrorError, UnreachableError
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_warmup import connect
@@ -62,6 +63,7 @@ class PartitionReader:
         tuning: Mapping[str, Value] | None = None,
     ) -> None:
         self._name = cluster.alias
+        self._account = account_of(cluster)
         self._uncommitted = uncommitted
         self._clock = clock
         self._started: Partition = ("", 0)
@@ -194,7 +196,8 @@ class PartitionReader:
                 f"could not {doing} on cluster {self._name}: {verdict.reason}: {said(error)}",
                 fix=f"see the logs of the brokers of {self._name}",
             )
-        return to_mirror_error(error, doing=doing, cluster=self._name)
+        right = Right("Read", "topic", where[0]) if where[0] else None
+        return to_mirror_error(error, doing=doing, cluster=self._account, right=right)
 
     def _late(self, waiting: Mapping[Partition, tuple[int, int]]) -> MirrorError:
         names = [

@@ -8,8 +8,9 @@ from confluent_kafka import KafkaException, Producer
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import producer_properties
+from eomirror.config.rights import Right, account_of
 from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.errors import Action, Right, classify_transaction, to_mirror_error
+from eomirror.kafka.errors import Action, classify_transaction, to_mirror_error
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
@@ -63,13 +64,11 @@ def check_transactional_id(
             again = classify_transaction(error).action in {Action.RETRY, Action.UNREACHABLE}
             if again and not deadline.passed:
                 continue
-            name = cluster.properties.get("sasl.username", "")
             raise to_mirror_error(
                 error,
                 doing=f"use transactional.id {transactional_id}",
-                cluster=f"{cluster.alias} ({cluster.bootstrap_servers})",
+                cluster=account_of(cluster),
                 right=Right("Write", "transactional-id", transactional_id),
-                principal=name if isinstance(name, str) else "",
             ) from raised
         return
 

@@ -14,10 +14,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from eomirror.config.rights import Right
 from eomirror.errors import ClusterError
 from eomirror.kafka.admin_client import OPERATION_SECONDS, RetryingAdmin, error_code
 from eomirror.kafka.cluster_metadata import operations
-from eomirror.kafka.errors import Right
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
-from eomirror.kafka.errors import Right
+from eomirror.config.rights import Right, lacking
+from eomirror.errors import MirrorError, UnreachableError
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ def refuse_unwritable(link: Link, admin: ClusterAdmin) -> None:
     for topic in topics:
         if topic in rights and "WRITE" not in rights[topic]:
             right = Right("Write", "topic", topic)
-            who = f"User:{admin.principal}" if admin.principal else "the mirror's principal"
-            raise AuthorizationError(
-                f"link {link.name}: {who} lacks {right} of cluster {admin.name}; the mirror keeps its state there",
-                fix=right.acl(admin.principal),
-            )
+            raise lacking(f"link {link.name}: the mirror keeps its state there: ", admin.account, [right])
 
 
 def given_up(link: Link, admin: ClusterAdmin, doing: str, tries: int) -> UnreachableError:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.errors import AuthorizationError
-from eomirror.kafka.errors import Right
+from eomirror.config.rights import TOLD_AS, Right, lacking
 from eomirror.topics.diff import AddPartitions, AlterConfig
 
 if TYPE_CHECKING:
@@ -16,14 +15,6 @@ if TYPE_CHECKING:
     from eomirror.topics.diff import Change, TopicPair
 
 __all__ = ["check_source_rights", "check_target_rights", "need"]
-
-# operation of an ACL -> its name among a broker's authorized operations
-_TOLD_AS = {
-    "Read": "READ",
-    "Write": "WRITE",
-    "Alter": "ALTER",
-    "AlterConfigs": "ALTER_CONFIGS",
-}
 
 
 def check_source_rights(link: Link, source: ClusterAdmin, topics: Sequence[str]) -> None:
@@ -79,11 +70,5 @@ def need(
     Raises:
         AuthorizationError: The right is not among them.
     """
-    if _TOLD_AS[right.operation] in rights:
-        return
-    who = f"User:{admin.principal}" if admin.principal else "the mirror's principal"
-    raise AuthorizationError(
-        f"link {link.name}: {who} lacks {right} of cluster {admin.name}; the mirror must {purpose}",
-        fix=right.acl(admin.principal),
-        topic=topic,
-    )
+    if TOLD_AS[right.operation] not in rights:
+        raise lacking(f"link {link.name}: the mirror must {purpose}: ", admin.account, [right], topic=topic)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.rights import Right
 from eomirror.errors import (
     ClusterError,
     ConfigError,
@@ -26,7 +27,6 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.kafka.admin import has_topic
-from eomirror.kafka.errors import Right
 from eomirror.kafka.transactional_id_acl import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
 from eomirror.records.names import LinkNames

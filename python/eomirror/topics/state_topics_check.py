@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from eomirror.config.rights import Right
 from eomirror.errors import StateError
-from eomirror.kafka.errors import Right
 from eomirror.records.names import LinkNames
 from eomirror.topics.acls import need
 from eomirror.topics.state_topics import policy_fix, state_changes, state_drift, state_topics

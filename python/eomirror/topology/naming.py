@@ -145,6 +145,17 @@ class TargetNaming:
             )
         return name
 
+    def beginning(self, start: str) -> str:
+        """Returns the text with which the names begin of all topics that begin with ``start``; empty if unknown."""
+        naming = self.naming
+        if naming.kind == "match":
+            return naming.to.partition("$")[0]
+        if naming.kind == "pattern":
+            before = naming.pattern.partition("{topic}")[0] + "{topic}"
+            values = {"source": self.source, "target": self.target, "topic": start}
+            return _PLACEHOLDER.sub(lambda found: values[found[1]], before)
+        return start if naming.kind == "identity" else f"{self.source}{naming.separator}{start}"
+
     def _name(self, topic: str) -> str:
         naming = self.naming
         if topic == self.heartbeats:

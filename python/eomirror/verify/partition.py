@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from eomirror._native import PartitionComparison, PlaneReader
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
+from eomirror.config.rights import account_of, named
+from eomirror.errors import MirrorError
 from eomirror.kafka.record_reader import CommittedPartition
 from eomirror.kafka.session import link_sessions
 from eomirror.plane.native.oauth import as_text, with_tokens
@@ -125,6 +127,7 @@ class Comparer:
         self._sessions = link_sessions(link, source, target, "verify", clock=clock)
         self._ends = LogEnd(self._sessions)
         self._clock = clock
+        self._users = account_of(source), account_of(target)
         self._readers: tuple[PlaneReader, PlaneReader] | None = None
         if native:
             self._readers = (
@@ -306,7 +309,7 @@ class Comparer:
             done = (
                 self._feed(comparison)
                 if self._readers is None
-                else comparison.step(*self._readers, _STEP_SECONDS)
+                else self._step(one, comparison, self._readers)
             )
             found += comparison.take()[: self._show - len(found)]
             counts = comparison.counts()
@@ -321,6 +324,16 @@ class Comparer:
                 found_so_far = PartitionCounts.of(counts, found, comparison.resume_at(), whole=done)
                 progress(one, found_so_far)
         return done
+
+    def _step(
+        self, one: Scope, comparison: PartitionComparison, readers: tuple[PlaneReader, PlaneReader]
+    ) -> bool:
+        try:
+            return comparison.step(*readers, _STEP_SECONDS)
+        except MirrorError as error:
+            sides = zip((one.source, one.target), self._users, strict=True)
+            users = [user for part, user in sides if f"{part.topic}-{part.partition}:" in error.message]
+            raise named(error, *(users or self._users)) from None
 
     def _feed(self, comparison: PartitionComparison) -> bool:
         done = False

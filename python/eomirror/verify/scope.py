@@ -476,8 +476,11 @@ class ScopeFinder:
     def _letters(self, positions: Sequence[Position]) -> dict[SourcePartition, list[tuple[int, str]]]:
         """Returns the dead letters of present topics."""
         topic = self._names.dead_letter_topic
-        facts = self._target.describe_topics([topic])[topic] if positions else None
-        if facts is None:
+        found, refused = self._target.visible_topics([topic] if positions else [])
+        if refused and self._link.on_refused == "dead-letter":
+            raise refused[topic]
+        # a link that writes none needs no right on a topic that does not exist
+        if (facts := found.get(topic)) is None:
             return {}
         names = [(topic, number) for number in range(facts.partitions)]
         ends = self._target.offsets(names, at="latest", read_committed=False)

@@ -17,7 +17,8 @@ import orjson
 from eomirror._native import LogAudit
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import DifferenceError, UnreachableError
+from eomirror.config.rights import account_of, named
+from eomirror.errors import DifferenceError, MirrorError, UnreachableError
 from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.session import ClusterSession
 from eomirror.plane.native.oauth import as_text, with_tokens
@@ -229,7 +230,7 @@ def audit_link(
             for topic, number in partitions:
                 start, end = starts[topic, number], ends[topic, number]
                 audit.add(topic, number, role, start, end, topics.ids[topic])
-        while not audit.step(_STEP_SECONDS):
+        while not _step(audit, target):
             if on_progress is not None:
                 on_progress(*audit.progress())
             if deadline.passed:
@@ -243,6 +244,13 @@ def audit_link(
     finally:
         session.close()
     return _frozen(link.name, result, held_back, at_rest=at_rest, bytes_read=bytes_read)
+
+
+def _step(audit: LogAudit, target: Cluster) -> bool:
+    try:
+        return audit.step(_STEP_SECONDS)
+    except MirrorError as error:
+        raise named(error, account_of(target)) from None
 
 
 def _topics(link: Link, target: ClusterSession) -> _Topics:

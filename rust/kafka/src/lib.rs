@@ -39,6 +39,7 @@ mod oauth;
 pub mod probe;
 mod properties;
 mod protocol;
+mod rights;
 mod scram;
 mod secret;
 mod socket;
@@ -69,6 +70,7 @@ pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, disposition};
 pub use protocol::IsolationLevel;
+pub use rights::AskedRight;
 pub use secret::Secret;
 pub use topic::{TopicId, TopicPartition};
 pub use transaction::{

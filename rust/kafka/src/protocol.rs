@@ -12,6 +12,7 @@ pub(crate) mod list_offsets;
 pub(crate) mod list_transactions;
 pub(crate) mod metadata;
 pub(crate) mod produce;
+pub(crate) mod rights;
 pub(crate) mod sasl;
 pub(crate) mod transaction;
 

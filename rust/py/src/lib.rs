@@ -22,6 +22,7 @@ mod plane;
 mod planner;
 mod policy;
 mod provenance;
+mod rights;
 mod tokens;
 mod witness;
 
@@ -49,6 +50,7 @@ mod _core {
         planner::{Planner, digest_behind},
         policy::Policy,
         provenance::last_hop,
+        rights::lacking_rights,
         witness::Witness,
     };
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from eomirror.config.rights import Account, Right
 from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,
@@ -17,7 +18,6 @@ from eomirror.errors import (
 from eomirror.kafka import errors
 from eomirror.kafka.errors import (
     Action,
-    Right,
     classify_admin,
     classify_delivery,
     classify_fetch,
@@ -263,20 +263,22 @@ def test_a_missing_right_comes_with_the_line_that_grants_it() -> None:
     told = to_mirror_error(
         error("TOPIC_AUTHORIZATION_FAILED"),
         doing="create topic east.orders",
-        cluster="west",
+        cluster=Account("west", "w1:9092,w2:9092", "mirror", secured=True),
         right=Right("Create", "topic", "east.orders"),
-        principal="mirror",
     )
 
     assert isinstance(told, AuthorizationError)
-    assert "User:mirror lacks Create on topic east.orders" in told.message
+    assert "User:mirror lacks Create on topic east.orders of cluster west" in told.message
+    assert told.fix.startswith(
+        "kafka-acls.sh --bootstrap-server w1:9092,w2:9092 --command-config ADMIN.properties"
+    )
     assert "--allow-principal 'User:mirror' --operation Create --topic 'east.orders'" in told.fix
 
 
 def test_a_right_on_the_cluster_has_no_name() -> None:
     """kafka-acls.sh takes --cluster alone."""
-    assert Right("Create", "cluster").acl("").endswith("--operation Create --cluster")
-    assert "PRINCIPAL" in Right("Create", "cluster").acl("")
+    assert Right("Create", "cluster").acl(Account("west")).endswith("--operation Create --cluster")
+    assert "PRINCIPAL" in Right("Create", "cluster").acl(Account("west"))
 
 
 @pytest.mark.parametrize(

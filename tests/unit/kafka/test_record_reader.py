@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 from confluent_kafka import KafkaError
@@ -80,6 +80,8 @@ class East:
     """A cluster, as far as is asked."""
 
     alias = "east"
+    properties: ClassVar[dict[str, str]] = {}
+    bootstrap_servers = "e:1"
 
 
 def reader(monkeypatch: pytest.MonkeyPatch, *events: Event) -> CommittedPartition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror._native import NativeLane
+from eomirror.config.rights import Account, Right
 from eomirror.errors import (
     AuthorizationError,
     ClusterError,
@@ -21,8 +22,7 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.kafka.errors import Right
-from eomirror.plane.native.errors import KINDS, NativeFailureError, lane_error
+from eomirror.plane.native.errors import KINDS, NativeFailureError, Users, lane_error
 from eomirror.plane.protocol import RangeRefusedError, RejectionReason
 
 EXPECTED: dict[str, type[LaneError | MirrorError]] = {
@@ -84,10 +84,25 @@ def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
 
 
 def test_a_right_that_is_missing_comes_with_the_command_that_grants_it() -> None:
-    """As on the client plane, where discovery names it; the extension knows no principal."""
-    error = lane_error(failure("unauthorized"))
+    """As on the client plane; the extension knows no principal and no address."""
+    ours = Users(Account("east", "e:1", "mirror"), Account("west", "w:1", "mirror"), "eomirror.a.b.0")
+    error = lane_error(failure("unauthorized"), users=ours)
     assert isinstance(error, MirrorError)
-    assert error.fix == Right("Read", "topic", "orders").acl("")
+    assert "User:mirror lacks Read on topic orders of cluster east (e:1)" in error.message
+    assert error.fix == Right("Read", "topic", "orders").acl(ours.source)
+    for message, right in (
+        (
+            "east.a-b-3 refuses source offsets 1 to 2 (no): TOPIC_AUTHORIZATION_FAILED",
+            Right("Write", "topic", "east.a-b"),
+        ),
+        (
+            "the transaction must be aborted: the commit: TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+            Right("Write", "transactional-id", "eomirror.a.b.0"),
+        ),
+    ):
+        told = lane_error(NativeFailureError("unauthorized", message), users=ours)
+        assert isinstance(told, MirrorError)
+        assert told.fix == right.acl(ours.target), message
     whole = lane_error(NativeFailureError("unauthorized", "the login is refused", fix="check it"))
     assert isinstance(whole, MirrorError)
     assert whole.fix == "check it"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from confluent_kafka import KafkaError
 
+from eomirror.config.rights import Right
 from eomirror.errors import (
     DataLossError,
     LaneError,
@@ -22,6 +23,8 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eomirror.config.rights import Account
+
 __all__ = ["fetch_failure", "split_ends"]
 
 log = structlog.get_logger(__name__)
@@ -30,7 +33,7 @@ log = structlog.get_logger(__name__)
 _LEADER_CANNOT = {Action.DAMAGED: SourceDamagedError, Action.UNREADABLE: SourceUnreadableError}
 
 
-def fetch_failure(message: Any) -> LaneError | MirrorError | None:
+def fetch_failure(message: Any, source: Account | None = None) -> LaneError | MirrorError | None:
     """
     Returns the error that must stop the lane; None for a record, an end of partition, and a retriable error.
 
@@ -39,6 +42,7 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
 
     Args:
         message: As a Consumer gave it.
+        source: Our user on the source, for the command that grants a right.
     """
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
@@ -59,7 +63,8 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
             topic=str(message.topic()),
         )
     if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
-        refused = to_mirror_error(error, doing=f"fetch {where}", cluster="source")
+        right = Right("Read", "topic", str(message.topic()))
+        refused = to_mirror_error(error, doing=f"fetch {where}", cluster=source or "source", right=right)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             refused.topic = str(message.topic())
         return refused

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
+from eomirror.config.rights import account_of
 from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError, hole_error
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
@@ -380,7 +381,8 @@ class ClientPlane:
 
     def pump(self, seconds: float) -> Pumped:
         """Fetches, decides and produces the available records, waiting at most ``seconds`` for them."""
-        failure = fetch_failure(self._pending[0]) if self._pending else None
+        source = account_of(self._spec.source)
+        failure = fetch_failure(self._pending[0], source) if self._pending else None
         if failure is not None:
             if isinstance(failure, SourceDamagedError) and self._planner.reached():
                 # the records before the failure are valid: they are committed first

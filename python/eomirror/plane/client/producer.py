@@ -30,6 +30,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, cimpl
 from eomirror._native import Acks, Witness
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import producer_properties
+from eomirror.config.rights import Right, account_of
 from eomirror.errors import (
     AuthorizationError,
     FencedError,
@@ -142,6 +143,7 @@ class TransactionalProducer:
         batch_bytes: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._account = account_of(cluster)
         self._known_topic = known_topic
         self.transactional_id = transactional_id
         self._clock = clock
@@ -375,8 +377,8 @@ class TransactionalProducer:
             raise TargetRefusedError(what, error, topic, partition)
         if verdict.action in {Action.CONFIGURATION, Action.FATAL}:
             # such as an unknown codec: a new attempt would fail again
-            raise to_mirror_error(error, doing=f"send {what} ({verdict.reason})", cluster="target")
-        refused = self._lane_error(error, f"send {what}")
+            raise to_mirror_error(error, doing=f"send {what} ({verdict.reason})", cluster=self._account)
+        refused = self._lane_error(error, f"send {what}", topic)
         if isinstance(refused, AuthorizationError) and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             refused.topic = topic
         raise refused
@@ -422,12 +424,15 @@ class TransactionalProducer:
             return TargetRefusedError(what, error, topic, partition, by_client=True)
         return self._lane_error(error, "produce")
 
-    def _lane_error(self, error: KafkaError, doing: str) -> LaneError | MirrorError:
+    def _lane_error(self, error: KafkaError, doing: str, topic: str = "") -> LaneError | MirrorError:
         action = classify_transaction(error).action
         if action is Action.FENCED:
             return FencedError(str(error))
         if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
-            return to_mirror_error(error, doing=doing, cluster="target")
+            right = Right("Write", "transactional-id", self.transactional_id)
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                right = Right("Write", "topic", topic or self._known_topic)
+            return to_mirror_error(error, doing=doing, cluster=self._account, right=right)
         expired = error.code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
         why = f"; {self.transactional_id} has expired on its coordinator" if expired else ""
         return TransactionFailedError(f"could not {doing}: {said(error)}{why}")

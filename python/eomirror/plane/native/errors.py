@@ -6,8 +6,10 @@ The rows follow `eomirror.kafka.errors`, so that the same fault ends a lane in t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from eomirror.config.rights import Account, Right, lacking
 from eomirror.errors import (
     AuthorizationError,
     ClusterError,
@@ -34,7 +36,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KINDS", "NativeFailureError", "RefusedBatch", "lane_error"]
+__all__ = ["KINDS", "NativeFailureError", "RefusedBatch", "Users", "lane_error"]
 
 
 class RefusedBatch(NamedTuple):
@@ -54,6 +56,14 @@ class RefusedBatch(NamedTuple):
     first: int
     last: int
     code: str
+
+
+class Users(NamedTuple):
+    """The mirror's users on source and target, and the transactional id of a lane."""
+
+    source: Account
+    target: Account
+    transactional_id: str = ""
 
 
 class NativeFailureError(Exception):
@@ -103,10 +113,8 @@ _GROUNDS: Final = {
 }
 
 
-_READ: Final = (
-    "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal 'User:PRINCIPAL' --operation Read "
-    "--topic '{topic}'"
-)
+# how the extension names a denied topic of the target
+_DENIED_TOPIC: Final = re.compile(r"(?P<topic>[\w.-]+)-\d+ refuses .*: TOPIC_AUTHORIZATION_FAILED")
 
 
 def _failed(failure: NativeFailureError) -> LaneError:
@@ -117,11 +125,17 @@ def _cluster(failure: NativeFailureError) -> MirrorError:
     return ClusterError(failure.message, fix=failure.fix)
 
 
-def _unauthorized(failure: NativeFailureError) -> MirrorError:
-    # With a partition it is a fetch from the source.  The command is that of `eomirror.kafka.errors.Right`, which is
-    # not pure; the extension does not know the principal.
-    fix = _READ.format(topic=failure.topic) if failure.topic else failure.fix
-    return AuthorizationError(failure.message, fix=fix, topic=failure.topic)
+def _unauthorized(failure: NativeFailureError, users: Users) -> MirrorError:
+    if denied := _DENIED_TOPIC.search(failure.message):
+        right = Right("Write", "topic", denied["topic"])
+        return lacking(f"{failure.message}; ", users.target, [right], topic=failure.topic)
+    if failure.topic:
+        right = Right("Read", "topic", failure.topic)
+        return lacking(f"{failure.message}; ", users.source, [right], topic=failure.topic)
+    if "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in failure.message:
+        right = Right("Write", "transactional-id", users.transactional_id)
+        return lacking(f"{failure.message}; ", users.target, [right])
+    return AuthorizationError(failure.message, fix=failure.fix)
 
 
 def _truncated(failure: NativeFailureError) -> MirrorError:
@@ -200,7 +214,7 @@ def _topic(failure: NativeFailureError) -> MirrorError:
 KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]] = {
     "unhonoured": _cluster,
     "configuration": _cluster,
-    "unauthorized": _unauthorized,
+    "unauthorized": lambda failure: _unauthorized(failure, Users(Account("source"), Account("target"))),
     "protocol": _cluster,
     "unreachable": lambda failure: UnreachableError(failure.message, fix=failure.fix),
     "abortable": _failed,
@@ -227,7 +241,11 @@ _OF_THIS_PLANE: Final = {"unhonoured", "old-format"}
 
 
 def lane_error(
-    failure: NativeFailureError, *, accept_gaps: bool = False, fall_back: bool = False
+    failure: NativeFailureError,
+    *,
+    accept_gaps: bool = False,
+    fall_back: bool = False,
+    users: Users | None = None,
 ) -> LaneError | MirrorError:
     """
     Returns the error for the lane; an unknown kind ends the attempt.
@@ -236,7 +254,10 @@ def lane_error(
         failure: From the extension.
         accept_gaps: ``on_gap: accept``; recovery then records the gap in a transaction (EO-6).
         fall_back: ``plane: auto``; the client plane then takes over where it can serve.
+        users: Who lacks a right, for the command that grants it.
     """
+    if failure.kind == "unauthorized" and users is not None:
+        return _unauthorized(failure, users)
     if fall_back and failure.kind in _OF_THIS_PLANE:
         return PlaneChangedError(failure.message)
     if failure.kind == "gap" and accept_gaps:

@@ -20,9 +20,10 @@ import structlog
 from eomirror._native import NativeLane, PlaneReader
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import consumer_properties, producer_properties
+from eomirror.config.rights import account_of
 from eomirror.config.rules import CODECS
 from eomirror.errors import TransactionFailedError
-from eomirror.plane.native.errors import NativeFailureError, lane_error
+from eomirror.plane.native.errors import NativeFailureError, Users, lane_error
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import (
     Account,
@@ -305,7 +306,14 @@ class NativePlane:
                 ) from failure
             link = self._spec.link
             raise lane_error(
-                failure, accept_gaps=link.on_gap == "accept", fall_back=link.plane == "auto"
+                failure,
+                accept_gaps=link.on_gap == "accept",
+                fall_back=link.plane == "auto",
+                users=Users(
+                    account_of(self._spec.source),
+                    account_of(self._spec.target),
+                    LinkNames(link.state_name).transactional_id(self._spec.lane),
+                ),
             ) from failure
 
     def _believed(self, topic: str, seen: Seen) -> Seen:

@@ -1,0 +1,350 @@
+"""
+Rights (ACLs) that links need, and the command that grants one. Pure.
+
+`needed_rights` is the one list: `plan` looks for what is missing of it, `plan --acls` prints it, and docs/configure.md
+is compared with it.  It comes from the configuration alone, so that it can be printed without any right on a cluster.
+`lacking` is the one text for a right that is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from eomirror.errors import AuthorizationError, TopicError
+from eomirror.records.names import LinkNames
+from eomirror.topology.filters import is_literal, topic_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from eomirror.config.model import Cluster, Config, Link
+    from eomirror.errors import MirrorError
+
+__all__ = ["TOLD_AS", "Account", "NeededRight", "Right", "account_of", "lacking", "named", "needed_rights"]
+
+#: Operation of an ACL on a topic, and its name among a broker's authorized operations (KIP-430).
+TOLD_AS = {
+    "Alter": "ALTER",
+    "AlterConfigs": "ALTER_CONFIGS",
+    "Create": "CREATE",
+    "Describe": "DESCRIBE",
+    "DescribeConfigs": "DESCRIBE_CONFIGS",
+    "Read": "READ",
+    "Write": "WRITE",
+}
+# Operations that imply another one, in Kafka's authorizer.
+_IMPLIED = {"Describe": {"Read", "Write", "Alter", "Delete"}, "DescribeConfigs": {"AlterConfigs"}}
+# The positions topic is created with so many partitions; more lanes grow it.
+_LANES = 8
+_ANY = "*"
+_COMMAND = "kafka-acls.sh"
+# how the extension names a partition that may not be read
+_DENIED = re.compile(r"(?P<topic>[\w.-]+)-\d+: .*TOPIC_AUTHORIZATION_FAILED")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """
+    The mirror's user on a cluster.
+
+    Attributes:
+        cluster: Alias of the cluster.
+        servers: Its bootstrap servers; empty if unknown.
+        principal: Name of the user, as far as the configuration tells; empty if it does not.
+        secured: True if an administrator needs client properties to connect.
+    """
+
+    cluster: str
+    servers: str = ""
+    principal: str = ""
+    secured: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.cluster} ({self.servers})" if self.servers else self.cluster
+
+    @property
+    def who(self) -> str:
+        """The user, for messages."""
+        return f"User:{self.principal}" if self.principal else "the mirror's principal"
+
+
+def account_of(cluster: Cluster, principal: str = "") -> Account:
+    """
+    Returns the mirror's user on a cluster.
+
+    Args:
+        principal: Name of the user where the configuration does not tell it, with or without ``User:``.
+    """
+    protocol = str(cluster.properties.get("security.protocol", "plaintext")).lower()
+    known = cluster.properties.get("sasl.username", "") if "sasl" in protocol else ""
+    if protocol == "plaintext":
+        known = "ANONYMOUS"
+    name = known if isinstance(known, str) and known else principal.removeprefix("User:")
+    return Account(cluster.alias, cluster.bootstrap_servers, name, secured=protocol != "plaintext")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """
+    An ACL that a request needs.
+
+    Attributes:
+        operation: As kafka-acls.sh spells it, such as ``Create``.
+        resource: ``topic``, ``group``, ``transactional-id`` or ``cluster``.
+        name: Of the resource, or the beginning of names; ``*`` for all; empty for the cluster.
+        prefixed: True if ``name`` is the beginning of names.
+    """
+
+    operation: str
+    resource: str
+    name: str = ""
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource} {self.name}{_ANY if self.prefixed else ''}".rstrip()
+
+    def covers(self, other: Right) -> bool:
+        """Returns True if who has this right has the other one as well."""
+        operations = {other.operation, *_IMPLIED.get(other.operation, ())}
+        if self.resource != other.resource or self.operation not in operations:
+            return False
+        if self.prefixed:
+            return other.name != _ANY and other.name.startswith(self.name)
+        return self.name == _ANY or (self.name == other.name and not other.prefixed)
+
+    def acl(self, account: Account) -> str:
+        """Returns the command that grants it."""
+        where = f"--{self.resource} '{self.name}'" if self.name else f"--{self.resource}"
+        return (
+            f"{_COMMAND} --bootstrap-server {account.servers or 'HOST:PORT'} "
+            f"{'--command-config ADMIN.properties ' if account.secured else ''}--add "
+            f"--allow-principal 'User:{account.principal or 'PRINCIPAL'}' --operation {self.operation} {where}"
+            f"{' --resource-pattern-type prefixed' if self.prefixed else ''}"
+        )
+
+
+def lacking(
+    doing: str, account: Account, rights: Collection[Right], *, topic: str = ""
+) -> AuthorizationError:
+    """
+    Returns the error for missing rights: principal, operations and resources, and the commands that grant them.
+
+    Args:
+        doing: Beginning of the message, with its separator: what is not possible.
+        topic: The source topic that it concerns.
+    """
+    named = ", ".join(map(str, rights))
+    return AuthorizationError(
+        f"{doing}{account.who} lacks {named} of cluster {account}",
+        fix="\n".join(right.acl(account) for right in rights),
+        topic=topic,
+    )
+
+
+def named(error: MirrorError, *accounts: Account) -> MirrorError:
+    """
+    Returns an error of the extension that tells a denied partition, with the right and its command; others as they are.
+
+    Args:
+        accounts: Users on the clusters that may have answered.
+    """
+    found = _DENIED.search(error.message)
+    if found is None or error.fix.startswith(_COMMAND):
+        return error
+    right = Right("Read", "topic", found["topic"])
+    told = [lacking(f"{error.message}; ", account, [right]) for account in accounts]
+    return type(error)(told[0].message, fix="\n".join(each.fix for each in told), topic=error.topic)
+
+
+class NeededRight(NamedTuple):
+    """
+    A right that a link needs.
+
+    Attributes:
+        account: Who needs it, and where.
+        right: The right.
+        purpose: What it is for.
+    """
+
+    account: Account
+    right: Right
+    purpose: str
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """The right as plain values."""
+        kind = "prefixed" if self.right.prefixed else "literal"
+        return {
+            "cluster": self.account.cluster,
+            "principal": f"User:{self.account.principal}" if self.account.principal else "",
+            "operation": self.right.operation,
+            "resource": self.right.resource,
+            "name": self.right.name,
+            "pattern": kind,
+            "purpose": self.purpose,
+            "command": self.right.acl(self.account),
+        }
+
+
+def needed_rights(config: Config, links: Iterable[Link], *, principal: str = "") -> tuple[NeededRight, ...]:
+    """
+    Returns the rights that `run`, `verify` and the failover commands need for these links; none implies another.
+
+    Args:
+        principal: As of `account_of`.
+    """
+    accounts = {alias: account_of(cluster, principal) for alias, cluster in config.clusters.items()}
+    found = [
+        NeededRight(accounts[alias], right, purpose)
+        for link in links
+        for alias, right, purpose in _of_link(link, config.links)
+    ]
+    kept: list[NeededRight] = []
+    for need in found:
+        same = [each for each in found if _place(each.account) == _place(need.account)]
+        wider = any(each.right.covers(need.right) and not need.right.covers(each.right) for each in same)
+        if not wider and not any(
+            each.right == need.right and _place(each.account) == _place(need.account) for each in kept
+        ):
+            kept.append(need)
+    return tuple(sorted(kept, key=lambda need: list(accounts).index(need.account.cluster)))
+
+
+def _place(account: Account) -> Account:
+    # two aliases may name the same cluster
+    return replace(account, cluster="") if account.servers else account
+
+
+def _of_link(link: Link, every: Iterable[Link]) -> Iterator[tuple[str, Right, str]]:
+    """Yields the alias of a cluster, a right there, and its purpose."""
+    for where in _sources(link):
+        yield from _rights(
+            link.source, "topic", where, Read="read records", DescribeConfigs="give copies the same settings"
+        )
+    for where in _copies(link):
+        yield from _rights(
+            link.target, "topic", where, Create="create copies", Read="verify; find hanging transactions",
+            Write="write records", Alter="add partitions",
+        )  # fmt: skip
+        altering = link.sync_topic_configs or link.on_refused == "raise-limit"
+        settings = {"AlterConfigs" if altering else "DescribeConfigs": "keep settings the same"}
+        yield from _rights(link.target, "topic", where, **settings)
+    state = _state(link)
+    yield from _rights(
+        link.target, "topic", state, Create="create the link's own topics", Read="read positions",
+        Write="write positions", DescribeConfigs="refuse settings that lose positions",
+    )  # fmt: skip
+    if link.lanes > _LANES:
+        yield from _rights(link.target, "topic", state, Alter="add partitions for lanes")
+    yield from _rights(link.target, "transactional-id", state, Write="write in transactions")
+    for each in every:
+        if each.target == link.source and each.name != link.name:
+            yield from _rights(
+                link.source, "topic", _state(each), Read="find records that came from the target"
+            )
+    yield from _of_readers(link)
+    if not link.keyed:
+        yield from _of_groups(link)
+
+
+def _of_readers(link: Link) -> Iterator[tuple[str, Right, str]]:
+    """Yields the rights on topics for MirrorMaker 2's readers."""
+    mm2 = link.mm2_names
+    for alias, topic, is_read in (
+        (link.target, mm2.offset_syncs(link.source) if link.offset_syncs == "target" else "", True),
+        (link.source, mm2.offset_syncs(link.target) if link.offset_syncs == "source" else "", False),
+        (link.target, mm2.checkpoints(link.source) if link.groups else "", True),
+        (link.target, mm2.remote_heartbeats(link.source) if link.beats_on_target else "", False),
+        (link.source, mm2.heartbeats if link.heartbeats == "source" else "", False),
+    ):
+        if topic:
+            yield from _rights(
+                alias, "topic", (topic, False), Create="create topics for MirrorMaker 2's readers",
+                Write="write for MirrorMaker 2's readers", DescribeConfigs="warn of settings that lose records",
+            )  # fmt: skip
+            if is_read:
+                yield from _rights(
+                    alias, "topic", (topic, False), Read="find hanging transactions; move groups"
+                )
+
+
+def _of_groups(link: Link) -> Iterator[tuple[str, Right, str]]:
+    for where in sorted({place for pattern in link.groups for place in _places(pattern)}):
+        yield from _rights(link.source, "group", where, Describe="follow groups")
+        yield from _rights(link.target, "group", where, Read="commit offsets of groups, also at a failover")
+        if link.group_deletions == "delete":
+            yield from _rights(link.target, "group", where, Delete="delete groups as on the source")
+
+
+def _state(link: Link) -> tuple[str, bool]:
+    return LinkNames(link.state_name).control_topic.removesuffix("control"), True
+
+
+def _rights(
+    alias: str, resource: str, where: tuple[str, bool], **purposes: str
+) -> Iterator[tuple[str, Right, str]]:
+    for operation, purpose in purposes.items():
+        yield alias, Right(operation, resource, *where), purpose
+
+
+def _sources(link: Link) -> list[tuple[str, bool]]:
+    beats = [(link.mm2_names.heartbeats, False)] if link.heartbeats == "source" else []
+    return beats + [
+        (name, prefixed)
+        for pattern in link.topics
+        for name, prefixed in _places(pattern)
+        if prefixed or name == _ANY or link.mirrors(name)
+    ]
+
+
+def _copies(link: Link) -> list[tuple[str, bool]]:
+    """Returns the names, or the beginnings of names, of copies on the target."""
+    naming, found = link.target_naming, []
+    for name, prefixed in _sources(link):
+        if not prefixed and name != _ANY:
+            try:
+                found.append((naming.target_topic(name), False))
+            except TopicError:
+                # an error of this topic, which `plan` names
+                continue
+        elif naming.naming.kind == "map":
+            allowed = topic_filter(link.topics, link.exclude)
+            found += [(new, False) for old, new in naming.naming.names if allowed.accepts(old)]
+        else:
+            start = naming.beginning("" if name == _ANY else name)
+            found.append((start, True) if start else (_ANY, False))
+    return list(dict.fromkeys(found))
+
+
+def _places(pattern: str) -> list[tuple[str, bool]]:
+    """Returns the names that a pattern stands for, each with True if it is only the beginning of names."""
+    if is_literal(pattern):
+        return [(pattern.replace("\\.", "."), False)]
+    starts = [_beginning(each) for each in _alternatives(pattern)]
+    return [(start, prefixed) if start else (_ANY, False) for start, prefixed in starts]
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Splits a pattern at the bars that stand outside of groups and classes."""
+    parts, depth, at = [""], 0, 0
+    while at < len(pattern):
+        step = 2 if pattern[at] == "\\" else 1
+        piece = pattern[at : at + step]
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(piece, 0)
+        if piece == "|" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+        at += step
+    return parts
+
+
+def _beginning(pattern: str) -> tuple[str, bool]:
+    """Returns the text with which all names begin that a pattern matches, and True if it matches longer names."""
+    text, rest = "", pattern.removeprefix("^")
+    while found := re.match(r"([A-Za-z0-9_-]|\\[.\-_])(?![*?{])", rest):
+        text += found[1].removeprefix("\\")
+        rest = rest[found.end() :]
+    return text, rest not in ("", "$")

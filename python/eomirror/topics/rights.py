@@ -1,0 +1,120 @@
+"""Finds all rights that a link needs and its users lack; changes nothing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror._native import PlaneReader, lacking_rights
+from eomirror.config.clients import consumer_properties
+from eomirror.config.rights import Right, lacking, needed_rights
+from eomirror.errors import AuthorizationError, TopicError
+from eomirror.plane.native.oauth import as_text, with_tokens
+from eomirror.records.names import LinkNames
+from eomirror.topics.state_topics import state_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eomirror.config import Config, Link
+    from eomirror.config.rights import NeededRight
+    from eomirror.kafka.session import ClusterSession, LinkSessions
+
+__all__ = ["missing_rights", "refuse_missing_rights"]
+
+log = structlog.get_logger(__name__)
+
+# Groups that are asked about, of those that a pattern matches: each is a request.
+_GROUPS = 20
+_SECONDS = 30.0
+
+
+def refuse_missing_rights(config: Config, link: Link, sessions: LinkSessions) -> None:
+    """
+    Raises if a right is missing that the link needs; the error names all of them.
+
+    Raises:
+        AuthorizationError: Rights are missing.
+        ClusterError: A cluster cannot be reached.
+    """
+    if not (missing := missing_rights(config, link, sessions)):
+        return
+    errors = [
+        lacking("", account, [need.right for need in missing if need.account == account])
+        for account in dict.fromkeys(need.account for need in missing)
+    ]
+    raise AuthorizationError(
+        f"link {link.name}: {'; '.join(error.message for error in errors)}",
+        fix="\n".join(error.fix for error in errors),
+    )
+
+
+def missing_rights(config: Config, link: Link, sessions: LinkSessions) -> tuple[NeededRight, ...]:
+    """
+    Returns the rights that the link needs and that its users lack, all of them; changes nothing.
+
+    A right on many names is asked for the names that the link has.  Where it has none, or none is visible, it is asked
+    for one that begins like them.
+
+    Raises:
+        ClusterError: A cluster cannot be reached.
+    """
+    source = sessions.source.admin
+    mirrored = [topic for topic in source.topic_names() if link.mirrors(topic)]
+    copies = []
+    for topic in mirrored:
+        with suppress(TopicError):
+            copies.append(link.target_topic(topic))
+    names = LinkNames(link.state_name)
+    own = [topic.name for topic in state_topics(
+        names, lanes=link.lanes, brokers=1, dead_letters=link.on_refused == "dead-letter"
+    )]  # fmt: skip
+    ids = [names.control_transactional_id, *map(names.transactional_id, range(link.lanes))]
+    groups = [group for group in source.visible_groups() if link.follows(group)][:_GROUPS]
+    known = {
+        link.source: {"topic": mirrored, "group": groups},
+        link.target: {"topic": [*copies, *own], "group": groups, "transactional-id": ids},
+    }
+    needed = needed_rights(config, [link])
+    missing: set[NeededRight] = set()
+    for alias, session in ((link.source, sessions.source), (link.target, sessions.target)):
+        asked: dict[Right, NeededRight] = {}
+        for need in needed:
+            if need.account.cluster != alias:
+                continue
+            for name in _asked_names(need.right, known[alias].get(need.right.resource, [])):
+                asked[Right(need.right.operation, need.right.resource, name)] = need
+        lacked, others = session.admin.missing_rights(list(asked))
+        missing |= {asked[right] for right in lacked | _lacked(session, others)}
+    return tuple(need for need in needed if need in missing)
+
+
+def _lacked(session: ClusterSession, rights: Sequence[Right]) -> set[Right]:
+    """Returns the missing ones of rights that only the extension's client has requests for."""
+    properties, tokens = with_tokens(
+        as_text(consumer_properties(session.cluster, client_id=session.client_id))
+    )
+    if refused := PlaneReader.unsupported_properties(properties, tokens):
+        log.warning(
+            "rights_not_checked",
+            cluster=session.cluster.alias,
+            rights=[str(right) for right in rights],
+            reason="; ".join(f"{name}: {reason}" for name, reason in refused),
+            fix="compare them with `eomirror plan CONFIG --acls`",
+        )
+        return set()
+    asked = {(right.operation, right.resource, right.name): right for right in rights}
+    return (
+        {asked[found] for found in lacking_rights(properties, tokens, list(asked), _SECONDS)}
+        if asked
+        else set()
+    )
+
+
+def _asked_names(right: Right, known: Sequence[str]) -> list[str]:
+    if not right.prefixed and right.name != "*":
+        return [right.name]
+    start = right.name if right.prefixed else ""
+    return [name for name in known if name.startswith(start)] or [start or "any"]

@@ -1,0 +1,283 @@
+"""The rights that `plan --acls` prints: they suffice, each is needed, and `plan` names all that are missing at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from eomirror.config import load_config
+from eomirror.kafka.session import link_sessions
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.topics.rights import missing_rights
+from support.plane import plane_under_test
+from support.records import create_topic, produce, read_committed, some_records, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+_RESOURCES = {
+    "--topic": ResourceType.TOPIC,
+    "--group": ResourceType.GROUP,
+    "--transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+def binding_of(line: str) -> tuple[str, AclBinding]:
+    """What `kafka-acls.sh` makes of a line: the cluster's address, and the entry."""
+    words = shlex.split(line)
+    assert words[0] == "kafka-acls.sh"
+    assert "--add" in words
+    given = {
+        word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--") and word != "--add"
+    }
+    [kind] = [kind for kind in _RESOURCES if kind in given]
+    operation = re.sub(r"(?<!^)(?=[A-Z])", "_", given["--operation"]).upper()
+    pattern = given.get("--resource-pattern-type", "literal").upper()
+    return given["--bootstrap-server"], AclBinding(
+        _RESOURCES[kind], given[kind], ResourcePatternType[pattern], given["--allow-principal"], "*",
+        AclOperation[operation], AclPermissionType.ALLOW,
+    )  # fmt: skip
+
+
+class Guarded:
+    """Two clusters that let the mirror in as a user without any right, and commands that run as this user."""
+
+    def __init__(self, folder: Path, east: LocalCluster, west: LocalCluster) -> None:
+        self.clusters = {"east": east, "west": west}
+        self.folder = folder
+        self._made: list[AclBinding] = []
+
+    def all(self, alias: str) -> dict[str, str]:
+        """Properties of a client that may do everything."""
+        return self.clusters[alias].client_properties
+
+    def configure(self, *links: dict[str, Any], **defaults: Any) -> None:
+        """Writes the configuration."""
+        clusters = {alias: cluster.client_properties_of("mirror") for alias, cluster in self.clusters.items()}
+        file = {
+            "clusters": clusters,
+            "links": list(links),
+            "defaults": {"lanes": 1, "plane": plane_under_test(), **defaults},
+        }
+        (self.folder / "mirror.yaml").write_text(json.dumps(file))
+        (self.folder / "mirror.yaml").chmod(0o600)
+
+    def command(self, *words: str) -> tuple[int, str, str]:
+        """Runs a command; returns its exit code, stdout and stderr."""
+        done = subprocess.run(
+            [sys.executable, "-m", "eomirror", words[0], str(self.folder / "mirror.yaml"), *words[1:]],
+            capture_output=True, text=True, check=False, timeout=280, env=dict(os.environ),
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def printed(self, *words: str) -> list[str]:
+        """The lines of `plan --acls`."""
+        code, out, err = self.command("plan", "--acls", *words)
+        assert code == 0, err
+        return out.splitlines()
+
+    def grant(self, lines: Sequence[str]) -> None:
+        """Runs lines as an administrator does."""
+        self._each(lines, "create")
+
+    def revoke(self, lines: Sequence[str]) -> None:
+        """Takes back what lines gave."""
+        self._each(lines, "delete")
+
+    def missing(self) -> list[str]:
+        """The commands for what is missing, of all links, as `plan` finds it."""
+        config = load_config(str(self.folder / "mirror.yaml"))
+        found = []
+        for link in config.links:
+            source, target = config.clusters[link.source], config.clusters[link.target]
+            with closing(link_sessions(link, source, target, "plan")) as sessions:
+                found += [need.plain["command"] for need in missing_rights(config, link, sessions)]
+        return list(dict.fromkeys(found))
+
+    def _each(self, lines: Sequence[str], what: str) -> None:
+        for alias, cluster in self.clusters.items():
+            address = self.clusters[alias].client_properties_of("mirror")["bootstrap.servers"]
+            made = [entry for line in lines for server, entry in [binding_of(line)] if server == address]
+            admin = AdminClient(dict(cluster.client_properties))
+            if what == "create":
+                futures: Any = admin.create_acls(made) if made else {}
+            else:
+                wanted = [
+                    AclBindingFilter(
+                        one.restype, one.name, one.resource_pattern_type, one.principal, one.host, one.operation,
+                        one.permission_type,
+                    )
+                    for one in made
+                ]  # fmt: skip
+                futures = admin.delete_acls(wanted) if wanted else {}
+            for future in futures.values():
+                future.result(30)
+
+    def write(self, topic: str, seed: int = 1) -> Any:
+        """Creates a topic on east and writes to it."""
+        create_topic(self.all("east"), topic)
+        return produce(self.all("east"), topic, 1, some_records(seed, 100), transactional_id=topic)
+
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        """Commits an offset of a group on east."""
+        consumer = Consumer({**self.all("east"), "group.id": group})
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        consumer.close()
+
+    def topics(self, alias: str) -> set[str]:
+        """All topics of a cluster, internal ones included."""
+        return set(AdminClient(dict(self.all(alias))).list_topics(timeout=10).topics)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    """The clusters."""
+
+    def spec(name: str) -> ClusterSpec:
+        return ClusterSpec(
+            name, security="sasl_plaintext", authorizer=True, users={"mirror": "secret"}, heap="384m"
+        )
+
+    with LocalCluster.start(spec("east")) as east, LocalCluster.start(spec("west")) as west:
+        yield Guarded(tmp_path, east, west)
+
+
+def test_a_user_without_rights_has_a_link_after_two_rounds_of_plan(guarded: Guarded) -> None:
+    """Round 1 names all that is missing and changes nothing; its lines suffice to run, verify and fail over."""
+    committed = guarded.write("orders")
+    guarded.write("pay.first", 2)
+    guarded.commit("app-1", "orders", 40)
+    before = guarded.topics("east"), guarded.topics("west")
+    guarded.configure(
+        {"source": "east", "target": "west", "topics": ["orders", "pay\\..*"], "sync_group_offsets": True}
+    )
+
+    code, _, said = guarded.command("plan")
+    assert code == 1, said
+    assert (guarded.topics("east"), guarded.topics("west")) == before
+    named = [line[line.index("kafka-acls.sh") :] for line in said.splitlines() if "kafka-acls.sh" in line]
+    assert sorted(named) == sorted(guarded.printed())
+    guarded.grant(named)
+    code, out, said = guarded.command("plan")
+    assert code == 0, said
+    assert (guarded.topics("east"), guarded.topics("west")) == before
+
+    link = "east->west"
+    for words in (
+        ("run", "--until", "caught-up"), ("verify",), ("status",), ("readiness", "--link", link),
+        ("failover", "--link", link, "--yes", "--force"),
+    ):  # fmt: skip
+        code, out, said = guarded.command(*words)
+        assert code == 0, (words, out, said)
+        assert "lacks" not in said + out, (words, said, out)
+    assert read_committed(guarded.all("west"), "east.orders") == committed
+    asked = [ConsumerGroupTopicPartitions("app-1")]
+    admin = AdminClient(dict(guarded.all("west")))
+    moved = admin.list_consumer_group_offsets(asked)["app-1"].result(30)
+    assert [one.topic for one in moved.topic_partitions] == ["east.orders"]
+
+
+def test_plan_names_exactly_what_is_missing(guarded: Guarded) -> None:
+    """One right of each kind of resource, taken away before any topic exists on the target."""
+    guarded.write("orders")
+    guarded.configure({"source": "east", "target": "west", "topics": ["orders"], "heartbeats": "off"})
+    lines = guarded.printed()
+    guarded.grant(lines)
+    wait_for(lambda: guarded.missing() == [], 20)
+    taken = [
+        next(line for line in lines if all(word in line for word in words))
+        for words in (
+            ("Read", "--topic 'orders'"), ("Write", "east.orders"), ("AlterConfigs", "east.orders"),
+            ("Write", "--transactional-id"), ("Read", "--group"),
+        )
+    ]  # fmt: skip
+    for line in taken:
+        guarded.revoke([line])
+        wait_for(lambda line=line: guarded.missing() == [line], 20)
+        guarded.grant([line])
+        wait_for(lambda: guarded.missing() == [], 20)
+    guarded.revoke(taken)
+    wait_for(lambda: set(guarded.missing()) == set(taken), 20)
+    code, _, said = guarded.command("run", "--until", "caught-up")
+    assert code == 1, said
+    assert "User:mirror lacks Describe on topic orders of cluster east" in said
+    assert lines[0].partition(" --operation")[0] in said
+
+
+@pytest.mark.slow
+def test_each_line_is_needed_before_and_after_the_first_run(guarded: Guarded) -> None:
+    """Without one line `plan` names exactly this one: while no topic exists on the target, and when all do."""
+    guarded.write("orders")
+    guarded.write("pay.first", 2)
+    guarded.commit("app-1", "orders", 40)
+    guarded.configure(
+        {
+            "source": "east", "target": "west", "topics": ["orders", "pay\\..*"], "groups": ["app-.*", "one"],
+            "sync_group_offsets": True, "group_deletions": "delete", "on_refused": "dead-letter", "lanes": 9,
+        },
+        {
+            "source": "west", "target": "east", "topics": ["back.*"], "groups": [], "offset_syncs": "source",
+            "heartbeats": "source", "sync_topic_configs": False,
+        },
+    )  # fmt: skip
+    lines = guarded.printed()
+    guarded.grant(lines)
+    for again in (False, True):
+        wait_for(lambda: guarded.missing() == [], 20)
+        for line in lines:
+            guarded.revoke([line])
+            wait_for(lambda line=line: guarded.missing() == [line], 20)
+            guarded.grant([line])
+        if not again:
+            wait_for(lambda: guarded.missing() == [], 20)
+            code, out, said = guarded.command("run", "--until", "caught-up")
+            assert code == 0, (out, said)
+
+
+@pytest.mark.slow
+def test_what_a_running_mirror_and_verify_lack_is_named_with_the_command(guarded: Guarded) -> None:
+    """A right that is taken away later: verify, status and run name user, operation and resource, and the line."""
+    guarded.write("orders")
+    guarded.configure({"source": "east", "target": "west", "topics": ["orders"], "groups": []})
+    lines = guarded.printed()
+    guarded.grant(lines)
+    wait_for(lambda: guarded.missing() == [], 20)
+    code, _, said = guarded.command("run", "--until", "caught-up")
+    assert code == 0, said
+    for words, command in (
+        (("Read", "--topic 'orders'"), ("verify",)),
+        (("Read", "--topic 'east.orders'"), ("verify",)),
+        (("Read", "--topic 'eomirror.east.west.'"), ("verify",)),
+        (("Write", "--topic 'east.orders'"), ("run", "--until", "caught-up")),
+        (("Write", "--transactional-id"), ("run", "--until", "caught-up")),
+    ):
+        line = next(line for line in lines if all(f"{word}" in line for word in words))
+        guarded.revoke([line])
+        wait_for(lambda line=line: guarded.missing() == [line], 20)
+        code, out, said = guarded.command(*command)
+        assert code != 0, (line, out, said)
+        assert "User:mirror lacks" in out + said, (line, out, said)
+        assert line.partition(" --operation")[0] in (out + said).replace("\\n", "\n"), (line, out, said)
+        guarded.grant([line])
+        wait_for(lambda: guarded.missing() == [], 20)
