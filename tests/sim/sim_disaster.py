@@ -60,6 +60,7 @@ from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.recovery.copy_end import CommittedBatch
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume
+from eomirror.topics.plan import Plan
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -1041,6 +1042,10 @@ class _Discovery:
     def prepare(self, *, strict: bool) -> list[AssignedPartition]:
         del strict
         return _world().partitions(self._link)
+
+    def plan(self) -> Plan:
+        """Topics and settings are alike."""
+        return Plan(("east-id", "west-id"), {}, (), (), (), (), {}, first_run=False)
 
 
 class _File(OrphanFile):

@@ -107,7 +107,7 @@ def reporting(*codes: int) -> TransactionalProducer:
     reports = Reports(*codes)
     made = object.__new__(TransactionalProducer)
     made.transactional_id = "id"
-    made.__dict__.update(_producer=reports, _failure=None)
+    made.__dict__.update(_producer=reports, _failure=None, _account=Account("target"))
     reports.client = made
     return made
 

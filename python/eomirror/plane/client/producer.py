@@ -371,17 +371,20 @@ class TransactionalProducer:
             self._poll(_REPORT_SECONDS)
         error, what, topic, partition = self._failure
         if error.code() in _GIVEN_UP and (cause := self._transaction_error()) is not None:
-            raise self._lane_error(cause, f"send {what}")
+            raise self._record_refusal(cause, what, topic)
         verdict = classify_delivery(error)
         if verdict.action is Action.REFUSED_RECORD:
             raise TargetRefusedError(what, error, topic, partition)
         if verdict.action in {Action.CONFIGURATION, Action.FATAL}:
             # such as an unknown codec: a new attempt would fail again
             raise to_mirror_error(error, doing=f"send {what} ({verdict.reason})", cluster=self._account)
+        raise self._record_refusal(error, what, topic)
+
+    def _record_refusal(self, error: KafkaError, what: str, topic: str) -> LaneError | MirrorError:
         refused = self._lane_error(error, f"send {what}", topic)
         if isinstance(refused, AuthorizationError) and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             refused.topic = topic
-        raise refused
+        return refused
 
     def _transaction_error(self) -> KafkaError | None:
         """
