@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from eomirror import Mirror, load_config
 from eomirror.errors import MirrorError, SupersededError
 from eomirror.link.status_reader import StatusReader
+from eomirror.types import SourcePartition
 from support.plane import plane_under_test
 from support.records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
 
@@ -159,6 +160,37 @@ def test_a_recreated_source_topic_is_noticed(link: Link) -> None:
     assert report.exit_code == 4
     assert "deleted and created again" in report.links[0].stopped_topics[link.topic]
     assert read_committed(link.west, link.target) == before
+
+
+def test_a_copy_that_was_deleted_at_rest_is_not_created_empty(link: Link) -> None:
+    """EO-5: an idle topic, too, stops by name; the others run, and the printed options fill a new copy."""
+    kept, written = f"{link.name}.kept", {}
+    for number, topic in enumerate((link.topic, kept)):
+        create_topic(link.east, topic, 2)
+        written[topic] = produce(
+            link.east, topic, 2, some_records(30 + number, 100), transactional_id=link.name
+        )
+    assert link.catch_up().exit_code == 0
+    delete_topic(link.west, link.target)
+    later = produce(link.east, kept, 2, some_records(32, 100), transactional_id=link.name)
+
+    for _ in range(2):
+        report = link.catch_up()
+        assert report.exit_code == 1
+        ((topic, stop),) = report.links[0].stopped_topics.items()
+        assert topic == link.topic
+        assert f"the target topic {link.target} was deleted" in stop
+        assert link.target not in AdminClient(dict(link.west)).list_topics(timeout=10).topics
+        assert [one["topic"] for one in link.status()["stopped"]] == [topic]
+    both = {number: written[kept][number] + later[number] for number in later}
+    assert read_committed(link.west, f"east.{kept}") == both
+
+    adopted = {SourcePartition(*found): 0 for found in ((link.topic, 0), (link.topic, 1))}
+    assert all(f"--adopt {where}=0" in stop for where in adopted)
+    assert link.catch_up(adopt=adopted).exit_code == 0
+    assert link.catch_up().exit_code == 0
+    assert read_committed(link.west, link.target) == written[link.topic]
+    assert read_committed(link.west, f"east.{kept}") == both
 
 
 def test_a_gap_is_named_with_its_range_and_can_be_accepted(link: Link) -> None:

@@ -18,6 +18,7 @@ import queue
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -67,11 +68,15 @@ def _discovery(
     options: DriverOptions,
 ) -> Discovery:
     from eomirror.link.ended import refuse_ended
+    from eomirror.link.state import LinkState
     from eomirror.topics.discovery import Discovery
 
     if not options.although_promoted:
         refuse_ended(link, target)
-    return Discovery(link, source, target, clock=clock, clusters=options.clusters)
+    positions = partial(
+        LinkState(link, target).positions, wait_for_open=False, overruled=options.adopt.keys()
+    )
+    return Discovery(link, source, target, clock=clock, clusters=options.clusters, positions=positions)
 
 
 def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
@@ -459,7 +464,7 @@ class MirrorDriver:
             lag_records=snapshot.lag_records,
             lag_unknown=snapshot.lag_unknown,
             retries=sum(lane.retries for lane in snapshot.lanes),
-            stopped_topics=snapshot.stopped_topics,
+            stopped_topics={topic: str(stop) for topic, stop in link.stopped_topics.items()},
             error=snapshot.error or snapshot.waiting,
             behind_open=snapshot.behind_open,
         )

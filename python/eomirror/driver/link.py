@@ -413,7 +413,10 @@ class LinkThread:
             # First the log ends: what is written between the two requests stands behind no transaction.
             ends = self._cluster_retry.do(lambda: discovery.goals(read_committed=False))
             goals = self._cluster_retry.do(discovery.goals)
+            # Deleted copies; the run ends as if a lane had stopped them.
+            lost = {topic: StoppedTopic.of(error) for topic, error in discovery.left_out().items()}
             with self._lock:
+                self._progress.stopped.update(lost)
                 self._progress.set_goals(goals, ends)
                 self.aimed = True
         self._set_state("running")

@@ -8,6 +8,9 @@ while lanes work.  It leaves out a topic that cannot be served, logs that once, 
 topic must not stop a thousand good ones.  `Discovery.prepare` leaves it out in the same way, also on a first run: a
 name that collides, or a topic that the brokers or a policy refuse.  When it can be served it is mirrored from its
 beginning, like any new topic.
+
+A copy that is missing although the link has a position for it was deleted.  It is not created again, because an empty
+copy would lack what was mirrored before; its topic is left out until the user adopts it.
 """
 
 from __future__ import annotations
@@ -45,12 +48,13 @@ from eomirror.topology.naming import collisions
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
     from eomirror.kafka.session import ClusterSession
+    from eomirror.records.position import Position
     from eomirror.topics.diff import Change
     from eomirror.topics.state_topics import Drift
 
@@ -82,6 +86,8 @@ class Discovery:
 
     Args:
         clusters: Clusters of the configuration, which are asked for a topic that another link can create on the source.
+        positions: Reads the link's positions, without those that the user overrules: a missing copy that has one was
+            deleted.  None if a missing copy is to be created in any case.
 
     Attributes:
         contact: Time of the source's last answer; other threads may read it.
@@ -100,6 +106,7 @@ class Discovery:
         *,
         clock: Clock = SYSTEM_CLOCK,
         clusters: Mapping[str, Cluster] | None = None,
+        positions: Callable[[], Mapping[SourcePartition, Position]] | None = None,
     ) -> None:
         self.contact = SourceContact()
         self.listing: Listing | None = None
@@ -115,7 +122,10 @@ class Discovery:
         self._brokers = 1
         self._target_defaults: dict[str, str | None] | None = None
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
-        # Source topics whose copy was deleted while it was mirrored, with their id: it is not created again, empty.
+        self._read_positions = positions
+        # Id of each source topic and the name of its copy, of every position; read when the first copy is missing.
+        self._written: frozenset[tuple[str, str, str]] | None = None
+        # Source topics whose copy was deleted after it was mirrored, with their id: it is not created again, empty.
         self._lost: dict[str, str] = {}
         # Names that the last look found.
         self._found: frozenset[str] = frozenset()
@@ -184,11 +194,12 @@ class Discovery:
         return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
 
     def _leave_out(self, plan: Plan, *, strict: bool) -> None:
-        """Logs the topics that cannot be mirrored; raises the first error if ``strict``, or if no others are left."""
+        """Logs topics that cannot be mirrored; raises the first error if ``strict``, or if no others are left."""
         for change in (change for each in plan.changes.values() for change in each):
             if isinstance(change, Refuse):
                 refused = TopicError(change.reason, fix=change.fix, topic=change.topic)
-                if strict or not plan.targets:
+                # A deleted copy stops its topic, as lanes do for one that was recreated.
+                if change.topic not in self._lost and (strict or not plan.targets):
                     raise refused
                 self._skipped.record(change.topic, refused)
 
@@ -218,7 +229,7 @@ class Discovery:
                 reason=f"it does not exist on cluster {self._source.name}",
                 fix=fix,
             )
-        if not plan.targets and not plan.awaited:
+        if not plan.targets and not plan.awaited and not plan.changes:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
 
     def _apply_all(self, plan: Plan, pairs: Mapping[str, TopicPair], *, strict: bool) -> None:
@@ -356,6 +367,8 @@ class Discovery:
         self._check_same_cluster(targets)
         check_source_rights(self._link, self._source, matched)
         state, drifts, first_run = self._own.look(brokers=self._brokers)
+        if first_run:
+            self._written = frozenset()
         readers, drifts_there = self._look_at_readers(
             self._target, mm2_target_topics(self._link, brokers=target.brokers)
         )
@@ -596,6 +609,9 @@ class Discovery:
             self._lost[topic] = topic_id
             del self._ready[topic]
             return ()
+        elif self._was_written(pair):
+            self._lost[topic] = topic_id
+            return (_copy_deleted(pair),)
         changes = topic_changes(
             pair,
             brokers=self._brokers,
@@ -610,6 +626,16 @@ class Discovery:
             excluded=self._link.leaves_config,
         )
         return self._both_ways.carried(pair, changes)
+
+    def _was_written(self, pair: TopicPair) -> bool:
+        """Returns True if the link has a position for a copy that is missing."""
+        if self._read_positions is None:
+            return False
+        if self._written is None:
+            self._written = frozenset(
+                (one.topic, one.topic_id, one.target_topic) for one in self._read_positions().values()
+            )
+        return (pair.source.name, pair.source.topic_id, pair.name) in self._written
 
     def _apply(self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]) -> None:
         fresh = self._topics.apply([change for each in changes.values() for change in each])
@@ -667,7 +693,7 @@ class Discovery:
 
 
 def _copy_deleted(pair: TopicPair) -> Refuse:
-    """Returns the refusal of a topic whose copy was deleted while the link mirrored it (EO-5)."""
+    """Returns the refusal of a topic whose copy was deleted after the link mirrored it (EO-5)."""
     topic = pair.source.name
     options = " ".join(
         f"--adopt {topic}-{number}=0" for number in range(min(pair.source.partitions, _MOST_OPTIONS))
@@ -679,8 +705,8 @@ def _copy_deleted(pair: TopicPair) -> Refuse:
     )
     return Refuse(
         topic,
-        f"topic {topic}: its copy {pair.name} was deleted on the target; it is not created again, because an empty "
-        "copy would lack the records that were mirrored before",
+        f"topic {topic}: the target topic {pair.name} was deleted; it is not created again, because an empty copy "
+        "would lack the records that were mirrored before",
         f"to fill a new copy from the source's beginning, stop the mirror and start it once with "
         f"`eomirror run CONFIG {options}{more}`; or put the topic under the link's `exclude`",
     )

@@ -351,6 +351,51 @@ def test_a_copy_that_is_deleted_under_a_running_link_is_not_created_again() -> N
     assert looked() == ({"kept", "lost"}, set())
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("others", [("kept",), ()])
+def test_a_copy_that_was_deleted_at_rest_is_not_created_again(strict: bool, others: tuple[str, ...]) -> None:
+    """A position shows that it was there; without one, or for a new topic of the same name, it is created."""
+
+    class Target(Admin):
+        """A target that lacks copies until they are created."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.missing = {"east.lost", "east.new", "east.again"}
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            found = super().describe_topics(names)
+            return {name: None if name in self.missing else facts for name, facts in found.items()}  # type: ignore[misc]
+
+        def create_topics(self, topics: list[Any], *, validate_only: bool = False, **_: Any) -> None:
+            if not validate_only:
+                self.missing -= {topic.name for topic in topics}
+
+    ids = {"lost": "id-of-lost", "again": "an older id", "kept": "id-of-kept"}
+    positions: Any = {
+        (topic, 0): SimpleNamespace(topic=topic, topic_id=topic_id, target_topic=f"east.{topic}")
+        for topic, topic_id in ids.items()
+    }
+    new = ("new", "again") if others else ()
+    target = Target()
+    made = discovery(Admin(["lost", *new, *others]), target)
+    made._read_positions = lambda: positions
+
+    begun = made.prepare(strict=strict)
+
+    assert {item.source.topic for item in begun} == {*new, *others}
+    assert "--adopt lost-0=0 --adopt lost-1=0 --adopt lost-2=0" in made.left_out()["lost"].fix
+    for _ in range(2):
+        made._configs_compared = float("-inf")
+        assert {item.source.topic for item in made.refresh()} == {*new, *others}
+        assert set(made.left_out()) == {"lost"}
+    assert target.missing & {"east.lost", *(f"east.{topic}" for topic in new)} == {"east.lost"}
+
+    adopted = discovery(Admin(["lost"]), target)
+    adopted._read_positions = dict
+    assert {item.source.topic for item in adopted.prepare(strict=strict)} == {"lost"}
+
+
 def test_a_refused_setting_is_named_and_takes_no_other_with_it() -> None:
     """An alter policy refuses one of two; the topic flows, and the event names the setting."""
 
