@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eomirror import Mirror, load_config
 from eomirror.config import Cluster
+from eomirror.groups.offset_rule import metadata_left_out
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from support.java_groups import JavaGroups, java_groups
@@ -105,12 +106,17 @@ def test_a_partition_whose_metadata_is_too_large_is_committed_without_it(
     create_topic(target, topic_name, PARTITIONS)
     with closing(ClusterGroups(Cluster("west", target), client_id="test")) as groups:
         assert groups.metadata_limit() == 4096
-        rows = [(topic_name, 0, 5, "m" * 4096), (topic_name, 1, 6, "m" * 4097)]
+        rows = [
+            (topic_name, number, number, text)
+            for number, text in enumerate(("é" * 4096, "m" * 4097, "😀" * 2048))
+        ]
+        assert [number for _, number, _, text in rows if metadata_left_out(("t", number), text, 4096)] == [1]
         assert groups.write_all({topic_name: rows}) == {topic_name: ""}
 
     assert java.offsets(target, topic_name) == {
-        (topic_name, 0): (5, "m" * 4096),
-        (topic_name, 1): (6, ""),
+        (topic_name, 0): (0, "é" * 4096),
+        (topic_name, 1): (1, ""),
+        (topic_name, 2): (2, "😀" * 2048),
     }
 
 

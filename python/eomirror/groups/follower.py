@@ -171,8 +171,9 @@ class GroupFollower:
         return self._writer.left_alone()
 
     def waits(self) -> bool:
-        """Returns True if the last round failed, or saw an offset that only waits for the mirror."""
-        return bool(self._problem) or (not self._link.guard and WAITS in self._pending)
+        """Returns True if the last round failed, or left an offset that waits for the mirror or for its commit."""
+        unwritten = self._link.sync_group_offsets and self._writer.waits()
+        return bool(self._problem) or (not self._link.guard and (unwritten or WAITS in self._pending))
 
     def close(self) -> None:
         """Closes all clients."""

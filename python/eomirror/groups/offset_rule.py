@@ -94,11 +94,18 @@ def commit_denied(where: Name, denied: Collection[str]) -> str:
 
 
 def metadata_left_out(where: Name, metadata: str, limit: int | None) -> str:
-    """Returns what happens to metadata that is larger than brokers take; empty if they take it."""
-    size = len(metadata.encode())
+    """
+    Returns what happens to metadata that is larger than brokers take; empty if they take it.
+
+    In spite of the name of their setting, brokers count as Java does: UTF-16 units, not bytes.
+    """
+    size = len(metadata.encode("utf-16-le")) // 2
     if limit is None or size <= limit:
         return ""
-    return f"{where[0]}-{where[1]}: {LEFT_OUT} of {size} bytes: the target takes {limit} (offset.metadata.max.bytes)"
+    return (
+        f"{where[0]}-{where[1]}: {LEFT_OUT} of {size} characters: the target takes {limit} "
+        "(offset.metadata.max.bytes)"
+    )
 
 
 def past_others(where: Name, at: int | None, others: OtherRecords | None) -> str:

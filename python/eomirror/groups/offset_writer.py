@@ -109,6 +109,10 @@ class OffsetWriter:
         """Records that these groups have new checkpoints."""
         self._turn |= dict.fromkeys(groups)
 
+    def waits(self) -> bool:
+        """Returns True if groups have new checkpoints that no round has come to yet."""
+        return bool(self._turn)
+
     def observe(self, standing: Collection[str], stopped: Collection[str]) -> None:
         """
         Records a look at the source that every broker has answered.

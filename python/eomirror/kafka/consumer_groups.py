@@ -448,7 +448,7 @@ class GroupCoordinators:
         return "; ".join(reasons) + (f"; committed: {', '.join(committed)}" if committed else "")
 
     def metadata_limit(self) -> int | None:
-        """Returns the bytes of metadata that brokers take for an offset; None if unknown."""
+        """Returns the UTF-16 units of metadata that brokers take for an offset; None if unknown."""
         found = self._broker_setting("offset.metadata.max.bytes")
         return None if found is None else int(found)
 

@@ -107,7 +107,7 @@ class ClusterGroups:
         return cast("str", self._change(f"delete group {group}", "delete", group))
 
     def metadata_limit(self) -> int | None:
-        """Returns the bytes of metadata that brokers take for an offset; None if unknown."""
+        """Returns the UTF-16 units of metadata that brokers take for an offset; None if unknown."""
         return cast("int | None", self._read("describe a broker", "metadata_limit"))
 
     def retention_seconds(self) -> float:

@@ -155,7 +155,11 @@ class Flow:
         monkeypatch.setattr(follower, "OffsetMapReader", lambda *_, **__: self.ends)
         monkeypatch.setattr(follower, "handed_over", lambda *_: frozenset())
         link = Link(
-            name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings
+            name="one",
+            source="west",
+            target="east",
+            topics=(".*",),
+            **{"sync_group_offsets": True, **settings},
         )
         self.follower = GroupFollower(
             link,

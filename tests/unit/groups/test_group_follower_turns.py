@@ -50,6 +50,23 @@ def test_a_group_that_commits_all_the_time_does_not_keep_others_from_being_moved
     assert sorted(flow.standing()) == groups
 
 
+def test_a_run_that_ends_when_it_has_caught_up_waits_until_each_group_had_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A link that moves no groups waits for none."""
+    flow = Flow(monkeypatch)
+    groups = names(3 * MOST)
+    commit(flow, groups, 7)
+    for moved in (MOST, 2 * MOST, 3 * MOST):
+        flow.round()
+        assert (len(flow.standing()), flow.follower.waits()) == (moved, moved < len(groups))
+
+    without = Flow(monkeypatch, sync_group_offsets=False)
+    commit(without, groups, 7)
+    without.round()
+    assert not without.follower.waits()
+
+
 def test_a_group_that_commits_all_the_time_is_found_further_back_than_its_lane_remembers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

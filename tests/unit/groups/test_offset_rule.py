@@ -79,11 +79,13 @@ def test_the_reason_names_the_way_on() -> None:
 
 
 def test_metadata_is_left_out_only_where_brokers_do_not_take_it() -> None:
-    """The limit counts bytes; an unknown one foretells nothing."""
-    assert metadata_left_out(COPY, "é" * 50, 100) == metadata_left_out(COPY, "é" * 51, None) == ""
-    assert metadata_left_out(COPY, "é" * 51, 100).startswith(
-        "orders-0: moves without its metadata of 102 bytes: the target takes 100"
-    )
+    """The limit counts UTF-16 units, as brokers do; an unknown one foretells nothing."""
+    assert metadata_left_out(COPY, "é" * 100, 100) == metadata_left_out(COPY, "😀" * 50, 100) == ""
+    assert metadata_left_out(COPY, "é" * 101, None) == ""
+    for text, size in (("é" * 101, 101), ("😀" * 51, 102)):
+        assert metadata_left_out(COPY, text, 100).startswith(
+            f"orders-0: moves without its metadata of {size} characters: the target takes 100"
+        )
 
 
 def test_a_running_mirror_moves_the_partitions_that_pass_nothing() -> None:
