@@ -10,7 +10,7 @@ import pytest
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.kafka import reachability
-from eomirror.topics import discovery
+from eomirror.topics import discovery, rights
 from eomirror.topics.plan import Plan
 from support.two_links import TWO_LINKS
 
@@ -31,6 +31,12 @@ class Discovery:
 
     def close(self) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def _all_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No broker is asked for rights."""
+    monkeypatch.setattr(rights, "refuse_missing_rights", lambda *_: None)
 
 
 def plan(path: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:

@@ -60,7 +60,7 @@ names = ("orders", "{LONG}")
 link = N(name="east->west", source="east", topics=names, remark="")
 _draw(link, N(targets={{name: f"east.{{name}}" for name in names}}, cluster_ids=("x" * 22, "y" * 22),
       state=(create("eomirror.east.west.control"),), readers=(), readers_on_source=(), drifts=(),
-      left_out={{}}, unmatched=lambda _: (),
+      left_out={{}}, awaited={{}}, unmatched=lambda _: (),
       changes={{name: (create(f"east.{{name}}"),) for name in names}}), settings=False)
 """
 #: Result, words that end a row, numbers that must stand whole, and rows.
