@@ -24,7 +24,7 @@ from eomirror.kafka.admin_client import skip_missing
 from eomirror.recovery.hanging_client import extension_client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster
@@ -149,12 +149,18 @@ def open_transactions(
     Raises:
         ClusterError: The cluster does not answer.
     """
-    stable = skip_missing(
-        lambda asked: admin.offsets(asked, at="latest", read_committed=True),
-        list(ends),
-        passing=(TopicError,),
-    )
-    held = {where: stable[where] for where in ends if stable.get(where, ends[where]) < ends[where]}
+    stable = _latest(admin, ends, read_committed=True)
+    behind = [where for where in ends if stable.get(where, ends[where]) < ends[where]]
+    if not behind:
+        return []
+    # A log that ends before the range holds nothing back.  Asked in this order: it may grow between the two.
+    high = _latest(admin, behind, read_committed=False)
+    stable = _latest(admin, behind, read_committed=True)
+    held = {
+        where: stable[where]
+        for where in behind
+        if where in stable and stable[where] < min(ends[where], high.get(where, 0))
+    }
     if not held:
         return []
     known = {}
@@ -181,6 +187,16 @@ def open_transactions(
             )
         )
     return found
+
+
+def _latest(
+    admin: ClusterAdmin, partitions: Iterable[SourcePartition], *, read_committed: bool
+) -> Mapping[Any, int]:
+    return skip_missing(
+        lambda asked: admin.offsets(asked, at="latest", read_committed=read_committed),
+        list(partitions),
+        passing=(TopicError,),
+    )
 
 
 def await_ended(
