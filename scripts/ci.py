@@ -120,7 +120,7 @@ STAGES = (
     # parts of one suite, and together all of it; tests on brokers wait more than they work, so five share two cores
     Stage(
         "integration",
-        17,
+        20,
         ("integration-rest",),
         test_files("integration"),
         beside=("engine", "integration-returns", "integration-mirrors", "integration-clusters"),
