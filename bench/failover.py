@@ -203,6 +203,11 @@ class _Writers:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    @property
+    def stops(self) -> bool:
+        """It does."""
+        return True
+
     def fence(self) -> None:
         self._stop.set()
         self._thread.join()

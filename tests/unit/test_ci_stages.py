@@ -168,7 +168,7 @@ def test_the_budgets_are_the_agreed_ones(ci: ModuleType) -> None:
     assert budgets == [
         ("build", 10),
         ("unit", 10),
-        ("integration", 17),
+        ("integration", 20),
         ("faults", 20),
         ("interop", 10),
         ("bench", 4),

@@ -151,6 +151,7 @@ class TransactionalProducer:
         self._identity: ProducerIdentity | None = None
         self._failure: _Failure | None = None
         self._pause = CommitBackoff()
+        self._log = ClientLog(transactional_id=transactional_id)
         properties = producer_properties(
             cluster,
             client_id=client_id,
@@ -166,7 +167,7 @@ class TransactionalProducer:
                 # successes are counted by the witness, without a Python call per record
                 "delivery.report.only.error": True,
                 "on_delivery": self._on_failed_delivery,
-                "logger": ClientLog(transactional_id=transactional_id),
+                "logger": self._log,
             }
         )
         # the queue holds a whole transaction (lane.commit_trigger.CommitTrigger)
@@ -228,6 +229,7 @@ class TransactionalProducer:
         if (left := self._pause.left(self._clock.monotonic())) > 0:
             self._clock.sleep(left)
         self._witness.mark()
+        self._log.denied = ""
         self._call("begin a transaction", self._producer.begin_transaction)
 
     def produce_all(self, records: Sequence[tuple[Any, ...]]) -> None:
@@ -383,7 +385,7 @@ class TransactionalProducer:
     def _record_refusal(self, error: KafkaError, what: str, topic: str) -> LaneError | MirrorError:
         refused = self._lane_error(error, f"send {what}", topic)
         if isinstance(refused, AuthorizationError) and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            refused.topic = topic
+            refused.topic = self._log.denied or topic
         return refused
 
     def _transaction_error(self) -> KafkaError | None:
@@ -434,7 +436,7 @@ class TransactionalProducer:
         if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
             right = Right("Write", "transactional-id", self.transactional_id)
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                right = Right("Write", "topic", topic or self._known_topic)
+                right = Right("Write", "topic", self._log.denied or topic or self._known_topic)
             return to_mirror_error(error, doing=doing, cluster=self._account, right=right)
         expired = error.code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
         why = f"; {self.transactional_id} has expired on its coordinator" if expired else ""
