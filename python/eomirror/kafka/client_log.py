@@ -20,7 +20,9 @@ __all__ = ["ClientLog"]
 # a connection that was usable, and that the broker closed at once
 _CLOSED = re.compile(r"\(after \d{1,3}ms in state UP\)")
 # a coordinator leaves out all partitions of a request where one is denied, and only this line names that one
-_DENIED = re.compile(r'Failed to add partition "([^"]+)" \[\d+\] to transaction: Broker: Topic authorization failed')
+_DENIED = re.compile(
+    r'Failed to add partition "([^"]+)" \[\d+\] to transaction: Broker: Topic authorization failed'
+)
 
 
 class ClientLog:

@@ -13,7 +13,10 @@ _ADD = "ADDPARTS [id#producer-1] [thrd:main]: TxnCoordinator/1: "
     ("lines", "denied"),
     [
         ([], ""),
-        ([f'{_ADD}Failed to add partition "a.b" [0] to transaction: Broker: Topic authorization failed'], "a.b"),
+        (
+            [f'{_ADD}Failed to add partition "a.b" [0] to transaction: Broker: Topic authorization failed'],
+            "a.b",
+        ),
         ([f'{_ADD}Failed to add partition "a" [0] to transaction: Broker: Operation not attempted'], ""),
         (
             [
