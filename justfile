@@ -212,9 +212,8 @@ full *SUITES: build lint
 demo *ARGS:
     eomirror demo "$@"
 
-# write the generated pages (file map, settings, commands, exit codes, outputs), and check links and decisions in the documents
+# write the generated pages (settings, commands, exit codes, outputs), and check links and decisions in the documents
 docs:
-    python scripts/file_map.py
     python scripts/lane_states.py
     python -m eomirror.config.schema docs
     python scripts/docs_reference.py
@@ -226,6 +225,7 @@ docs-examples *NAMES:
 
 # build the documentation site into target/site; a dead link or an asset of another host is an error
 docs-site:
+    python scripts/file_map.py
     NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 # write requirements.txt from pyproject.toml, keeping pins that fit (needs uv; --upgrade renews all)
