@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eomirror.config import Config, load_config
-    from eomirror.driver.snapshot import RunReport, Snapshot
     from eomirror.errors import (
         AuthorizationError,
         ClusterError,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from eomirror.mirror import Mirror
+    from eomirror.status.snapshot import RunReport, Snapshot
     from eomirror.types import SourcePartition
 
     __version__: str
@@ -68,8 +68,8 @@ __all__ = [
 _HOMES = {
     "Config": "eomirror.config",
     "Mirror": "eomirror.mirror",
-    "RunReport": "eomirror.driver.snapshot",
-    "Snapshot": "eomirror.driver.snapshot",
+    "RunReport": "eomirror.status.snapshot",
+    "Snapshot": "eomirror.status.snapshot",
     "SourcePartition": "eomirror.types",
     "load_config": "eomirror.config",
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Config
     from eomirror.driver.driver import MirrorDriver
-    from eomirror.driver.snapshot import RunReport, Snapshot
+    from eomirror.status.snapshot import RunReport, Snapshot
     from eomirror.types import SourcePartition
 
 __all__ = ["Mirror"]

@@ -14,7 +14,7 @@ import pytest
 
 from eomirror.clock import SystemClock
 from eomirror.config import load_config
-from eomirror.link.status_reader import StatusReader
+from eomirror.status.reader import StatusReader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from eomirror import Mirror, load_config
 from eomirror.demo.clients import Offsets, ReadRecord, read_partition
-from eomirror.link.status_reader import StatusReader
+from eomirror.status.reader import StatusReader
 from support.fix_rig import RECORDS
 from support.mirrors import CommandMirror
 from support.plane import plane_under_test

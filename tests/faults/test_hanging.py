@@ -18,11 +18,11 @@ import pytest
 from eomirror.jvm import find_java
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.lane.spec import Ending
-from eomirror.link.hanging_scan import HangingTransactions
-from eomirror.link.hanging_status import DEFAULT_LONGEST_MS
-from eomirror.link.status_reader import StatusReader
 from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.localkafka.jars import class_path
+from eomirror.status.hanging import DEFAULT_LONGEST_MS
+from eomirror.status.hanging_scan import HangingTransactions
+from eomirror.status.reader import StatusReader
 from support.left_open import UNVERIFIED, Forgetful
 from support.left_open_flow import Flow, UntilTold
 from support.records import produce, some_records, wait_for
@@ -30,8 +30,8 @@ from support.records import produce, some_records, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.link.status import LinkStatus
     from eomirror.localkafka.cluster import LocalCluster
+    from eomirror.status.derive import LinkStatus
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F39"), pytest.mark.timeout(300)]
 

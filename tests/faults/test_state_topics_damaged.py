@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from eomirror import load_config
 from eomirror.errors import MirrorError, StateError
-from eomirror.link.status_reader import StatusReader
+from eomirror.status.reader import StatusReader
 from eomirror.types import SourcePartition
 from support.link import TestLink, alter_topic
 from support.records import create_topic, delete_topic, read_committed, wait_for

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from eomirror import load_config
-from eomirror.link.status_reader import StatusReader
-from eomirror.metrics.view import LinkFacts
 from eomirror.serve.http import Request
 from eomirror.serve.polled import PolledEndpoints
+from eomirror.status.live import LinkFacts
+from eomirror.status.reader import StatusReader
 from support.alert_rules import History, Scrape, firing
 from support.plane import plane_under_test
 from support.records import create_topic, produce, some_records, wait_for

@@ -15,12 +15,12 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror import Mirror, load_config
-from eomirror.link.status_reader import StatusReader
-from eomirror.metrics.view import LinkFacts
 from eomirror.serve.address import Address
 from eomirror.serve.http import HttpServer
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.serve.running import RunningEndpoints
+from eomirror.status.live import LinkFacts
+from eomirror.status.reader import StatusReader
 from support.mirrors import running
 from support.plane import plane_under_test
 from support.records import create_topic, produce, some_records, wait_for

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eomirror import Mirror, load_config
 from eomirror.errors import MirrorError, SupersededError
-from eomirror.link.status_reader import StatusReader
+from eomirror.status.reader import StatusReader
 from eomirror.types import SourcePartition
 from support.plane import plane_under_test
 from support.records import create_topic, delete_topic, produce, read_committed, some_records, wait_for

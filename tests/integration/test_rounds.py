@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from eomirror import Mirror, load_config
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
-from eomirror.link.status import RATE_WINDOW_SECONDS
-from eomirror.link.status_reader import StatusReader
 from eomirror.records.names import LinkNames
+from eomirror.status.derive import RATE_WINDOW_SECONDS
+from eomirror.status.reader import StatusReader
 from support.audited import assert_audited
 from support.plane import plane_under_test
 from support.records import create_topic, wait_for

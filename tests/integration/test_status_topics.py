@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
-from eomirror.link.status_reader import StatusReader
 from eomirror.metrics.collect import ProcessFacts, exposition
 from eomirror.metrics.verdict import Window
-from eomirror.metrics.view import LinkFacts, LinkView
+from eomirror.status.live import LinkFacts, LinkView
+from eomirror.status.reader import StatusReader
 from support.alert_rules import History, Scrape, firing
 from support.plane import plane_under_test
 from support.records import create_topic, delete_topic, produce, some_records
@@ -26,7 +26,7 @@ from support.records import create_topic, delete_topic, produce, some_records
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eomirror.driver.snapshot import Snapshot
+    from eomirror.status.snapshot import Snapshot
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from eomirror import Mirror, load_config
-from eomirror.link.status_reader import StatusReader
 from eomirror.localkafka.cluster import ClusterSpec
+from eomirror.status.reader import StatusReader
 from support.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:

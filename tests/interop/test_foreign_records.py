@@ -22,7 +22,6 @@ from eomirror.groups import translate
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.owner import LinkOwner
-from eomirror.link.status_reader import StatusReader
 from eomirror.mm2.state import Mm2State
 from eomirror.records.connect_offsets import Mm2Flow, encode_source_offset
 from eomirror.records.control import Generation
@@ -30,6 +29,7 @@ from eomirror.records.mm2 import Checkpoint, Mm2Names, OffsetSync
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position
+from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 

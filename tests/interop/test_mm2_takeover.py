@@ -9,8 +9,8 @@ import pytest
 
 from eomirror import DifferenceError, Mirror, NotReadyError, StateError
 from eomirror.groups import translate
-from eomirror.link.status_reader import StatusReader
 from eomirror.mm2 import adopt
+from eomirror.status.reader import StatusReader
 from support.audited import assert_audited
 from support.mm2 import SteadyWriter
 from support.mm2_link import Mm2Link

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import load_config
-from eomirror.link.status_reader import StatusReader
 from eomirror.localkafka.cluster import ClusterSpec
+from eomirror.status.reader import StatusReader
 from support.link import TestLink
 from support.records import Record, read_committed
 

@@ -53,13 +53,13 @@ from eomirror.lane.spec import AssignedPartition
 from eomirror.link import copy_ends, first_positions, offset_map_reader, source_comparison
 from eomirror.link import owner as owner_module
 from eomirror.link.owner import LinkOwner
-from eomirror.link.status import LinkStatus
 from eomirror.records.control import ControlView, decode_control
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.recovery.copy_end import CommittedBatch
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume
+from eomirror.status.derive import LinkStatus
 from eomirror.topics.plan import Plan
 from eomirror.types import SourcePartition
 

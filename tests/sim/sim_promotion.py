@@ -35,10 +35,10 @@ from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link import owner as owner_module
 from eomirror.link.owner import LinkOwner
-from eomirror.link.status import LinkStatus
 from eomirror.records.control import ControlView, decode_control
 from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.recovery.copy_end import whole
+from eomirror.status.derive import LinkStatus
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -735,7 +735,7 @@ class _State:
 
 
 class _Topics:
-    """The same, as `eomirror.link.status_topics.StatusTopics` follows them."""
+    """The same, as `eomirror.status.topics.StatusTopics` follows them."""
 
     def __init__(self, target: Any, **_: object) -> None:
         self._world: PromotionWorld = target.world

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from eomirror.driver.snapshot import Snapshot
+    from eomirror.status.snapshot import Snapshot
 
 __all__ = [
     "CommandMirror",

@@ -11,7 +11,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
-from eomirror.link.status_reader import StatusReader
+from eomirror.status.reader import StatusReader
 from support.mm2 import MirrorMaker
 from support.records import create_topic, read_committed
 

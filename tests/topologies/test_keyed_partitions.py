@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eomirror import Mirror, load_config
-from eomirror.link.status_reader import StatusReader
 from eomirror.records.connect_offsets import connect_partition
+from eomirror.status.reader import StatusReader
 from eomirror.verify.runner import Verifier
 from support.mirrors import CommandMirror, running
 from support.records import create_topic, produce, some_records, wait_for

@@ -22,7 +22,7 @@ import json, logging, os, sys, threading, warnings
 import structlog
 from eomirror.cli.progress import ProgressDisplay
 from eomirror.log import configure_logging, forward_logging, relay
-from eomirror.driver.snapshot import (
+from eomirror.status.snapshot import (
     Counters, LaneSnapshot, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 )
 

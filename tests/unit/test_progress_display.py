@@ -9,9 +9,9 @@ from rich.console import Console
 
 from eomirror.cli.progress import ProgressDisplay, _draw, _fields, groups_line
 from eomirror.cli.verify_tables import VerifyDisplay
-from eomirror.driver.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.log import configure_logging
+from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 if TYPE_CHECKING:
     import pytest

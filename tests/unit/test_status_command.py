@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.cli.app import main
-from eomirror.cli.link_readers import more_seconds
 from eomirror.errors import UnreachableError
-from eomirror.link import status_reader
-from eomirror.link.status import LinkStatus
+from eomirror.status import link_readers
+from eomirror.status.derive import LinkStatus
+from eomirror.status.link_readers import more_seconds
 from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Reader:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A configuration, whose links are read by `Reader`."""
-    monkeypatch.setattr(status_reader, "StatusReader", Reader)
+    monkeypatch.setattr(link_readers, "StatusReader", Reader)
     file = tmp_path / "mirror.yaml"
     file.write_text(TWO_LINKS)
     return str(file)

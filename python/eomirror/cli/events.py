@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli import options
-from eomirror.cli.link_readers import UNKNOWN, LinkReaders
 from eomirror.cli.render import print_message, print_result, print_table, stdout_console
 from eomirror.errors import UsageError
 
@@ -38,6 +37,7 @@ def events(
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
+    from eomirror.status.link_readers import LinkReaders
 
     begin = 0 if since is None else SYSTEM_CLOCK.wall_ms() - _milliseconds(since)
     with LinkReaders(load_config(config, overrides=overrides), links) as readers:
@@ -51,9 +51,9 @@ def events(
     rows.sort(key=lambda row: row["at"])
     print_result(output, {"events": rows}, lambda: _draw(rows))
     for item in found:
-        if item.state == UNKNOWN:
+        if item.unread:
             print_message(f"{item.link}: {item.problem}")
-    return int(any(item.state == UNKNOWN for item in found))
+    return int(any(item.unread for item in found))
 
 
 def _milliseconds(text: str) -> int:

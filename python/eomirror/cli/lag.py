@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli import options
-from eomirror.cli.link_readers import UNKNOWN, LinkReaders
 from eomirror.cli.render import (
     human_count,
     human_rate,
@@ -20,7 +19,7 @@ from eomirror.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from eomirror.link.lag import LagRow
+    from eomirror.status.lag import LagRow
 
 __all__ = ["lag"]
 
@@ -43,7 +42,8 @@ def lag(
     Exit codes: 0 done; 1 a link is unknown.
     """
     from eomirror.config import load_config
-    from eomirror.link.lag import lag_rows
+    from eomirror.status.lag import lag_rows
+    from eomirror.status.link_readers import LinkReaders
 
     with LinkReaders(load_config(config, overrides=overrides), links) as readers:
         found = readers.read(strict=True)
@@ -52,7 +52,7 @@ def lag(
     for item in found:
         if item.problem:
             print_message(f"{item.link}: {item.problem}")
-    return int(any(item.state == UNKNOWN for item in found))
+    return int(any(item.unread for item in found))
 
 
 def _draw(rows: list[LagRow], *, partitions: bool) -> None:

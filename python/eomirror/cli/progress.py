@@ -18,14 +18,14 @@ from eomirror.cli.render import (
     stdout_console,
     table,
 )
-from eomirror.link.status import planes_line
 from eomirror.log import logs_json, printable
 from eomirror.screen import LiveOutput
+from eomirror.status.derive import planes_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from eomirror.driver.snapshot import LinkSnapshot, RunReport, Snapshot, TopicSnapshot
+    from eomirror.status.snapshot import LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 __all__ = ["ProgressDisplay", "groups_line", "lanes_line", "progress_line"]
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from eomirror.config import Config
-    from eomirror.driver.snapshot import Snapshot
-    from eomirror.link.status_reader import StatusReader
     from eomirror.mirror import Mirror
     from eomirror.serve.address import Address
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.running import RunningEndpoints
+    from eomirror.status.reader import StatusReader
+    from eomirror.status.snapshot import Snapshot
 
 __all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
 
@@ -291,8 +291,8 @@ def _readers(config: Config, links: tuple[str, ...]) -> dict[str, Callable[[], S
     """Returns the makers of readers of the links' topics, which the endpoints show beside the driver's counters."""
     from functools import partial
 
-    from eomirror.link.hanging_scan import HangingTransactions
-    from eomirror.link.status_reader import StatusReader
+    from eomirror.status.hanging_scan import HangingTransactions
+    from eomirror.status.reader import StatusReader
 
     return {
         link.name: partial(

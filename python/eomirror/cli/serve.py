@@ -93,12 +93,12 @@ def _serve(
     from eomirror import __version__
     from eomirror.config import load_config
     from eomirror.kafka.client_factory import secret_finder
-    from eomirror.link.hanging_scan import HangingTransactions
-    from eomirror.link.status_reader import StatusReader
-    from eomirror.metrics.view import LinkFacts
     from eomirror.serve.http import HttpServer
     from eomirror.serve.polled import PolledEndpoints
     from eomirror.serve.queries import LinkQueries
+    from eomirror.status.hanging_scan import HangingTransactions
+    from eomirror.status.live import LinkFacts
+    from eomirror.status.reader import StatusReader
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] or list(loaded.links)

@@ -17,7 +17,7 @@ from eomirror.cli.render import human_things
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eomirror.driver.snapshot import Snapshot
+    from eomirror.status.snapshot import Snapshot
 
 __all__ = ["ServiceManager", "is_ready", "status_line"]
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli import options
-from eomirror.cli.link_readers import UNKNOWN, LinkReaders
 from eomirror.cli.render import (
     escape,
     human_count,
@@ -23,13 +22,13 @@ from eomirror.cli.render import (
     stdout_console,
     wants_table,
 )
-from eomirror.link.failover_events import standing_fence
-from eomirror.link.retention import RETENTION_FIX, retention_text, risky_rows
+from eomirror.status.failover_events import standing_fence
+from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
+    from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus
 
 __all__ = ["status"]
 
@@ -66,6 +65,7 @@ def status(
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
     from eomirror.screen import LiveFrame
+    from eomirror.status.link_readers import LinkReaders
 
     loaded = load_config(config, overrides=overrides)
     # --watch redraws the table in place and leaves the last one on the screen
@@ -86,7 +86,7 @@ def status(
                 else:
                     print_structured({"links": [item.as_dict() for item in found]}, output)
                 if not watch:
-                    return int(any(item.state == UNKNOWN for item in found))
+                    return int(any(item.unread for item in found))
                 SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
         finally:
             frame.__exit__()
@@ -103,7 +103,7 @@ def _drawn(found: list[LinkStatus], *, columns: int) -> str:
 
 
 def _draw(found: list[LinkStatus], console: Console) -> None:
-    from eomirror.link.status import planes_line
+    from eomirror.status.derive import planes_line
 
     for item in found:
         _draw_head(console, item)
@@ -150,7 +150,7 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             "so lag in seconds is unknown"
         )
     if item.problem:
-        what = "cannot be read" if item.state == UNKNOWN else "source cannot be read"
+        what = "cannot be read" if item.unread else "source cannot be read"
         console.print(f"[red]{what}[/red]: {escape(item.problem)}")
         if item.fix:
             console.print(f"  fix: {escape(item.fix)}")

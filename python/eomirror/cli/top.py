@@ -12,7 +12,6 @@ import click
 
 from eomirror.cli import options
 from eomirror.cli.keys import Keys, scrolled
-from eomirror.cli.link_readers import UNKNOWN, LinkReaders
 from eomirror.cli.render import (
     escape,
     human_count,
@@ -28,9 +27,9 @@ from eomirror.cli.render import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eomirror.link.lag import LagRow
-    from eomirror.link.status import LinkStatus
     from eomirror.metrics.verdict import Verdict
+    from eomirror.status.derive import LinkStatus
+    from eomirror.status.lag import LagRow
 
 __all__ = ["top"]
 
@@ -64,10 +63,11 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
 
     from eomirror.clock import SYSTEM_CLOCK, Deadline
     from eomirror.config import load_config
-    from eomirror.link.lag import lag_rows
     from eomirror.metrics.verdict import Window
-    from eomirror.metrics.view import LinkFacts, LinkView
     from eomirror.screen import LiveFrame
+    from eomirror.status.lag import lag_rows
+    from eomirror.status.link_readers import LinkReaders
+    from eomirror.status.live import LinkFacts, LinkView
 
     loaded = load_config(config, overrides=overrides)
     facts = {link.name: LinkFacts.of(link) for link in loaded.links}
@@ -105,7 +105,7 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
                     _draw(judged, rows, stdout_console())
                 else:
                     print_structured(_body(judged, rows), output)
-                return int(any(item.state == UNKNOWN for item in found))
+                return int(any(item.unread for item in found))
         finally:
             frame.__exit__()
 

@@ -27,13 +27,13 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
 from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.driver.link import LinkThread
 from eomirror.driver.link_tools import Copies, Engine, LinkTools
-from eomirror.driver.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
 from eomirror.spark.attempt import run_lane
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
 from eomirror.spark.jobs import LaneJobs
+from eomirror.status.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

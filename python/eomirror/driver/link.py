@@ -27,7 +27,6 @@ from eomirror.driver.group_thread import GroupThread
 from eomirror.driver.lane import LaneThread, holds_nothing
 from eomirror.driver.left_groups import LeftGroupRecords
 from eomirror.driver.link_tools import refuse_left_out, without_lane
-from eomirror.driver.progress import Progress
 from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
@@ -36,13 +35,13 @@ from eomirror.groups.followed_groups import Mirrored
 from eomirror.lane.spec import StoppedTopic
 from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
 from eomirror.spark.frames import encode_groups
+from eomirror.status.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.driver.channel import AttemptId
     from eomirror.driver.link_tools import Engine, LinkTools
-    from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.groups.follower import GroupFollower
     from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from eomirror.link.heartbeats import Heartbeats
     from eomirror.link.owner import LinkOwner
     from eomirror.records.control import Pause
+    from eomirror.status.snapshot import LinkSnapshot
     from eomirror.topics.discovery import Discovery
     from eomirror.topics.source_contact import SourceContact
     from eomirror.types import SourcePartition

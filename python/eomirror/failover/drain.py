@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eomirror.failover.facts import cuts_of, mirrored
 from eomirror.failover.uncut import uncut_partitions
-from eomirror.link.status_topics import StatusTopics
 from eomirror.records.names import LinkNames
 from eomirror.recovery.copy_end import whole
+from eomirror.status.topics import StatusTopics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

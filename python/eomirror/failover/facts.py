@@ -18,13 +18,13 @@ from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
-from eomirror.link.hanging_scan import HangingTransactions
 from eomirror.link.state import LinkState
-from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, lost
 from eomirror.recovery.resume import gone_sources
+from eomirror.status.hanging_scan import HangingTransactions
+from eomirror.status.reader import StatusReader
 from eomirror.topics.diff import AlterConfig, Differs
 from eomirror.topics.discovery import Discovery
 from eomirror.topology.covered import covered_text

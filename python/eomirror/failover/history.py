@@ -10,8 +10,8 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.failover.facts import history_of
 from eomirror.failover.promotion import promotion_dict
 from eomirror.kafka.session import ClusterSession
-from eomirror.link.failover_events import fence_dict
 from eomirror.records.names import LinkNames
+from eomirror.status.failover_events import fence_dict
 
 if TYPE_CHECKING:
     from eomirror.config import Config

@@ -26,15 +26,15 @@ from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.copy_ends import CopyEnds
-from eomirror.link.failover_events import standing_fence
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.link.state import LinkState
-from eomirror.link.status import IN_STEP_MS
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, Promotion
 from eomirror.recovery.copy_end import moved
+from eomirror.status.derive import IN_STEP_MS
+from eomirror.status.failover_events import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

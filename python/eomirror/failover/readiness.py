@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
 from eomirror.groups.offset_rule import LEFT_OUT
-from eomirror.link.failover_events import standing_fence
+from eomirror.status.failover_events import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from eomirror.errors import MirrorError
     from eomirror.failover.group_moves import GroupMove
-    from eomirror.link.status import LinkStatus
     from eomirror.records.promotion import Promotion
     from eomirror.recovery.copy_end import CopyEnd
+    from eomirror.status.derive import LinkStatus
 
 __all__ = [
     "QUIET_SECONDS",

@@ -10,21 +10,21 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
 from eomirror.lane.spec import Ending
-from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
-from eomirror.link.lag import total_lag
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import PREFIX, by_name
 from eomirror.metrics.verdict import VERDICTS
-from eomirror.metrics.view import STATES
+from eomirror.status.events import RECENT_TAKE_OVER_MS, TAKE_OVER
+from eomirror.status.lag import total_lag
+from eomirror.status.live import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from eomirror.driver.snapshot import LinkSnapshot
-    from eomirror.link.status import LinkStatus, PartitionStatus
     from eomirror.metrics.sink import Sink
     from eomirror.metrics.verdict import Verdict
-    from eomirror.metrics.view import LinkView
+    from eomirror.status.derive import LinkStatus, PartitionStatus
+    from eomirror.status.live import LinkView
+    from eomirror.status.snapshot import LinkSnapshot
 
 __all__ = ["MOST_AGES", "ProcessFacts", "collect", "exposition", "stop_reason"]
 
@@ -83,7 +83,7 @@ def exposition(
         process: This process.
         now_ms: Wall clock, for the age of checkpoints.
         per_partition: Also export the lag and the position of each partition.
-        per_group: Also export lag and age of the first `eomirror.link.status.MOST_GROUPS` groups.
+        per_group: Also export lag and age of the first `eomirror.status.derive.MOST_GROUPS` groups.
         openmetrics: Write OpenMetrics instead of format 0.0.4.
     """
     out = Exposition(openmetrics)

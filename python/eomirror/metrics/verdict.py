@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess
-from eomirror.link.retention import retention_risk
-from eomirror.metrics.view import owner_process
+from eomirror.status.live import owner_process
+from eomirror.status.retention import retention_risk
 
 if TYPE_CHECKING:
-    from eomirror.metrics.view import LinkView
+    from eomirror.status.live import LinkView
 
 __all__ = ["VERDICTS", "Verdict", "Window"]
 

@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
-from eomirror.link.failover_events import standing_fence
-from eomirror.link.lag import lag_rows
-from eomirror.link.retention import RETENTION_FIX, retention_risk
+from eomirror.status.failover_events import standing_fence
+from eomirror.status.lag import lag_rows
+from eomirror.status.retention import RETENTION_FIX, retention_risk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.metrics.verdict import Verdict
-    from eomirror.metrics.view import LinkView
+    from eomirror.status.live import LinkView
+    from eomirror.status.snapshot import LinkSnapshot
 
 __all__ = ["HIDDEN", "NO_ACTION", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body"]
 

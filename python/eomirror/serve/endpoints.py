@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.metrics.sink import Sink
-    from eomirror.metrics.view import LinkView
     from eomirror.serve.body import Judged
     from eomirror.serve.http import Request
+    from eomirror.status.live import LinkView
 
 __all__ = ["Endpoints", "LinkSource", "Queries"]
 

@@ -13,10 +13,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from eomirror.link.events import RECENT_TAKE_OVER_MS, TAKE_OVER
-from eomirror.link.failover_events import standing_fence
-from eomirror.link.retention import RETENTION_FIX, retention_text, risky_rows
-from eomirror.metrics.view import ASKED_SECONDS
 from eomirror.serve.body import NO_ACTION
 from eomirror.serve.markup import (
     Number,
@@ -35,6 +31,10 @@ from eomirror.serve.markup import (
     time,
     word,
 )
+from eomirror.status.events import RECENT_TAKE_OVER_MS, TAKE_OVER
+from eomirror.status.failover_events import standing_fence
+from eomirror.status.live import ASKED_SECONDS
+from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

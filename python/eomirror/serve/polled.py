@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.metrics.verdict import Window
-from eomirror.metrics.view import LinkFacts, LinkView
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
-from eomirror.serve.seen_events import SeenEvents
-from eomirror.serve.topics_reader import TopicsReader
+from eomirror.status.live import LinkFacts, LinkView
+from eomirror.status.outages import SeenEvents
+from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eomirror.metrics.verdict import Verdict
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
-    from eomirror.serve.topics_reader import Reader
+    from eomirror.status.repeated_reader import Reader
 
 __all__ = ["PolledEndpoints"]
 

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.metrics.verdict import Window
-from eomirror.metrics.view import LinkFacts, running_view
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
-from eomirror.serve.seen_events import SeenEvents
-from eomirror.serve.topics_reader import TopicsReader
+from eomirror.status.live import LinkFacts, running_view
+from eomirror.status.outages import SeenEvents
+from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.config import Link
-    from eomirror.driver.snapshot import LinkSnapshot, Snapshot
     from eomirror.metrics.sink import Sink
-    from eomirror.metrics.view import LinkView
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
-    from eomirror.serve.topics_reader import Reader, TopicsRead
+    from eomirror.status.live import LinkView
+    from eomirror.status.repeated_reader import Reader, TopicsRead
+    from eomirror.status.snapshot import LinkSnapshot, Snapshot
 
 __all__ = ["STUCK_SECONDS", "RunningEndpoints"]
 

@@ -12,10 +12,10 @@ import structlog
 from eomirror.cli.app import main
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import UnreachableError
-from eomirror.link import status_reader
-from eomirror.link.events import Event
-from eomirror.link.lag import lag_rows
-from eomirror.link.status import LinkStatus, PartitionStatus
+from eomirror.status import link_readers
+from eomirror.status.derive import LinkStatus, PartitionStatus
+from eomirror.status.events import Event
+from eomirror.status.lag import lag_rows
 from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Reader:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A configuration, whose links are read by `Reader`."""
-    monkeypatch.setattr(status_reader, "StatusReader", Reader)
+    monkeypatch.setattr(link_readers, "StatusReader", Reader)
     file = tmp_path / "mirror.yaml"
     file.write_text(TWO_LINKS)
     return str(file)

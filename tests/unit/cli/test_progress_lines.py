@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from eomirror.cli.progress import _fields, lanes_line, progress_line
-from eomirror.driver.progress import SILENT_SECONDS, Progress
-from eomirror.driver.snapshot import Counters, PartitionSnapshot, Snapshot
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress, StoppedTopic
 from eomirror.records.control import Pause
+from eomirror.status.progress import SILENT_SECONDS, Progress
+from eomirror.status.snapshot import Counters, PartitionSnapshot, Snapshot
 from eomirror.types import SourcePartition
 
 

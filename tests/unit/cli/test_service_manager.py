@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from eomirror.cli.service_manager import ServiceManager, is_ready, status_line
-from eomirror.driver.snapshot import LinkSnapshot, Snapshot
+from eomirror.status.snapshot import LinkSnapshot, Snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from eomirror.failover import promotion as module
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.failover.readiness import Facts
-from eomirror.link.status import LinkStatus
 from eomirror.records.control import ControlView
+from eomirror.status.derive import LinkStatus
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
 

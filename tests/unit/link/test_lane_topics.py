@@ -12,9 +12,9 @@ from eomirror.errors import DataLossError, TopicError
 from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
 from eomirror.lane.spec import LaneSpec
 from eomirror.link.lane_state import LaneTopics
-from eomirror.link.status_reader import StatusReader
 from eomirror.records.position import Position
 from eomirror.recovery.resume import Stop, decide_resume
+from eomirror.status.reader import StatusReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,8 +14,8 @@ from eomirror.errors import UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.lane.spec import LaneSpec
 from eomirror.link.lane_state import LaneTopics
-from eomirror.link.status_reader import StatusReader
 from eomirror.records.position import Position
+from eomirror.status.reader import StatusReader
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
 from support.kafka_answers import described

@@ -11,22 +11,22 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from eomirror.driver.snapshot import (
+from eomirror.groups.followed_groups import GroupsSnapshot
+from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
+from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
+from eomirror.metrics.exposition import Exposition
+from eomirror.metrics.families import FAMILIES, Family
+from eomirror.metrics.verdict import Window
+from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus, unread_status
+from eomirror.status.live import LinkFacts, LinkView, running_view
+from eomirror.status.snapshot import (
     Counters,
     LaneSnapshot,
     LinkSnapshot,
     PartitionSnapshot,
     TopicSnapshot,
 )
-from eomirror.driver.work import LaneWork, TopicWork
-from eomirror.groups.followed_groups import GroupsSnapshot
-from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
-from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus, unread_status
-from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
-from eomirror.metrics.exposition import Exposition
-from eomirror.metrics.families import FAMILIES, Family
-from eomirror.metrics.verdict import Window
-from eomirror.metrics.view import LinkFacts, LinkView, running_view
+from eomirror.status.work import LaneWork, TopicWork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,7 +21,7 @@ from eomirror.metrics import otlp
 from eomirror.metrics.collect import collect
 from eomirror.metrics.otlp import OtlpExport, interval_seconds
 from eomirror.metrics.verdict import Window
-from eomirror.metrics.view import running_view
+from eomirror.status.live import running_view
 from support.otlp_receiver import Receiver, points
 
 if TYPE_CHECKING:

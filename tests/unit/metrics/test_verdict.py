@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eomirror.driver.snapshot import LaneSnapshot, LinkSnapshot
-from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
-from eomirror.metrics.view import LinkFacts, LinkView
+from eomirror.status.derive import LinkStatus, PartitionStatus
+from eomirror.status.live import LinkFacts, LinkView
+from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
 

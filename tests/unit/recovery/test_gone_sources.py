@@ -20,11 +20,11 @@ from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.first_positions import of_grown_topics, without_surplus
-from eomirror.link.status import LinkStatus, PartitionStatus
 from eomirror.records.control import ControlView, Generation
 from eomirror.records.promotion import Cut, HistoryRecords, Promotion, PromotionHistory, lost
 from eomirror.recovery.copy_end import whole
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume, gone_sources
+from eomirror.status.derive import LinkStatus, PartitionStatus
 from eomirror.types import Assignment, SourcePartition
 from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.scope import Bound, ScopeFinder

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror.errors import UnreachableError
-from eomirror.link.events import Event
-from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
-from eomirror.metrics.view import LinkFacts
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
+from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.events import Event
+from eomirror.status.live import LinkFacts
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
 SECRET = "planted-secret-value"  # noqa: S105  it is planted

@@ -12,13 +12,13 @@ import orjson
 import pytest
 
 from eomirror.config import Link
-from eomirror.driver.snapshot import LaneSnapshot, LinkSnapshot, PartitionSnapshot, Snapshot, TopicSnapshot
-from eomirror.driver.work import LaneWork
-from eomirror.link.status import LinkStatus, unread_status
 from eomirror.serve.address import Address
 from eomirror.serve.http import HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
-from eomirror.serve.topics_reader import TopicsRead
+from eomirror.status.derive import LinkStatus, unread_status
+from eomirror.status.repeated_reader import TopicsRead
+from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot, PartitionSnapshot, Snapshot, TopicSnapshot
+from eomirror.status.work import LaneWork
 
 
 class _Clock:

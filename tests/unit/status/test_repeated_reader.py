@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, StateError, UnreachableError
-from eomirror.link.status import LinkStatus
-from eomirror.serve.topics_reader import TopicsReader
+from eomirror.status.derive import LinkStatus
+from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:
     import pytest

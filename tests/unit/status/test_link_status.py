@@ -9,8 +9,6 @@ import pytest
 
 from eomirror.errors import UnreachableError
 from eomirror.failover.history import LinkHistory
-from eomirror.link.liveness import Liveness
-from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
@@ -18,6 +16,15 @@ from eomirror.records.position import Position
 from eomirror.records.promotion import Cut, Fence, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
+from eomirror.status.derive import (
+    LinkStatus,
+    Observed,
+    groups_status,
+    link_status,
+    planes_line,
+    unread_status,
+)
+from eomirror.status.liveness import Liveness
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 

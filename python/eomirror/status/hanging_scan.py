@@ -1,5 +1,5 @@
 """
-Finds hanging transactions on a link's target (`eomirror.link.hanging_status`).
+Finds hanging transactions on a link's target (`eomirror.status.hanging`).
 
 librdkafka has no call for it, so the extension's own client asks leaders and coordinators (KIP-664).  If it cannot
 serve the cluster, or the user of `status` lacks the rights, the scan reports nothing rather than fail.
@@ -14,10 +14,10 @@ import structlog
 from eomirror._native import HangingTransactionClient, PlaneReader
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, MirrorError
-from eomirror.link.hanging_status import DEFAULT_LONGEST_MS, Hanging, candidates, hanging
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
 from eomirror.recovery.hanging import OpenRange
+from eomirror.status.hanging import DEFAULT_LONGEST_MS, Hanging, candidates, hanging
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 
-from eomirror.link.events import TAKE_OVER, Event, link_events
 from eomirror.records.control import Pause
 from eomirror.records.promotion import (
     Cut,
@@ -20,6 +19,7 @@ from eomirror.records.promotion import (
     encoded,
 )
 from eomirror.records.recreation import CopyBack, Recreation
+from eomirror.status.events import TAKE_OVER, Event, link_events
 from eomirror.types import SourcePartition
 from support.claims import claim
 

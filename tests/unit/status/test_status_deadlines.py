@@ -16,9 +16,9 @@ from eomirror.errors import ClusterError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import LogRecord
 from eomirror.kafka.topic_follower import News
-from eomirror.link.status_reader import StatusReader
 from eomirror.records.control import Generation
 from eomirror.records.position import Position
+from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 from support.clocks import PlayedClock

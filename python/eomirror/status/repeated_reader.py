@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from eomirror.errors import BrokerFailedError, MirrorError, UnreachableError
-from eomirror.link.status import unread_status
+from eomirror.status.derive import unread_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eomirror.clock import Clock
-    from eomirror.link.status import LinkStatus
+    from eomirror.status.derive import LinkStatus
 
 __all__ = ["Reader", "TopicsRead", "TopicsReader"]
 
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class Reader(Protocol):
-    """Reads the status of a link: `eomirror.link.status_reader.StatusReader`."""
+    """Reads the status of a link: `eomirror.status.reader.StatusReader`."""
 
     def read(self) -> LinkStatus:
         """Returns the status; raises MirrorError if the target cannot be read."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from eomirror.driver.work import LaneWork, TopicWork, WorkLedger
 from eomirror.lane.measures import Histogram, LaneMeasures
 from eomirror.lane.spec import LaneProgress, PartitionProgress
+from eomirror.status.work import LaneWork, TopicWork, WorkLedger
 
 
 def told(

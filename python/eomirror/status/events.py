@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from eomirror.link.failover_events import FailoverTexts
+from eomirror.status.failover_events import FailoverTexts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.link.liveness import Liveness, judge_liveness
+from eomirror.status.liveness import Liveness, judge_liveness
 from support.claims import claim
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.link.events import Event
-from eomirror.metrics.view import owner_process
+from eomirror.status.events import Event
+from eomirror.status.live import owner_process
 
 if TYPE_CHECKING:
-    from eomirror.metrics.view import LinkView
+    from eomirror.status.live import LinkView
 
 __all__ = ["SeenEvents"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eomirror.driver.work import LaneWork, TopicWork
+from eomirror.status.work import LaneWork, TopicWork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

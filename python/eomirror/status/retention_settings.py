@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import MirrorError
-from eomirror.link.retention import RetentionLimits
+from eomirror.status.retention import RetentionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

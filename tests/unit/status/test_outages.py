@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from test_page import FACTS, STATUS
 
-from eomirror.driver.snapshot import LinkSnapshot
-from eomirror.link.events import Event
-from eomirror.link.status import LinkStatus, unread_status
-from eomirror.metrics.view import LinkView
-from eomirror.serve.seen_events import SeenEvents
+from eomirror.status.derive import LinkStatus, unread_status
+from eomirror.status.events import Event
+from eomirror.status.live import LinkView
+from eomirror.status.outages import SeenEvents
+from eomirror.status.snapshot import LinkSnapshot
 
 QUIET = replace(STATUS, events=(Event(5, "owner", "east-1 owns the link"),))
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eomirror.config import Link
-    from eomirror.driver.snapshot import LinkSnapshot, TopicSnapshot
+    from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
 
 __all__ = ["STATES", "LinkFacts", "LinkView", "owner_process", "running_status", "running_view"]
 

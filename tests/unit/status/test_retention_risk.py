@@ -9,15 +9,15 @@ import pytest
 
 from eomirror.errors import AuthorizationError
 from eomirror.kafka.cluster_metadata import ConfigValue
-from eomirror.link.retention import (
+from eomirror.status.derive import PartitionStatus
+from eomirror.status.retention import (
     MOST_TOPICS,
     RetentionLimits,
     retention_rows,
     retention_text,
     waiting_topics,
 )
-from eomirror.link.retention_settings import RetentionSettings
-from eomirror.link.status import PartitionStatus
+from eomirror.status.retention_settings import RetentionSettings
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
 

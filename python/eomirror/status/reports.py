@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eomirror.link.status import LinkStatus
     from eomirror.records.reports import GroupsLeft, LaneRestarts, Reports, TailComparison, Verification
+    from eomirror.status.derive import LinkStatus
 
 __all__ = ["with_reports"]
 

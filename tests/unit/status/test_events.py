@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from eomirror.link.events import MOST_EVENTS, link_events
 from eomirror.records.control import Gap, Generation, HandedOver, Stopped
 from eomirror.records.position import AttemptClaim
+from eomirror.status.events import MOST_EVENTS, link_events
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 

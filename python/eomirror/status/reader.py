@@ -1,4 +1,4 @@
-"""Reads the input of `eomirror.link.status`: the link's topics on the target, and the topics of both sides."""
+"""Reads the input of `eomirror.status.derive`: the link's topics on the target, and the topics of both sides."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
-from eomirror.link.events import link_events
 from eomirror.link.foreign_tails import ForeignTails
-from eomirror.link.hanging_status import with_hanging
-from eomirror.link.liveness import Liveness, judge_liveness
-from eomirror.link.report_status import with_reports
-from eomirror.link.retention import retention_rows, waiting_topics
-from eomirror.link.retention_settings import RetentionSettings
-from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
-from eomirror.link.status_topics import StatusTopics
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts, gone_sources
+from eomirror.status.derive import GroupsStatus, LinkStatus, Observed, groups_status, link_status
+from eomirror.status.events import link_events
+from eomirror.status.hanging import with_hanging
+from eomirror.status.liveness import Liveness, judge_liveness
+from eomirror.status.reports import with_reports
+from eomirror.status.retention import retention_rows, waiting_topics
+from eomirror.status.retention_settings import RetentionSettings
+from eomirror.status.topics import StatusTopics
 from eomirror.topics.state_topics import policy_fix
 from eomirror.topology.filters import missing_names
 from eomirror.types import SourcePartition
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.cluster_metadata import TopicFacts
     from eomirror.kafka.compacted_topic import LogRecord
-    from eomirror.link.hanging_scan import HangingTransactions
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
+    from eomirror.status.hanging_scan import HangingTransactions
 
     _Sides = tuple[
         dict[SourcePartition, Observed],

@@ -3,7 +3,7 @@ Status of a link, derived from its topics alone. Pure.
 
 No running mirror is needed.  Lag in records is the source's last stable offset minus the position.  Lag in seconds
 is the age of the oldest record that is not mirrored yet, by its own timestamp and our clock.  Rates and ages of the
-mirror's own records are computed with the mirror's clock, as `eomirror.link.liveness` found it.  If that differs from
+mirror's own records are computed with the mirror's clock, as `eomirror.status.liveness` found it.  If that differs from
 ours, either may be wrong, and lag in seconds is unknown.
 
 A position is compared only with the topics that it names.  `eomirror.recovery.resume.decide_resume`, which decides at
@@ -16,20 +16,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror.link.failover_events import fence_dict
 from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
+from eomirror.status.failover_events import fence_dict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.errors import MirrorError
-    from eomirror.link.events import Event
-    from eomirror.link.liveness import Liveness
     from eomirror.records.control import ControlView, Stopped
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import AttemptClaim, Position
     from eomirror.recovery.resume import SourceFacts, TargetFacts
+    from eomirror.status.events import Event
+    from eomirror.status.liveness import Liveness
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -239,7 +239,7 @@ class LinkStatus:
             lane and run that stopped it, and time.  A topic that resumes is removed.
         paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
         fence: Fence of the source's applications that stands: method, topics, host and time; None for none
-            (`eomirror.link.failover_events.standing_fence` makes its text).
+            (`eomirror.status.failover_events.standing_fence` makes its text).
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
         known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored, also of
@@ -249,7 +249,7 @@ class LinkStatus:
             that time is not known.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
-        hanging: Hanging transactions on the target (`eomirror.link.hanging_status.Hanging`), also of the link's
+        hanging: Hanging transactions on the target (`eomirror.status.hanging.Hanging`), also of the link's
             own topics; the first of each copy is the problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
         restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
@@ -261,10 +261,10 @@ class LinkStatus:
         tail: Last comparison of only the ends of all copies, before a planned promotion: outcome, requested offsets of
             each partition, counts, command, time; None for none.  ``verifications`` do not show it.
         retention: Topics whose records have waited for a minute or more, with what is left of the source's retention,
-            the nearest first (`eomirror.link.retention.retention_rows`).
+            the nearest first (`eomirror.status.retention.retention_rows`).
         source_seconds: Time in which the source answered one request of the reader; None if it did not.
         target_seconds: The same of the target.
-        events: Newest events, oldest first; older ones thin out (`eomirror.link.events`).
+        events: Newest events, oldest first; older ones thin out (`eomirror.status.events`).
         remark: Restriction that the link's settings imply; empty for none.
         orphans: Of a promoted link, source ``offsets`` beyond the cut that have no copy and about which nothing was
             decided (markers count), their ``ranges``, and the ``decided`` records by action (`eomirror restore`);
@@ -310,6 +310,11 @@ class LinkStatus:
     orphans: dict[str, Any] | None = None
     foreign: tuple[dict[str, Any], ...] = ()
     awaited: tuple[str, ...] = ()
+
+    @property
+    def unread(self) -> bool:
+        """Returns True if its topics could not be read."""
+        return self.state == "unknown"
 
     @property
     def ended(self) -> bool:

@@ -5,7 +5,7 @@ Lag in seconds of a running mirror is an upper bound for the time that the oldes
 source.  It is the smaller of two bounds: the time since the partition's position was last seen at the log's end, and
 the age of the last mirrored record by its timestamp.  The first bound keeps an old, idle topic with one new record from
 showing days.  The second keeps a busy partition, which is never seen at its end, from showing the time since the start.
-The first is unknown until the partition has been at its end in this run.  `eomirror.link.status` has no history and
+The first is unknown until the partition has been at its end in this run.  `eomirror.status.derive` has no history and
 reads the oldest record itself.
 
 An outdated lag is shown as unknown: if an attempt ends early, or its lane has reported nothing for `SILENT_SECONDS`,
@@ -20,7 +20,7 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.driver.snapshot import (
+from eomirror.status.snapshot import (
     RATE_WINDOW_SECONDS,
     Counters,
     LaneSnapshot,
@@ -30,7 +30,7 @@ from eomirror.driver.snapshot import (
     max_known,
     sum_known,
 )
-from eomirror.driver.work import LaneWork, TopicWork, WorkLedger
+from eomirror.status.work import LaneWork, TopicWork, WorkLedger
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

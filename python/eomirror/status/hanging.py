@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from eomirror.link.status import LinkStatus
     from eomirror.records.position import Position
     from eomirror.recovery.hanging import OpenRange
+    from eomirror.status.derive import LinkStatus
 
 __all__ = ["DEFAULT_LONGEST_MS", "Hanging", "candidates", "hanging", "with_hanging"]
 

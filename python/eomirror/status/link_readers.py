@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from eomirror.errors import MirrorError
+from eomirror.kafka.parallel import run_all
+from eomirror.status.derive import LinkStatus
+from eomirror.status.hanging_scan import HangingTransactions
+from eomirror.status.reader import StatusReader
+
 if TYPE_CHECKING:
     from eomirror.config import Config
-    from eomirror.link.status import LinkStatus
-    from eomirror.link.status_reader import StatusReader
 
-__all__ = ["UNKNOWN", "LinkReaders", "more_seconds"]
-
-#: State of a link whose topics cannot be read.
-UNKNOWN = "unknown"
+__all__ = ["LinkReaders", "more_seconds"]
 
 _MOST_AT_ONCE = 32
 # the clients of many links share the CPU with each other and with a mirror: a cluster that answers looked silent
@@ -35,9 +36,6 @@ class LinkReaders:
     """
 
     def __init__(self, config: Config, links: tuple[str, ...]) -> None:
-        from eomirror.link.hanging_scan import HangingTransactions
-        from eomirror.link.status_reader import StatusReader
-
         chosen = [config.link(name) for name in links] if links else list(config.links)
         self._readers = [
             (
@@ -64,8 +62,6 @@ class LinkReaders:
         Raises:
             MirrorError: The only link cannot be read.
         """
-        from eomirror.kafka.parallel import run_all
-
         found: dict[int, LinkStatus] = {}
         alone = strict and len(self._readers) == 1
 
@@ -85,12 +81,9 @@ class LinkReaders:
 
 def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
     """Returns the status of a link; unknown if it fails and is not ``alone``, so that the others are shown."""
-    from eomirror.errors import MirrorError
-    from eomirror.link.status import LinkStatus
-
     try:
         return reader.read()
     except MirrorError as error:
         if alone:
             raise
-        return LinkStatus(link=link, state=UNKNOWN, problem=error.message, fix=error.fix)
+        return LinkStatus(link=link, state="unknown", problem=error.message, fix=error.fix)
