@@ -20,8 +20,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.lane.spec import Ending
 from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.localkafka.jars import class_path
-from eomirror.status.hanging import DEFAULT_LONGEST_MS
-from eomirror.status.hanging_scan import HangingTransactions
+from eomirror.status.hanging import DEFAULT_LONGEST_MS, HangingTransactions
 from eomirror.status.reader import StatusReader
 from support.left_open import UNVERIFIED, Forgetful
 from support.left_open_flow import Flow, UntilTold
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eomirror.localkafka.cluster import LocalCluster
-    from eomirror.status.derive import LinkStatus
+    from eomirror.status.model import LinkStatus
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F39"), pytest.mark.timeout(300)]
 

@@ -59,7 +59,7 @@ from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.recovery.copy_end import CommittedBatch
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume
-from eomirror.status.derive import LinkStatus
+from eomirror.status.model import LinkStatus
 from eomirror.topics.plan import Plan
 from eomirror.types import SourcePartition
 

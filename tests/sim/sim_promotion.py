@@ -38,7 +38,7 @@ from eomirror.link.owner import LinkOwner
 from eomirror.records.control import ControlView, decode_control
 from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.recovery.copy_end import whole
-from eomirror.status.derive import LinkStatus
+from eomirror.status.model import LinkStatus
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.status import link_readers
-from eomirror.status.derive import LinkStatus
 from eomirror.status.link_readers import more_seconds
+from eomirror.status.model import LinkStatus
 from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:

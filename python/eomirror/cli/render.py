@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from eomirror.cli.fitted_table import FittedTable
-    from eomirror.status.derive import LinkStatus
+    from eomirror.status.model import LinkStatus
 
 __all__ = [
     "escape",

@@ -291,7 +291,7 @@ def _readers(config: Config, links: tuple[str, ...]) -> dict[str, Callable[[], S
     """Returns the makers of readers of the links' topics, which the endpoints show beside the driver's counters."""
     from functools import partial
 
-    from eomirror.status.hanging_scan import HangingTransactions
+    from eomirror.status.hanging import HangingTransactions
     from eomirror.status.reader import StatusReader
 
     return {

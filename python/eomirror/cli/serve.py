@@ -96,7 +96,7 @@ def _serve(
     from eomirror.serve.http import HttpServer
     from eomirror.serve.polled import PolledEndpoints
     from eomirror.serve.queries import LinkQueries
-    from eomirror.status.hanging_scan import HangingTransactions
+    from eomirror.status.hanging import HangingTransactions
     from eomirror.status.live import LinkFacts
     from eomirror.status.reader import StatusReader
 

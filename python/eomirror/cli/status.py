@@ -28,7 +28,7 @@ from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus
+    from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
 
 __all__ = ["status"]
 

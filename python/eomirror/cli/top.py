@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from eomirror.metrics.verdict import Verdict
-    from eomirror.status.derive import LinkStatus
     from eomirror.status.lag import LagRow
+    from eomirror.status.model import LinkStatus
 
 __all__ = ["top"]
 

@@ -23,7 +23,7 @@ from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, lost
 from eomirror.recovery.resume import gone_sources
-from eomirror.status.hanging_scan import HangingTransactions
+from eomirror.status.hanging import HangingTransactions
 from eomirror.status.reader import StatusReader
 from eomirror.topics.diff import AlterConfig, Differs
 from eomirror.topics.discovery import Discovery

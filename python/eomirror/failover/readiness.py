@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eomirror.failover.group_moves import GroupMove
     from eomirror.records.promotion import Promotion
     from eomirror.recovery.copy_end import CopyEnd
-    from eomirror.status.derive import LinkStatus
+    from eomirror.status.model import LinkStatus
 
 __all__ = [
     "QUIET_SECONDS",

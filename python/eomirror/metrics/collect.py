@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from eomirror.metrics.sink import Sink
     from eomirror.metrics.verdict import Verdict
-    from eomirror.status.derive import LinkStatus, PartitionStatus
     from eomirror.status.live import LinkView
+    from eomirror.status.model import LinkStatus, PartitionStatus
     from eomirror.status.snapshot import LinkSnapshot
 
 __all__ = ["MOST_AGES", "ProcessFacts", "collect", "exposition", "stop_reason"]
@@ -83,7 +83,7 @@ def exposition(
         process: This process.
         now_ms: Wall clock, for the age of checkpoints.
         per_partition: Also export the lag and the position of each partition.
-        per_group: Also export lag and age of the first `eomirror.status.derive.MOST_GROUPS` groups.
+        per_group: Also export lag and age of the first `eomirror.status.model.MOST_GROUPS` groups.
         openmetrics: Write OpenMetrics instead of format 0.0.4.
     """
     out = Exposition(openmetrics)

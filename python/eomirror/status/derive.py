@@ -13,12 +13,13 @@ A record that the target refuses cannot be seen from outside: only the running m
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
 from eomirror.status.failover_events import fence_dict
+from eomirror.status.model import MOST_GROUPS, GroupsStatus, LinkStatus, PartitionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,30 +28,112 @@ if TYPE_CHECKING:
     from eomirror.records.control import ControlView, Stopped
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import AttemptClaim, Position
+    from eomirror.records.reports import GroupsLeft, LaneRestarts, Reports, TailComparison, Verification
     from eomirror.recovery.resume import SourceFacts, TargetFacts
-    from eomirror.status.events import Event
     from eomirror.status.liveness import Liveness
     from eomirror.types import SourcePartition
 
 __all__ = [
     "IN_STEP_MS",
-    "MOST_GROUPS",
     "RATE_WINDOW_SECONDS",
-    "GroupsStatus",
-    "LinkStatus",
     "Observed",
-    "PartitionStatus",
     "groups_status",
     "link_status",
     "planes_line",
     "unread_status",
+    "with_reports",
 ]
+
+
+def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
+    """
+    Returns the status with restarts of the owner's run, comparisons of mirrored topics, and the last drill.
+
+    Args:
+        reports: Informative records of the link.
+    """
+    run = (status.owner or {}).get("run")
+    positions: dict[str, dict[str, int]] = {}
+    for item in status.partitions:
+        if not item.parked or item.problem:
+            positions.setdefault(item.topic, {})[str(item.partition)] = item.position
+    drill = reports.drill
+    return replace(
+        status,
+        restarts=tuple(_restart(one) for one in reports.restarts if one.run == run),
+        verifications=tuple(
+            _verification(one, positions[one.topic])
+            for one in reports.verifications
+            if one.topic in positions
+        ),
+        left_groups=_left(reports.left, run),
+        drill=None
+        if drill is None
+        else {
+            "passed": drill.passed,
+            "rpo_records": drill.rpo_records,
+            "rto_seconds": drill.rto_ms / 1000,
+            "host": drill.host,
+            "stage": drill.stage,
+            "problem": drill.problem,
+            "at": drill.timestamp,
+        },
+        tail=None if reports.tail is None else _tail(reports.tail),
+    )
+
+
+def _left(one: GroupsLeft | None, run: str | None) -> dict[str, Any]:
+    if one is None or one.run != run or not one.count:
+        return {}
+    return {"count": one.count, "groups": dict(one.groups)}
+
+
+def _restart(one: LaneRestarts) -> dict[str, Any]:
+    return {
+        "lane": one.lane,
+        "count": one.count,
+        "endings": dict(one.endings),
+        "ending": one.ending,
+        "reason": one.reason,
+        "at": one.timestamp,
+    }
+
+
+def _tail(tail: TailComparison) -> dict[str, Any]:
+    return {
+        "outcome": tail.outcome,
+        "tail": tail.tail,
+        "topics": tail.topics,
+        "partitions": tail.partitions,
+        "offsets": tail.offsets,
+        "command": tail.command,
+        "problem": tail.problem,
+        "host": tail.host,
+        "at": tail.timestamp,
+    }
+
+
+def _verification(one: Verification, positions: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "outcome": one.outcome,
+        "partitions": one.partitions,
+        "offsets": one.offsets,
+        # mirrored since; of a partition that was not compared, everything from its beginning
+        "unverified": sum(
+            max(0, position - one.up_to.get(number, 0)) for number, position in positions.items()
+        ),
+        "differences": dict(one.differences),
+        "problem": one.problem,
+        "from_offset": one.from_offset,
+        "since": one.since,
+        "host": one.host,
+        "at": one.timestamp,
+    }
+
 
 #: Records per second are averaged over this time before the newest commit.
 RATE_WINDOW_SECONDS = 10.0
-
-#: Groups that a status lists by name.
-MOST_GROUPS = 500
 
 #: Synchronized clocks differ by less than this; a record from further in the future has a wrong timestamp.
 IN_STEP_MS = 5_000
@@ -72,84 +155,6 @@ class Observed:
     lso: int | None
     target: TargetFacts
     gone: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStatus:
-    """
-    Status of one source partition.
-
-    Attributes:
-        position: Next offset to fetch, as committed.
-        source_lso: Last stable offset of the source; None if unknown.
-        lag_records: Offsets between both (markers count); None if unknown, and with a ``problem``.
-        lag_seconds: Age of the oldest record not mirrored; 0 if there is none; None if unknown, such as for a record
-            from the future.
-        records: Records mirrored since the link first ran.
-        copied_headers: Of these, records with the provenance header of another record, copied by an application.
-        rate: Records per second over the last `RATE_WINDOW_SECONDS`; 0 if the link is stopped.
-        last_commit: Commit time of the position, ms since the epoch.
-        parked: True if it has a position but is not in the newest generation's assignment, so no lane mirrors it.
-        stopped: True if the owner has stopped its topic, or had when it ended; ``lag_records`` is still counted.
-        paused: True if lanes hold its topic (`eomirror pause`).
-        problem: Reason that it cannot be mirrored from its position (recreated or truncated source), is parked
-            although the link's topics match it, or that its topic is stopped; empty without a problem.
-        fix: Recommended action.
-        dropped: Records dropped by configuration since the link first ran, by reason: ``hop`` and ``origin`` (the loop
-            guard), ``dead-letter``.
-        open_records: Offsets that open transactions of the source hold back: its end minus its last stable offset; None
-            if unknown.
-        open_seconds: Age of the first record of the oldest of these transactions; None if there is none, or unknown.
-        missing: Skipped source offsets since the link first ran that were in no batch: holes, which
-            compaction makes, and a lost segment file.  The client plane counts only those that it has looked at.
-        gone: True if the source has the partition no more (`eomirror.recovery.resume.gone_sources`): it has no lag.
-    """
-
-    topic: str
-    partition: int
-    target_topic: str
-    lane: int
-    position: int
-    source_lso: int | None
-    lag_records: int | None
-    lag_seconds: float | None
-    records: int
-    rate: float
-    last_commit: int
-    parked: bool = False
-    stopped: bool = False
-    paused: bool = False
-    problem: str = ""
-    fix: str = ""
-    copied_headers: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    open_records: int | None = None
-    open_seconds: float | None = None
-    missing: int = 0
-    gone: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsStatus:
-    """
-    Followed groups of a link, according to the checkpoints in the target.
-
-    Attributes:
-        followed: Groups with a checkpoint in a mirrored topic.
-        offsets: Checkpoints of these groups, one per partition.
-        last_checkpoint: Timestamp of the newest checkpoint, ms since the epoch; None without checkpoints.
-        unreadable: Skipped records that are not checkpoints.
-        first_unreadable: Location and error of the first of them; empty for none.
-        by_group: The first `MOST_GROUPS` groups by name: name, number of checkpoints, time of the newest, and source
-            offsets from the checkpoints to the end of the source (None if the source is unknown).
-    """
-
-    followed: int
-    offsets: int
-    last_checkpoint: int | None
-    unreadable: int = 0
-    first_unreadable: str = ""
-    by_group: tuple[dict[str, Any], ...] = ()
 
 
 def groups_status(
@@ -216,120 +221,6 @@ def planes_line(lanes: Iterable[tuple[int, str, str]]) -> str:
         for (plane, reason), numbers in of.items()
     ]
     return "; ".join(parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkStatus:
-    """
-    Status of one link.
-
-    Attributes:
-        state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
-            advance), ``handed back`` (MirrorMaker 2 mirrors since), ``promoted`` (applications may write to the copies
-            since), ``paused`` (its owner lives and holds all topics), or ``unknown`` (its topics cannot be read).
-        owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
-        clock_offset_seconds: How far the owner's clock is ahead of ours; 0 if they agree, or if that is unknown.
-        generation: Newest lane layout.
-        lanes: Lane -> its newest attempt, with its plane and the reason against the native one.
-        lag_records: Sum over partitions that are not parked; None if one is unknown, or was left out.
-        lag_seconds: Largest over partitions that are not parked; None if one is unknown, or was left out.
-        rate: Records per second, all partitions.
-        partitions: One per source partition that has a position.
-        stopped: Topics that the owner has stopped, or had when it ended: topic, reason, fix, exit code of the error,
-            lane and run that stopped it, and time.  A topic that resumes is removed.
-        paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
-        fence: Fence of the source's applications that stands: method, topics, host and time; None for none
-            (`eomirror.status.failover_events.standing_fence` makes its text).
-        gaps: Accepted gaps.
-        groups: Followed groups, according to their checkpoints; None if the link writes none.
-        known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored, also of
-            topics that it leaves out; None if these ends or their age are not known, or the source answers.
-        source_seen_seconds: Age of these ends; None without them.
-        last_rate: Without the source: records per second in the `RATE_WINDOW_SECONDS` before it was last read; None if
-            that time is not known.
-        problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
-        fix: Recommended action.
-        hanging: Hanging transactions on the target (`eomirror.status.hanging.Hanging`), also of the link's
-            own topics; the first of each copy is the problem of its partition as well.
-        drifted: State topics whose settings lose records, each with the fix.
-        restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
-        left_groups: Groups that the owner leaves alone on the target, because consumers there have reached their
-            offsets: their ``count``, and the first ``groups`` with the reason of each; empty for none.
-        verifications: Last comparison of each topic that was compared: outcome, counts, mirrored offsets since
-            (``unverified``), time.
-        drill: Last recorded drill: passed, RPO, RTO, time; None for none.
-        tail: Last comparison of only the ends of all copies, before a planned promotion: outcome, requested offsets of
-            each partition, counts, command, time; None for none.  ``verifications`` do not show it.
-        retention: Topics whose records have waited for a minute or more, with what is left of the source's retention,
-            the nearest first (`eomirror.status.retention.retention_rows`).
-        source_seconds: Time in which the source answered one request of the reader; None if it did not.
-        target_seconds: The same of the target.
-        events: Newest events, oldest first; older ones thin out (`eomirror.status.events`).
-        remark: Restriction that the link's settings imply; empty for none.
-        orphans: Of a promoted link, source ``offsets`` beyond the cut that have no copy and about which nothing was
-            decided (markers count), their ``ranges``, and the ``decided`` records by action (`eomirror restore`);
-            ``at_least`` is true if the source had topics without a position.  None if the link is not promoted, or an
-            end is not known.
-        foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors:
-            topic, partition, copy, and offsets of the copy (``from`` the first record, ``to`` the end).
-        awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
-    """
-
-    link: str
-    state: str
-    owner: dict[str, Any] | None = None
-    clock_offset_seconds: float = 0.0
-    generation: int | None = None
-    lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
-    lag_records: int | None = None
-    lag_seconds: float | None = None
-    rate: float = 0.0
-    partitions: tuple[PartitionStatus, ...] = ()
-    stopped: tuple[dict[str, Any], ...] = ()
-    gaps: tuple[dict[str, Any], ...] = ()
-    groups: GroupsStatus | None = None
-    paused: dict[str, Any] | None = None
-    fence: dict[str, Any] | None = None
-    known_lost: int | None = None
-    source_seen_seconds: float | None = None
-    last_rate: float | None = None
-    problem: str = ""
-    fix: str = ""
-    drifted: tuple[str, ...] = ()
-    hanging: tuple[dict[str, Any], ...] = ()
-    restarts: tuple[dict[str, Any], ...] = ()
-    verifications: tuple[dict[str, Any], ...] = ()
-    drill: dict[str, Any] | None = None
-    left_groups: dict[str, Any] = field(default_factory=dict)
-    tail: dict[str, Any] | None = None
-    retention: tuple[dict[str, Any], ...] = ()
-    source_seconds: float | None = None
-    target_seconds: float | None = None
-    events: tuple[Event, ...] = ()
-    remark: str = ""
-    orphans: dict[str, Any] | None = None
-    foreign: tuple[dict[str, Any], ...] = ()
-    awaited: tuple[str, ...] = ()
-
-    @property
-    def unread(self) -> bool:
-        """Returns True if its topics could not be read."""
-        return self.state == "unknown"
-
-    @property
-    def ended(self) -> bool:
-        """Returns True if the link was promoted or handed back: no mirror should run it, and its lag has no meaning."""
-        return self.state in {"promoted", "handed back"}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the status for ``-o json``, without events: topics hold their partitions."""
-        body = asdict(replace(self, events=()))
-        del body["events"]
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for partition in body.pop("partitions"):
-            topics.setdefault(partition.pop("topic"), []).append(partition)
-        body["topics"] = [{"topic": topic, "partitions": found} for topic, found in topics.items()]
-        return body
 
 
 def link_status(

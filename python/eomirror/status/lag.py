@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eomirror.status.derive import LinkStatus, PartitionStatus
+    from eomirror.status.model import LinkStatus, PartitionStatus
 
 __all__ = ["LagRow", "lag_rows", "total_lag"]
 

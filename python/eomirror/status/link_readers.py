@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Self
 
 from eomirror.errors import MirrorError
 from eomirror.kafka.parallel import run_all
-from eomirror.status.derive import LinkStatus
-from eomirror.status.hanging_scan import HangingTransactions
+from eomirror.status.hanging import HangingTransactions
+from eomirror.status.model import LinkStatus
 from eomirror.status.reader import StatusReader
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

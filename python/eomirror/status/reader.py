@@ -20,13 +20,12 @@ from eomirror.link.foreign_tails import ForeignTails
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts, gone_sources
-from eomirror.status.derive import GroupsStatus, LinkStatus, Observed, groups_status, link_status
+from eomirror.status.derive import Observed, groups_status, link_status, with_reports
 from eomirror.status.events import link_events
 from eomirror.status.hanging import with_hanging
 from eomirror.status.liveness import Liveness, judge_liveness
-from eomirror.status.reports import with_reports
-from eomirror.status.retention import retention_rows, waiting_topics
-from eomirror.status.retention_settings import RetentionSettings
+from eomirror.status.model import GroupsStatus, LinkStatus
+from eomirror.status.retention import RetentionLimits, retention_rows, waiting_topics
 from eomirror.status.topics import StatusTopics
 from eomirror.topics.state_topics import policy_fix
 from eomirror.topology.filters import missing_names
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
-    from eomirror.status.hanging_scan import HangingTransactions
+    from eomirror.status.hanging import HangingTransactions
 
     _Sides = tuple[
         dict[SourcePartition, Observed],
@@ -52,7 +51,66 @@ if TYPE_CHECKING:
         "_SourceError | None",
     ]
 
-__all__ = ["StatusReader"]
+__all__ = ["RetentionSettings", "StatusReader"]
+
+
+_KEPT_SECONDS = 60.0
+# topics that refuse; of more, the others are unknown for a minute
+_MOST_REFUSED = 10
+
+
+class RetentionSettings:
+    """Retention of the topics of one cluster, as it was asked for last."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # with the time at which each was asked; None if it was refused
+        self._known: dict[str, tuple[float, RetentionLimits | None]] = {}
+
+    def of(self, admin: ClusterAdmin, topics: Collection[str]) -> Mapping[str, RetentionLimits]:
+        """
+        Returns the limits of topics, of those that are known.
+
+        A cluster that refuses is not asked again for a minute, and its refusal is no reason to fail: the rest of a
+        status holds without it.
+        """
+        now = self._clock.monotonic()
+        old = {topic for topic, (at, _) in self._known.items() if now - at >= _KEPT_SECONDS}
+        self._known = {topic: each for topic, each in self._known.items() if topic not in old}
+        missing = sorted(set(topics) - self._known.keys())
+        found = _limits(admin, missing) if missing else {}
+        self._known |= {topic: (now, found.get(topic)) for topic in missing}
+        known = {topic: self._known[topic][1] for topic in topics}
+        return {topic: limits for topic, limits in known.items() if limits is not None}
+
+
+def _limits(admin: ClusterAdmin, topics: Collection[str]) -> dict[str, RetentionLimits]:
+    """Returns the limits of topics; one that refuses is left out, and the others are asked again."""
+    asked = list(topics)
+    for _ in range(_MOST_REFUSED):
+        try:
+            configs = admin.topic_configs(asked)
+        except MirrorError as error:
+            log.debug("retention_unknown", cluster=admin.name, reason=error.message)
+            if getattr(error, "topic", None) not in asked:
+                return {}
+            asked = [topic for topic in asked if topic != error.topic]
+            continue
+        return {
+            topic: limits
+            for topic, entries in configs.items()
+            if (limits := _limit({name: entry.value for name, entry in entries.items()})) is not None
+        }
+    return {}
+
+
+def _limit(values: Mapping[str, str | None]) -> RetentionLimits | None:
+    """Returns the limits of one topic; None if a setting is no number."""
+    try:
+        return RetentionLimits.of(values)
+    except ValueError:
+        return None
+
 
 log = structlog.get_logger(__name__)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eomirror.clock import Clock
-    from eomirror.status.derive import LinkStatus
+    from eomirror.status.model import LinkStatus
 
 __all__ = ["Reader", "TopicsRead", "TopicsReader"]
 

@@ -22,7 +22,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from eomirror.status.derive import PartitionStatus
+    from eomirror.status.model import PartitionStatus
 
 __all__ = [
     "MOST_TOPICS",

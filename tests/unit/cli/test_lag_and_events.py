@@ -13,9 +13,9 @@ from eomirror.cli.app import main
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import UnreachableError
 from eomirror.status import link_readers
-from eomirror.status.derive import LinkStatus, PartitionStatus
 from eomirror.status.events import Event
 from eomirror.status.lag import lag_rows
+from eomirror.status.model import LinkStatus, PartitionStatus
 from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from eomirror import load_config
 from eomirror.failover import facts as module
 from eomirror.failover.facts import _known_loss, beside_cuts, mirrored, read_facts
 from eomirror.records.control import ControlView, Generation, Stopped
-from eomirror.status.derive import LinkStatus
+from eomirror.status.model import LinkStatus
 from eomirror.types import Assignment, SourcePartition
 from support.clocks import PlayedClock
 from support.lane_fakes import position

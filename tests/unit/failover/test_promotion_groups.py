@@ -13,7 +13,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.failover.readiness import Facts
 from eomirror.records.control import ControlView
-from eomirror.status.derive import LinkStatus
+from eomirror.status.model import LinkStatus
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
 

@@ -14,7 +14,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Check, Facts, Level, Verified, assess, with_verified
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.records.promotion import Promotion
-from eomirror.status.derive import LinkStatus, PartitionStatus
+from eomirror.status.model import LinkStatus, PartitionStatus
 from eomirror.topics.diff import AlterConfig, Differs
 
 PARTITION = PartitionStatus(

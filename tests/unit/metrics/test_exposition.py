@@ -17,8 +17,9 @@ from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import FAMILIES, Family
 from eomirror.metrics.verdict import Window
-from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus, unread_status
+from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkFacts, LinkView, running_view
+from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
 from eomirror.status.snapshot import (
     Counters,
     LaneSnapshot,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
-from eomirror.status.derive import LinkStatus, PartitionStatus
 from eomirror.status.live import LinkFacts, LinkView
+from eomirror.status.model import LinkStatus, PartitionStatus
 from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")

@@ -24,7 +24,7 @@ from eomirror.records.control import ControlView, Generation
 from eomirror.records.promotion import Cut, HistoryRecords, Promotion, PromotionHistory, lost
 from eomirror.recovery.copy_end import whole
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume, gone_sources
-from eomirror.status.derive import LinkStatus, PartitionStatus
+from eomirror.status.model import LinkStatus, PartitionStatus
 from eomirror.types import Assignment, SourcePartition
 from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.scope import Bound, ScopeFinder

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eomirror.status.derive import LinkStatus
+    from eomirror.status.model import LinkStatus
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"), pytest.mark.timeout(120),

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from eomirror.errors import UnreachableError
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
-from eomirror.status.derive import GroupsStatus, LinkStatus, PartitionStatus
 from eomirror.status.events import Event
 from eomirror.status.live import LinkFacts
+from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
 SECRET = "planted-secret-value"  # noqa: S105  it is planted

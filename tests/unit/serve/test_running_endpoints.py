@@ -15,7 +15,8 @@ from eomirror.config import Link
 from eomirror.serve.address import Address
 from eomirror.serve.http import HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
-from eomirror.status.derive import LinkStatus, unread_status
+from eomirror.status.derive import unread_status
+from eomirror.status.model import LinkStatus
 from eomirror.status.repeated_reader import TopicsRead
 from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot, PartitionSnapshot, Snapshot, TopicSnapshot
 from eomirror.status.work import LaneWork

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eomirror.recovery.hanging import OpenRange
-from eomirror.status.derive import LinkStatus, PartitionStatus
 from eomirror.status.hanging import Hanging, candidates, hanging, with_hanging
+from eomirror.status.model import LinkStatus, PartitionStatus
 from support.lane_fakes import ORDERS, position
 
 COPY = "east.orders"
@@ -43,7 +43,7 @@ def told(
     after: list[OpenRange] | None = None,
     living: set[int] = frozenset(),  # type: ignore[assignment]  # as good as an empty one
 ) -> list[Hanging]:
-    """Both decisions in a row, as `eomirror.status.hanging_scan` takes them."""
+    """Both decisions in a row, as `eomirror.status.hanging` takes them."""
     found = candidates(before, history, now_ms=NOW, longest_ms=LONGEST)
     return hanging(
         found,

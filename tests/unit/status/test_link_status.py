@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,17 +16,13 @@ from eomirror.records.position import Position
 from eomirror.records.promotion import Cut, Fence, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
-from eomirror.status.derive import (
-    LinkStatus,
-    Observed,
-    groups_status,
-    link_status,
-    planes_line,
-    unread_status,
-)
+from eomirror.status.derive import Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.status.liveness import Liveness
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
+
+if TYPE_CHECKING:
+    from eomirror.status.model import LinkStatus
 
 ORDERS = SourcePartition("orders", 0)
 PAY = SourcePartition("pay", 0)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from test_page import FACTS, STATUS
 
-from eomirror.status.derive import LinkStatus, unread_status
+from eomirror.status.derive import unread_status
 from eomirror.status.events import Event
 from eomirror.status.live import LinkView
 from eomirror.status.outages import SeenEvents
 from eomirror.status.snapshot import LinkSnapshot
+
+if TYPE_CHECKING:
+    from eomirror.status.model import LinkStatus
 
 QUIET = replace(STATUS, events=(Event(5, "owner", "east-1 owns the link"),))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, StateError, UnreachableError
-from eomirror.status.derive import LinkStatus
+from eomirror.status.model import LinkStatus
 from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:

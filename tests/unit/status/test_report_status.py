@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eomirror.records.reports import DrillResult, LaneRestarts, Reports, TailComparison, Verification
-from eomirror.status.derive import LinkStatus, PartitionStatus
+from eomirror.status.derive import with_reports
 from eomirror.status.events import link_events
-from eomirror.status.reports import with_reports
+from eomirror.status.model import LinkStatus, PartitionStatus
 
 PARTITION = PartitionStatus(
     topic="orders", partition=0, target_topic="a.orders", lane=0, position=50, source_lso=50, lag_records=0,

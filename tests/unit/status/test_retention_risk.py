@@ -9,7 +9,8 @@ import pytest
 
 from eomirror.errors import AuthorizationError
 from eomirror.kafka.cluster_metadata import ConfigValue
-from eomirror.status.derive import PartitionStatus
+from eomirror.status.model import PartitionStatus
+from eomirror.status.reader import RetentionSettings
 from eomirror.status.retention import (
     MOST_TOPICS,
     RetentionLimits,
@@ -17,7 +18,6 @@ from eomirror.status.retention import (
     retention_text,
     waiting_topics,
 )
-from eomirror.status.retention_settings import RetentionSettings
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
 
