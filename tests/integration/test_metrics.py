@@ -15,8 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror import Mirror, load_config
-from eomirror.serve.address import Address
-from eomirror.serve.http import HttpServer
+from eomirror.serve.http import Address, HttpServer
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.serve.running import RunningEndpoints
 from eomirror.status.live import LinkFacts

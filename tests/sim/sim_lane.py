@@ -14,9 +14,9 @@ from sim_state import SimState, SimTopics, assigned, meta
 
 from eomirror.clock import Deadline
 from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
+from eomirror.lane.commit import SpeculativeState
 from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import AssignedPartition, LaneSpec, StopReason
-from eomirror.lane.speculative_state import SpeculativeState
 from eomirror.plane.protocol import (
     Account,
     Advance,

@@ -12,7 +12,7 @@ import click
 from eomirror.cli import options
 from eomirror.cli.render import print_result
 from eomirror.errors import MirrorError, UsageError
-from eomirror.serve.address import parse_listen
+from eomirror.serve.http import parse_listen
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config
     from eomirror.mirror import Mirror
-    from eomirror.serve.address import Address
     from eomirror.serve.endpoints import Queries
+    from eomirror.serve.http import Address
     from eomirror.serve.running import RunningEndpoints
     from eomirror.status.reader import StatusReader
     from eomirror.status.snapshot import Snapshot
@@ -272,7 +272,7 @@ def _exporting(every_seconds: float | None, endpoints: RunningEndpoints, *, read
         return
     from eomirror import __version__
     from eomirror.metrics.otlp import OtlpExport
-    from eomirror.serve.process import process_facts
+    from eomirror.serve.endpoints import process_facts
 
     started = process_facts(__version__).started
     export = OtlpExport(endpoints.collect, version=__version__, started=started, every_seconds=every_seconds)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli import options
-from eomirror.serve.address import parse_listen
+from eomirror.serve.http import parse_listen
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from eomirror.serve.address import Address
+    from eomirror.serve.http import Address
 
 __all__ = ["serve"]
 

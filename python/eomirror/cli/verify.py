@@ -343,8 +343,7 @@ class _Run:
 
         from eomirror.cli.render import print_message
         from eomirror.clock import SYSTEM_CLOCK
-        from eomirror.verify.recording import record
-        from eomirror.verify.report import verifications
+        from eomirror.verify.report import record, verifications
 
         host, now_ms = socket.gethostname(), SYSTEM_CLOCK.wall_ms()
         for link, verdict in zip(self.links, verdicts, strict=False):

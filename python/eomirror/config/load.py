@@ -17,14 +17,23 @@ from pathlib import Path
 from typing import Any
 
 from eomirror.config.document import parse_python, parse_yaml
-from eomirror.config.exposure import warn_of_exposed_secrets
-from eomirror.config.foreign import foreign_form, foreign_properties
 from eomirror.config.frozen import FrozenMapping
 from eomirror.config.java_properties import decode_properties, parse_properties
 from eomirror.config.links import check_links
+from eomirror.config.masking import warn_of_exposed_secrets
 from eomirror.config.mm2_properties import import_mm2
 from eomirror.config.model import LINK_SETTINGS, Cluster, Config, Link
-from eomirror.config.nodes import Faults, Map, Node, Place, Scalar, key_name, kind_of, quoted, texts_of
+from eomirror.config.nodes import (
+    Faults,
+    Map,
+    Node,
+    Place,
+    Scalar,
+    key_name,
+    kind_of,
+    quoted,
+    texts_of,
+)
 from eomirror.config.nodes import Sequence as ListNode
 from eomirror.config.overrides import apply_override
 from eomirror.config.references import has_reference, resolve
@@ -35,6 +44,45 @@ from eomirror.config.values import ALIAS
 from eomirror.errors import ConfigError, Fault
 
 __all__ = ["Inspection", "inspect_config", "load_config"]
+
+_CONVERT = "convert it, and give the result to this command: eomirror import FILE > mirror.yaml"
+_MIRRORS = ("KafkaMirrorMaker2", "KafkaConnector", "KafkaMirrorMaker")
+
+
+def foreign_form(root: Node) -> tuple[str, str] | None:
+    """Returns message and fix if a YAML or JSON document belongs to another program; None if it may be ours."""
+    if isinstance(root, ListNode):
+        return foreign_form(root.items[0]) if root.items else None
+    if not isinstance(root, Map) or "links" in root.entries:
+        return None
+    kind = root.entries.get("kind")
+    if "apiVersion" in root.entries and isinstance(kind, Scalar):
+        items = root.entries.get("items")
+        if kind.text.endswith("List") and isinstance(items, ListNode):
+            return foreign_form(items)
+        shown = kind.text if re.fullmatch(r"[A-Za-z0-9]{1,40}", kind.text) else "of another program"
+        known = kind.text in _MIRRORS
+        return (
+            f"this is a Kubernetes resource, {shown}, not a configuration of eomirror",
+            _CONVERT if known else "name a YAML file with `clusters:` and `links:`",
+        )
+    inner = root.entries.get("config", root)
+    if isinstance(inner, Map) and ("connector.class" in inner.entries or "connector.class" in root.entries):
+        return "this is a connector of Kafka Connect, not a configuration of eomirror", _CONVERT
+    return None
+
+
+def foreign_properties(given: Mapping[str, object]) -> tuple[str, str] | None:
+    """Returns message and fix if a property file is not MirrorMaker 2's ``mm2.properties``."""
+    if "clusters" in given:
+        return None
+    if "connector.class" in given:
+        return "this is a connector of Kafka Connect, not MirrorMaker 2's mm2.properties", _CONVERT
+    return (
+        "`clusters` is missing, so this is not MirrorMaker 2's mm2.properties",
+        "write clusters = A, B with the aliases of the flows; other files of mirrors are read by `eomirror import`",
+    )
+
 
 _SECTIONS = ("clusters", "links", "defaults", "spark")
 _ROLES = ("consumer", "producer")

@@ -1,19 +1,83 @@
-"""Renders a configuration for display: defaults filled in, secrets masked."""
+"""
+Renders a configuration for display: defaults filled in, secrets masked.
+
+References are no literals: ``${env:NAME}`` shows nothing, and `eomirror.config.references` checks the file of
+``${file:/path}``.
+"""
 
 from __future__ import annotations
 
+import re
+import stat
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config.model import LINK_SETTINGS
-from eomirror.config.secret import MASK, Secret
+from eomirror.config.nodes import Map, Node, Scalar, key_name
+from eomirror.config.references import has_reference
+from eomirror.config.secret import MASK, Secret, is_secret_key, shows_secret
 from eomirror.config.values import written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from eomirror.config.model import Cluster, Config, Link
+    from eomirror.config.nodes import Faults
 
-__all__ = ["masked"]
+__all__ = ["masked", "warn_of_exposed_secrets"]
+
+_READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
+# such properties are masked to be safe, but their values are paths, class names or public
+_PUBLIC_KEY = re.compile(
+    r"(\.url|\.location|\.?file|\.path|keytab|(^|\.)ca\.pem|certificate\.pem|provider|enabled|length)$",
+    re.IGNORECASE,
+)
+
+
+def warn_of_exposed_secrets(root: Map, path: Path, faults: Faults) -> None:
+    """
+    Warns of each literal secret in the file, if other users can read it.
+
+    Args:
+        root: Content of the file, before overrides.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return  # the file was deleted after it had been read
+    if not mode & _READABLE_BY_OTHERS:
+        return
+    for where, line in literal_secrets(root):
+        faults.warn(
+            where,
+            f"this file contains a secret, and other users can read it (mode {mode:04o})",
+            f"chmod 600 {path.name}, or replace the secret by ${{env:NAME}} or ${{file:/path}}",
+            line,
+        )
+
+
+def literal_secrets(root: Map) -> Iterator[tuple[str, int]]:
+    """Yields path and line of each property of clusters and Spark whose value is a literal secret."""
+    for alias, cluster in _below(root, "clusters"):
+        for key, value in cluster.entries.items() if isinstance(cluster, Map) else ():
+            if isinstance(value, Map):
+                yield from _secrets(value, f"clusters.{key_name(alias)}.{key_name(key)}")
+        if isinstance(cluster, Map):
+            yield from _secrets(cluster, f"clusters.{key_name(alias)}")
+    yield from _secrets(Map(dict(_below(root, "spark"))), "spark")
+
+
+def _below(root: Map, section: str) -> list[tuple[str, Node]]:
+    node = root.entries.get(section)
+    return list(node.entries.items()) if isinstance(node, Map) else []
+
+
+def _secrets(node: Map, path: str) -> Iterator[tuple[str, int]]:
+    for key, value in node.entries.items():
+        if not isinstance(value, Scalar) or value.is_null or not value.text or has_reference(value.text):
+            continue
+        if (is_secret_key(key) and not _PUBLIC_KEY.search(key)) or shows_secret(value.text):
+            yield f"{path}.{key_name(key)}", value.line
 
 
 def masked(config: Config) -> dict[str, Any]:

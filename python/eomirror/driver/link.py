@@ -19,7 +19,6 @@ import structlog
 
 from eomirror.clock import Deadline
 from eomirror.config.frozen import FrozenMapping
-from eomirror.driver.authorization_retry import UnauthorizedTopics
 from eomirror.driver.background import Background
 from eomirror.driver.claim_renewal import ClaimRenewal
 from eomirror.driver.cluster_retry import ClusterRetry
@@ -29,7 +28,7 @@ from eomirror.driver.left_groups import LeftGroupRecords
 from eomirror.driver.link_tools import refuse_left_out, without_lane
 from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.source_ends import EndRecords
-from eomirror.driver.stopped_topics import StopRecords
+from eomirror.driver.stopped_topics import StopRecords, UnauthorizedTopics
 from eomirror.errors import MirrorError, StoppedError, SupersededError, TopicError
 from eomirror.groups.followed_groups import Mirrored
 from eomirror.lane.spec import StoppedTopic

@@ -19,8 +19,7 @@ from eomirror.kafka.session import ClusterSession
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
 from eomirror.verify.origins import with_origins
-from eomirror.verify.recording import record
-from eomirror.verify.report import tail_records, verifications
+from eomirror.verify.report import record, tail_records, verifications
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import Bound
 from eomirror.verify.verdict import are

@@ -25,13 +25,13 @@ from eomirror.errors import (
 from eomirror.lane.commit import (
     CommitPermit,
     CopiesCutError,
+    SpeculativeState,
     TransactionStamp,
     claim_of,
     grant,
     speculative_records,
     state_records,
 )
-from eomirror.lane.commit_trigger import CommitTrigger
 from eomirror.lane.errors import Outcome, judge
 from eomirror.lane.machine import WITH_TRANSACTION, Command, Event, LaneMachine, LaneState
 from eomirror.lane.mm2_records import Mm2Records
@@ -39,10 +39,9 @@ from eomirror.lane.offset_map_compaction import OffsetMapCompaction
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.poison_steps import RejectionHandler
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
-from eomirror.lane.speculative_state import SpeculativeState
 from eomirror.lane.stats import AttemptStats
 from eomirror.lane.topic_ids import TopicIdRequest
-from eomirror.lane.transaction_timer import TransactionTimer
+from eomirror.lane.transaction_timer import CommitTrigger, TransactionTimer
 from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity, RangeRefusedError
 from eomirror.records.names import LinkNames
 from eomirror.recovery.corrupt_batches import after_damage, damage_error

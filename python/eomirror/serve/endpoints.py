@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import orjson
+import psutil
 
-from eomirror.metrics.collect import collect, exposition
+from eomirror.metrics.collect import ProcessFacts, collect, exposition
 from eomirror.metrics.exposition import wants_openmetrics
 from eomirror.serve.answer_pages import groups_page, offset_page, readiness_page
 from eomirror.serve.body import link_body, masked, summary_body
 from eomirror.serve.http import Response
 from eomirror.serve.page import link_page, message_page, overview_page
-from eomirror.serve.process import process_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +26,19 @@ if TYPE_CHECKING:
     from eomirror.serve.http import Request
     from eomirror.status.live import LinkView
 
-__all__ = ["Endpoints", "LinkSource", "Queries"]
+__all__ = ["Endpoints", "LinkSource", "Queries", "process_facts"]
+
+
+def process_facts(version: str) -> ProcessFacts:
+    """Returns the figures of this process; ``version`` is the release of eomirror."""
+    process = psutil.Process()
+    with process.oneshot():
+        times, memory, started = process.cpu_times(), process.memory_info(), process.create_time()
+    files: int | None = None
+    with contextlib.suppress(psutil.Error, AttributeError):
+        files = process.num_fds()
+    return ProcessFacts(version, times.user + times.system, memory.rss, started, files)
+
 
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json"

@@ -14,7 +14,6 @@ from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.source_comparison import changed_sources
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
-from eomirror.verify.last_verdicts import LastVerdicts
 from eomirror.verify.partition import MOST_KEYS, Comparer, plane_refusal
 from eomirror.verify.scope import Bound, ComparableScopes, ScopeFinder
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range
@@ -29,7 +28,28 @@ if TYPE_CHECKING:
     from eomirror.verify.resume import LinkResume
     from eomirror.verify.verdict import Scope
 
-__all__ = ["RemoteComparison", "Spread", "Verifier"]
+__all__ = ["LastVerdicts", "RemoteComparison", "Spread", "Verifier"]
+
+
+class LastVerdicts:
+    """
+    Tracks the last whole verdict of each partition.
+
+    A signal ends a round at any partition.  The verdicts of earlier rounds about the partitions that it did not reach
+    remain valid, above all their differences.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int, str, int], PartitionVerdict] = {}
+
+    def merge(self, now: PartitionVerdict) -> PartitionVerdict:
+        """Returns the verdict to report, given the verdict of this round."""
+        one = now.scope
+        where = (one.source.topic, one.source.partition, one.target.topic, one.target.partition)
+        if now.whole:
+            self._last[where] = now
+        return now if now.whole or now.differs else self._last.get(where, now)
+
 
 Compare = Callable[[Sequence["Scope"]], list[PartitionVerdict]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.driver.authorization_retry import UnauthorizedTopics
+from eomirror.driver.stopped_topics import UnauthorizedTopics
 
 
 def test_a_topic_is_tried_again_later_and_later() -> None:

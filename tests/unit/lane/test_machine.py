@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from eomirror.lane.commit_trigger import CommitTrigger, OpenTransaction
 from eomirror.lane.machine import (
     TRANSITIONS,
     Command,
@@ -16,6 +15,7 @@ from eomirror.lane.machine import (
     LaneMachine,
     LaneState,
 )
+from eomirror.lane.transaction_timer import CommitTrigger, OpenTransaction
 
 HOLDS_TRANSACTION = {LaneState.CLAIMING, LaneState.OPEN, LaneState.FLUSHING, LaneState.COMMITTING}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.lane.speculative_state import SpeculativeState
+from eomirror.lane.commit import SpeculativeState
 from eomirror.plane.protocol import MetadataRecord
 
 

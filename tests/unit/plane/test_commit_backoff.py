@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from eomirror.plane.client.commit_backoff import CommitBackoff
+from eomirror.plane.client.producer import CommitBackoff
 
 
 def settled(markers: float, *, spread: float = 0.0, transactions: int = 3_000) -> tuple[CommitBackoff, float]:

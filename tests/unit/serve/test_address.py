@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror.errors import UsageError
-from eomirror.serve.address import Address, parse_listen
+from eomirror.serve.http import Address, parse_listen
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from test_page import EVIL, FACTS, PARTITION, STATUS, Reader, served
 
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess
-from eomirror.serve.address import Address
-from eomirror.serve.http import HttpServer, Request, Response
+from eomirror.serve.http import Address, HttpServer, Request, Response
 from eomirror.serve.polled import PolledEndpoints
 from support.browser import CHROMIUM, Browser
 

@@ -12,8 +12,7 @@ import pytest
 
 from eomirror.errors import MirrorError
 from eomirror.serve import http as server_module
-from eomirror.serve.address import Address
-from eomirror.serve.http import HttpServer, Request, Response
+from eomirror.serve.http import Address, HttpServer, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

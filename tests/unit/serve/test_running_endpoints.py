@@ -12,8 +12,7 @@ import orjson
 import pytest
 
 from eomirror.config import Link
-from eomirror.serve.address import Address
-from eomirror.serve.http import HttpServer, Request
+from eomirror.serve.http import Address, HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
 from eomirror.status.derive import unread_status
 from eomirror.status.model import LinkStatus

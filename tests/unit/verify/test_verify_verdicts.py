@@ -10,7 +10,7 @@ from eomirror.cli.verify import _settled
 from eomirror.errors import UsageError
 from eomirror.records.position import Position
 from eomirror.verify.end_offsets import stalled
-from eomirror.verify.last_verdicts import LastVerdicts
+from eomirror.verify.runner import LastVerdicts
 from eomirror.verify.scope import Bound, behind
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope
 
