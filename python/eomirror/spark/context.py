@@ -17,8 +17,14 @@ import structlog
 
 from eomirror.errors import MirrorError, UsageError
 from eomirror.spark.launch import end_jvm, first_line, launch_jvm
-from eomirror.spark.master import DEFAULT_MASTER, check_slots, is_local
-from eomirror.spark.transport import check_transport, is_authenticated, local_transport
+from eomirror.spark.transport import (
+    DEFAULT_MASTER,
+    check_slots,
+    check_transport,
+    is_authenticated,
+    is_local,
+    local_transport,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

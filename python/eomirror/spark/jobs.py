@@ -13,14 +13,25 @@ import structlog
 
 from eomirror.errors import MirrorError
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
-from eomirror.spark.job_errors import ending_of_job
-from eomirror.spark.master import is_local
 from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask, pack_spec
+from eomirror.spark.transport import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LaneJobs"]
+__all__ = ["LaneJobs", "ending_of_job"]
+
+
+def ending_of_job(text: str) -> Ending:
+    """Returns how an attempt ended whose Spark job failed with this text; Spark provides only the text."""
+    if "was cancelled" in text or "cancelled part of cancelled job group" in text or "killed by user" in text:
+        return Ending.CANCELLED
+    if "SparkContext was shut down" in text or "stopped SparkContext" in text:
+        return Ending.ENGINE_GONE
+    if "Python worker exited unexpectedly" in text or "ExecutorLostFailure" in text or "EOFException" in text:
+        return Ending.WORKER_DIED
+    return Ending.TASK_RAISED
+
 
 log = structlog.get_logger(__name__)
 

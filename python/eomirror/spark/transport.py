@@ -17,15 +17,53 @@ set).  TLS alone does not authenticate the executor to the driver, so authentica
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
-from eomirror.errors import ConfigError, Fault
-from eomirror.spark.master import is_local
+from eomirror.errors import ConfigError, Fault, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_transport", "is_authenticated", "local_transport"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "check_slots",
+    "check_transport",
+    "is_authenticated",
+    "is_local",
+    "local_transport",
+]
+
+#: Unused slots cost nothing, and the slots of a local master cannot grow.
+DEFAULT_MASTER = "local[256]"
+
+_LOCAL = re.compile(r"local(?:\[(?P<slots>\*|\d+)(?:,\s*\d+)?\])?")
+
+
+def is_local(master: str) -> bool:
+    """Returns True if all workers of this master are on the driver's machine, as children of its JVM."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def check_slots(master: str, lanes: int) -> None:
+    """
+    Refuses a local master with fewer slots than lanes; the slots of a cluster may grow.
+
+    Raises:
+        UsageError: Some lanes would never run.
+    """
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        return
+    slots = found["slots"] or "1"
+    count = (os.cpu_count() or 1) if slots == "*" else int(slots)
+    if count < lanes:
+        raise UsageError(
+            f"spark.master={master} has {count} slots for {lanes} lanes, and each lane occupies a slot",
+            fix=f"use {DEFAULT_MASTER} (unused slots cost nothing), or fewer lanes",
+        )
+
 
 _AUTHENTICATE = "spark.authenticate"
 _ENCRYPT = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")

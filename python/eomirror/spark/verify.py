@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.config.carried import CarriedCluster
 from eomirror.errors import MirrorError
-from eomirror.spark.master import is_local
+from eomirror.spark.transport import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

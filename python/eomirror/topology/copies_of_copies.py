@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import TopicError
 from eomirror.topology.flow import GraphFault
-from eomirror.topology.samples import sample_topics
+from eomirror.topology.own_cluster import sample_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,15 +8,32 @@ the cluster shows is refused by its name when the link discovers it (`eomirror.t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from eomirror.errors import TopicError
-from eomirror.topology.samples import sample_topics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from eomirror.topology.flow import LinkShape
 
-__all__ = ["own_cluster_fault"]
+__all__ = ["own_cluster_fault", "sample_topics"]
+
+_ANY_TEXT = re.compile(r"\\?\.[*+]")
+_FILLINGS = ("TOPIC", "topic", "")
+
+
+def sample_topics(link: LinkShape) -> Iterator[str]:
+    """Yields names that the link mirrors: its literal ones, and its patterns with a placeholder in place of ``.*``."""
+    found = set()
+    for pattern in (*link.topics, link.naming.match, *(old for old, _ in link.naming.names)):
+        for filling in _FILLINGS:
+            name = re.sub(r"[^a-zA-Z0-9._-]", "", _ANY_TEXT.sub(filling, pattern))
+            if name and name not in found and link.filter.matches(name):
+                found.add(name)
+                yield name
+
 
 _RENAME = (
     'rename the topics to names that `topics` do not match, as in topics: [".*_REPLICA"] with '

@@ -6,7 +6,7 @@ import pytest
 
 from eomirror.driver.retry import AFTER, MAX_RAISES, Action, Backoff, epoch_seconds, next_action
 from eomirror.lane.spec import Ending
-from eomirror.spark.job_errors import ending_of_job
+from eomirror.spark.jobs import ending_of_job
 
 ROWS = [
     (Ending.EPOCH, Action.NEXT_EPOCH, Action.END),

@@ -9,7 +9,7 @@ import pytest
 
 _PROGRAM = """
 import ctypes, resource, sys
-from eomirror.spark.allocator import keep_freed_memory
+from eomirror.spark.task import keep_freed_memory
 
 if sys.argv[1] == "kept" and not keep_freed_memory():
     sys.exit(4)

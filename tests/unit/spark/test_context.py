@@ -14,8 +14,7 @@ from eomirror.spark.context import (
     replaced_settings,
     submitted_settings,
 )
-from eomirror.spark.master import check_slots
-from eomirror.spark.transport import check_transport, local_transport
+from eomirror.spark.transport import check_slots, check_transport, local_transport
 
 
 def settings(master: str | None = None, **given: str) -> dict[str, str]:
