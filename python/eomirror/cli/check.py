@@ -111,7 +111,7 @@ def _verdict(link: Link) -> dict[str, Any]:
 def _examples(link: Link) -> dict[str, str]:
     """Returns target names of example topics: literal ones of the configuration, else a placeholder."""
     from eomirror.topology.filters import is_literal
-    from eomirror.topology.own_cluster import sample_topics
+    from eomirror.topology.warnings import sample_topics
 
     topics = [pattern.replace("\\.", ".") for pattern in link.topics if is_literal(pattern)] or ["TOPIC"]
     if link.naming.kind == "map":

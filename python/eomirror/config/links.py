@@ -11,9 +11,8 @@ from eomirror.records.names import LinkNames
 from eomirror.topology.covered import covered_text
 from eomirror.topology.flow import Flow
 from eomirror.topology.graph import topology
-from eomirror.topology.meeting import meeting
 from eomirror.topology.naming import MAX_TOPIC_LENGTH, illegal_name
-from eomirror.topology.own_cluster import own_cluster_fault
+from eomirror.topology.warnings import meeting, own_cluster_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

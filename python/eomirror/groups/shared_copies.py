@@ -15,7 +15,7 @@ from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.link.other_links import OtherLinks
 from eomirror.topology.flow import Flow
-from eomirror.topology.meeting import meeting
+from eomirror.topology.warnings import meeting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

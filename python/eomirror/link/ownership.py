@@ -26,8 +26,8 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, NotReadyError, StateError, SupersededError
+from eomirror.link.assignment import assign
 from eomirror.records.control import ControlView, Generation
-from eomirror.topology.assign import assign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

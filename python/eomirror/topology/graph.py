@@ -26,11 +26,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from eomirror.errors import TopicError
-from eomirror.topology.copies_of_copies import copies_of_copies
-from eomirror.topology.endless_names import growing_names
 from eomirror.topology.flow import Flow, GraphFault, LinkShape, LoopRules, UpstreamTopic, flow, overlap
 from eomirror.topology.forwarding import forwarding
 from eomirror.topology.naming import illegal_name, shortens
+from eomirror.topology.warnings import copies_of_copies, growing_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

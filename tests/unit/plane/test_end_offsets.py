@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror.plane.client import end_offsets
-from eomirror.plane.client.last_records import EndOffsets
+from eomirror.plane.client.position_checks import EndOffsets
 from eomirror.types import SourcePartition
 
 MANY = [SourcePartition(f"t{number % 50}", number // 50) for number in range(100)]

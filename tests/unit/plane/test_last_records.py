@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from eomirror._native import digest_behind
 from eomirror.errors import DataLossError
-from eomirror.plane.client.last_records import LastRecords
+from eomirror.plane.client.position_checks import LastRecords
 from eomirror.plane.protocol import RecordMark
 from eomirror.types import SourcePartition
 

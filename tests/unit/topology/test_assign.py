@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eomirror.topology.assign import assign
+from eomirror.link.assignment import assign
 from eomirror.types import SourcePartition
 
 TOPICS = st.sampled_from(["orders", "payments", "clicks", "a.b"])

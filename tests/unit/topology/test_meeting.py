@@ -6,8 +6,8 @@ import pytest
 
 from eomirror.config import Link
 from eomirror.topology.flow import Flow
-from eomirror.topology.meeting import meeting
 from eomirror.topology.naming import Naming
+from eomirror.topology.warnings import meeting
 
 IDENTITY, PREFIX = Naming("identity"), Naming()
 REPLICA = Naming("match", match="(.*)_REPLICA", to="$1")

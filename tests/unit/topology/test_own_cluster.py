@@ -7,7 +7,7 @@ import pytest
 from eomirror.config import Link
 from eomirror.topology.graph import topology
 from eomirror.topology.naming import Naming, shortens
-from eomirror.topology.own_cluster import own_cluster_fault
+from eomirror.topology.warnings import own_cluster_fault
 
 REPLICA = Naming("match", match="(.*)_REPLICA", to="$1")
 
