@@ -39,8 +39,8 @@ _COMMANDS = {
         "eomirror.cli.import_mm2:import_files",
         "Convert the configuration of another mirror.",
     ),
-    "adopt": ("eomirror.cli.adopt:adopt", "Take over from MirrorMaker 2, at its next record."),
-    "hand-back": ("eomirror.cli.hand_back:hand_back", "Return a link to MirrorMaker 2, at its next record."),
+    "adopt": ("eomirror.cli.mm2:adopt", "Take over from MirrorMaker 2, at its next record."),
+    "hand-back": ("eomirror.cli.mm2:hand_back", "Return a link to MirrorMaker 2, at its next record."),
     "readiness": (
         "eomirror.cli.failover:readiness",
         "Show what a failover of a link would find and lose at this moment.",

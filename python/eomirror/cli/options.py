@@ -66,7 +66,7 @@ def output(text: str = "Output format; by default table on a terminal, else json
 
 
 def flow(command: Any) -> Any:
-    """Adds the options that locate the state of a MirrorMaker 2 flow; see `eomirror.cli.mm2_flow.named_flow`."""
+    """Adds the options that locate the state of a MirrorMaker 2 flow; see `eomirror.cli.mm2.named_flow`."""
     return _each(
         command,
         click.option(
