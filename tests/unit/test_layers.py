@@ -75,6 +75,7 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+@functools.cache
 def names_used(path: Path) -> dict[str, int]:
     """Every imported or qualified name in a module, with its line; local aliases are resolved."""
     tree = ast.parse(path.read_text())
