@@ -1,5 +1,5 @@
 """
-Writes the file map, docs/file-map.md, from the tree; the documentation site has it, git does not.
+Writes the file map, a page of docs, from the tree; the documentation site has it, git does not.
 
     python scripts/file_map.py
 
@@ -94,7 +94,7 @@ def rows() -> list[str]:
 def main() -> int:
     """Write."""
     MAP.write_text(HEAD + BEGIN + "\n".join(rows()) + "\n")
-    print(f"file map: {len(rows())} rows in docs/file-map.md")
+    print(f"file map: {len(rows())} rows in {MAP.relative_to(ROOT)}")
     return 0
 
 

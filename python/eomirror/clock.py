@@ -10,9 +10,28 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "Deadline", "SystemClock", "Term", "jitter", "new_run_id", "new_token"]
+__all__ = [
+    "SYSTEM_CLOCK",
+    "Clock",
+    "Deadline",
+    "SystemClock",
+    "Term",
+    "jitter",
+    "new_run_id",
+    "new_token",
+    "utc",
+]
+
+
+def utc(milliseconds: float) -> str:
+    """Returns a time as ISO 8601 in UTC, such as ``2026-11-27T14:05:09Z``; its number if no calendar has it."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (OverflowError, OSError, ValueError):
+        return f"{milliseconds:.0f} ms"
 
 
 class Clock(Protocol):

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import threading
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import orjson
@@ -312,7 +312,7 @@ def _only_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> Mutable
 
 
 def _short_time(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replaces the timestamp by the local time of day."""
+    """Replaces the timestamp by the time of day, in UTC."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        event["timestamp"] = datetime.fromisoformat(event["timestamp"]).astimezone().strftime("%H:%M:%S")
+        event["timestamp"] = datetime.fromisoformat(event["timestamp"]).astimezone(UTC).strftime("%H:%M:%SZ")
     return event

@@ -251,17 +251,18 @@ FAULTS: dict[str, Fault] = {
         {RUN: ("eomirror_superseded_total", {}, 1.0), SERVE: ("eomirror_recent_take_overs", {}, 1.0)},
     ),
     "source-down": Fault(
-        stopped("source"), {RUN: "EomirrorSourceUnreachable", SERVE: "EomirrorUnknown"},
-        ("? unknown", "cluster east", "check bootstrap.servers"),
-        {RUN: ("eomirror_source_unreachable_seconds", {}, 3.0), SERVE: verdict("unknown")},
+        stopped("source"), both("EomirrorSourceUnreachable"),
+        ("✗ source away", "cluster east", "check bootstrap.servers"),
+        {RUN: ("eomirror_source_unreachable_seconds", {}, 3.0), SERVE: verdict("source away")},
     ),
     "target-down": Fault(
-        stopped("target"), both("EomirrorUnknown"), ("? unknown", "cluster west", "check bootstrap.servers"),
-        both(verdict("unknown")),
+        stopped("target"), both("EomirrorTargetUnreachable"),
+        ("✗ target away", "cluster west", "check bootstrap.servers"), both(verdict("target away")),
     ),
     "password": Fault(
         wrong_password, {RUN: "EomirrorSourceUnreachable", SERVE: "EomirrorUnknown"},
-        ("? unknown", "cluster east", "What to do:", "sasl"),
+        {RUN: ("✗ source away", "cluster east", "What to do:", "sasl"),
+         SERVE: ("? unknown", "cluster east", "What to do:", "sasl")},
         {RUN: ("eomirror_source_unreachable_seconds", {}, 3.0), SERVE: verdict("unknown")},
     ),
     "killed": Fault(

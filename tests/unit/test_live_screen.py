@@ -97,7 +97,7 @@ def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
 
 def rows_of(lines: list[str]) -> list[str]:
     """Rows of the table."""
-    return [line for line in lines if line.endswith(("mirrored", "stopped"))]
+    return [line for line in lines if line.endswith((" ok", "stopped"))]
 
 
 def test_the_first_picture_has_no_markup_and_says_what_it_waits_for(shown: Shown) -> None:

@@ -60,7 +60,7 @@ def test_one_link_that_cannot_be_read_hides_no_other(path: str, capsys: pytest.C
     ]
 
     assert exit_code(path, "-o", "table") == 1
-    assert "cannot be read: no way to cluster north" in capsys.readouterr().out
+    assert "west->north  TARGET AWAY  no way to cluster north" in capsys.readouterr().out
 
 
 def test_what_the_source_may_delete_soon_is_told(

@@ -24,13 +24,15 @@ LONG = "a-topic-with-a-very-long-name.that-was-given-to-it.because.it.was.possib
 STATUS = f"""
 from eomirror.cli.render import stdout_console
 from eomirror.cli.status import _draw
+from eomirror.metrics.verdict import Verdict
 from eomirror.status.model import LinkStatus, PartitionStatus
 def partition(name, n):
     return PartitionStatus(topic=name, partition=n, target_topic=f"east.{{name}}", lane=n, position=123456789,
                            source_lso=1, last_commit=1, lag_records=1234567, lag_seconds=3700.0, rate=1.5,
                            records=123456789)
-_draw([LinkStatus(link="east->west", state="running", partitions=tuple(
-    partition(name, n) for name in ("orders", "{LONG}") for n in range(2)))], stdout_console())
+_draw([(LinkStatus(link="east->west", state="running", partitions=tuple(
+    partition(name, n) for name in ("orders", "{LONG}") for n in range(2))), Verdict("ok", "keeps up", "", "no loss"))],
+    stdout_console(), partitions=True)
 """
 VERIFY = f"""
 from types import SimpleNamespace as N

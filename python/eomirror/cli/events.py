@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -35,7 +34,7 @@ def events(
 
     Exit codes: 0 done; 1 a link is unknown.
     """
-    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.clock import SYSTEM_CLOCK, utc
     from eomirror.config import load_config
     from eomirror.status.link_readers import LinkReaders
 
@@ -43,7 +42,7 @@ def events(
     with LinkReaders(load_config(config, overrides=overrides), links) as readers:
         found = readers.read(strict=True)
     rows = [
-        {"link": item.link, "time": _iso(event.at), **asdict(event)}
+        {"link": item.link, "time": utc(event.at), **asdict(event)}
         for item in found
         for event in item.events
         if event.at >= begin
@@ -65,10 +64,6 @@ def _milliseconds(text: str) -> int:
     return round(seconds * 1000)
 
 
-def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-
-
 def _draw(rows: list[dict[str, Any]]) -> None:
     from eomirror.log import printable
 
@@ -79,7 +74,7 @@ def _draw(rows: list[dict[str, Any]]) -> None:
         console,
         [
             {
-                "TIME": datetime.fromtimestamp(row["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+                "TIME": row["time"],
                 "LINK": row["link"],
                 "EVENT": row["kind"],
                 "TEXT": printable(row["text"]).replace("\n", " "),

@@ -7,7 +7,6 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import reduce, wraps
 from pathlib import Path
 from shlex import quote
@@ -27,6 +26,7 @@ from eomirror.cli.render import (
     stdout_console,
 )
 from eomirror.cli.termination import terminable
+from eomirror.clock import utc
 from eomirror.errors import DifferenceError, MirrorError, NotReadyError, UsageError
 
 if TYPE_CHECKING:
@@ -686,7 +686,7 @@ def _draw_history(found: LinkHistory) -> None:
         [
             {
                 "N": number,
-                "AT": _time(promotion.timestamp),
+                "AT": utc(promotion.timestamp),
                 "KIND": promotion.kind,
                 "BY": promotion.host,
                 "BEYOND": _many(promotion),
@@ -704,8 +704,4 @@ def _draw_history(found: LinkHistory) -> None:
 
 
 def _at(record: Any) -> str:
-    return "-" if record is None else _time(record.timestamp)
-
-
-def _time(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    return "-" if record is None else utc(record.timestamp)

@@ -17,6 +17,7 @@ from eomirror.cli.render import (
     print_table,
     stdout_console,
 )
+from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
     from eomirror.status.lag import LagRow
@@ -27,11 +28,21 @@ __all__ = ["lag"]
 @click.command(epilog="Example: eomirror lag mirror.yaml --partitions")
 @options.config
 @options.links
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this source topic; may be repeated."
+)
+@click.option("--top", type=click.IntRange(1), help="Only so many rows, the largest lag first.")
 @click.option("--partitions", is_flag=True, help="One row for each partition, not for each topic.")
 @options.overrides
 @options.output()
 def lag(
-    config: str, links: tuple[str, ...], partitions: bool, overrides: tuple[str, ...], output: str | None
+    config: str,
+    links: tuple[str, ...],
+    topics: tuple[str, ...],
+    top: int | None,
+    partitions: bool,
+    overrides: tuple[str, ...],
+    output: str | None,
 ) -> int:
     """
     Show the lag of each topic in records and seconds, unknown and largest first.
@@ -47,7 +58,12 @@ def lag(
 
     with LinkReaders(load_config(config, overrides=overrides), links) as readers:
         found = readers.read(strict=True)
-    rows = lag_rows(found, partitions=partitions)
+    rows = lag_rows(found, partitions=partitions, topics=topics)
+    if missing := sorted(set(topics) - {row.topic for row in rows}):
+        raise UsageError(
+            f"--topic {missing[0]}: no link mirrors it", fix="give the name that the topic has on the source"
+        )
+    rows = rows[:top]
     print_result(output, {"lag": [asdict(row) for row in rows]}, lambda: _draw(rows, partitions=partitions))
     for item in found:
         if item.problem:

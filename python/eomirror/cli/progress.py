@@ -219,7 +219,7 @@ def _draw(snapshot: Snapshot, *, rows: int) -> Group:
                 "PARTITIONS": len(topic.partitions),
                 "LAG": human_count(topic.lag_records),
                 "LAG s": human_seconds(topic.lag_seconds),
-                "STATE": "stopped" if topic.stopped else "mirrored",
+                "STATE": "stopped" if topic.stopped else "paused" if topic.paused else "ok",
             }
             for topic in sorted(link.topics, key=_by_need)[:most]
         ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from eomirror.cli.fitted_table import FittedTable
+    from eomirror.metrics.verdict import Verdict
     from eomirror.status.model import LinkStatus
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "print_table",
     "stdout_console",
     "table",
+    "verdict_lines",
     "wants_table",
 ]
 
@@ -123,6 +125,29 @@ def lag_text(item: LinkStatus) -> str:
     text = f"lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
     held = sum(one.open_records or 0 for one in item.partitions if not one.parked)
     return text + (f", and {human_things(held, 'offset')} behind open transactions" if held else "")
+
+
+_COLOURS = {
+    "ok": "green", "promoted": "green", "handed back": "green", "paused": "yellow", "starting": "yellow",
+    "behind": "yellow",
+}  # fmt: skip
+
+
+def verdict_lines(item: LinkStatus, verdict: Verdict) -> list[str]:
+    """Returns the verdict on a link with since when, its lag and what a failover would lose, and the fix, as markup."""
+    from eomirror.clock import utc
+    from eomirror.log import printable
+
+    def line(text: str) -> str:
+        return escape(printable(text).replace("\n", " "))
+
+    colour = _COLOURS.get(verdict.word, "red")
+    since = "" if verdict.since_ms is None else f" since {utc(verdict.since_ms)}"
+    lines = [
+        f"[bold]{escape(item.link)}[/bold]  [{colour}]{verdict.word.upper()}[/{colour}]{since}  {line(verdict.text)}",
+        f"[dim]  {lag_text(item)}  {human_rate(item.rate)}  failover: {line(verdict.failover)}[/dim]",
+    ]
+    return [*lines, f"  fix: {line(verdict.fix)}"] if verdict.fix else lines
 
 
 def human_things(number: int, thing: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,18 +16,22 @@ from eomirror.cli.render import (
     human_rate,
     human_seconds,
     human_things,
-    lag_text,
     print_structured,
     print_table,
     stdout_console,
+    verdict_lines,
     wants_table,
 )
+from eomirror.errors import NotReadyError
 from eomirror.status.failover_events import standing_fence
+from eomirror.status.lag import topic_state
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from eomirror.metrics.verdict import Verdict
+    from eomirror.status.lag import LagRow
     from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
 
 __all__ = ["status"]
@@ -39,13 +43,21 @@ _WATCH_SECONDS = 2.0
 @options.config
 @options.links
 @click.option("--watch", is_flag=True, help="Redraw every 2 s until interrupted.")
+@click.option("--partitions", is_flag=True, help="One row for each partition, not for each topic.")
+@click.option("--exit-code", is_flag=True, help="Exit with 6 if a link needs an action, for cron and Nagios.")
 @options.overrides
 @options.output()
 def status(
-    config: str, links: tuple[str, ...], watch: bool, overrides: tuple[str, ...], output: str | None
+    config: str,
+    links: tuple[str, ...],
+    watch: bool,
+    partitions: bool,
+    exit_code: bool,
+    overrides: tuple[str, ...],
+    output: str | None,
 ) -> int:
     """
-    Show position, lag in records and seconds, rate, owner and last commit of every link.
+    Show verdict, position, lag in records and seconds, rate, owner and last commit of every link.
 
     Reads the target's eomirror topics and the source's end offsets; needs no running mirror.  A dash means unknown.
     Lag in seconds is the age of the oldest record that is not mirrored yet.
@@ -58,16 +70,26 @@ def status(
     Links are read concurrently; an unreachable cluster is retried for 2.5 s, with more than 8 links for up to 10.5 s.
     With several links, or with --watch, a link whose target does not answer is shown as unknown.
 
-    Exit codes: 0 done, also if a topic has a problem; 1 a link is unknown.
+    Exit codes: 0 done, also if a topic has a problem; 1 a link is unknown; 6 with --exit-code: a link needs an action.
     """
     from rich.text import Text
 
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
+    from eomirror.metrics.verdict import NO_ACTION, Window
     from eomirror.screen import LiveFrame
     from eomirror.status.link_readers import LinkReaders
+    from eomirror.status.live import LinkFacts, LinkView
 
     loaded = load_config(config, overrides=overrides)
+    windows = {link.name: (LinkFacts.of(link), Window()) for link in loaded.links}
+
+    def judged(item: LinkStatus) -> Verdict:
+        facts, window = windows[item.link]
+        return window.judge(
+            LinkView(facts=facts, status=item), SYSTEM_CLOCK.monotonic(), SYSTEM_CLOCK.wall_ms()
+        )
+
     # --watch redraws the table in place and leaves the last one on the screen
     frame = LiveFrame(sys.stdout, stays=True)
     with LinkReaders(loaded, links) as readers:
@@ -76,37 +98,54 @@ def status(
                 frame.__enter__()
             strict = True
             while True:
-                found = readers.read(strict=strict)
+                found = [(item, judged(item)) for item in readers.read(strict=strict)]
                 # a watched link that becomes unreachable is shown as unknown until it answers again
                 strict = False
                 if frame.live:
-                    frame.draw(Text.from_ansi(_drawn(found, columns=frame.size[0])))
+                    frame.draw(Text.from_ansi(_drawn(found, columns=frame.size[0], partitions=partitions)))
                 elif wants_table(output):
-                    _draw(found, stdout_console())
+                    _draw(found, stdout_console(), partitions=partitions)
                 else:
-                    print_structured({"links": [item.as_dict() for item in found]}, output)
+                    print_structured({"links": [_body(*each) for each in found]}, output)
                 if not watch:
-                    return int(any(item.unread for item in found))
+                    if any(item.unread for item, _ in found):
+                        return 1
+                    acts = exit_code and any(verdict.word not in NO_ACTION for _, verdict in found)
+                    return NotReadyError.exit_code if acts else 0
                 SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
         finally:
             frame.__exit__()
 
 
-def _drawn(found: list[LinkStatus], *, columns: int) -> str:
+def _body(item: LinkStatus, verdict: Verdict) -> dict[str, Any]:
+    from eomirror.clock import utc
+
+    return {
+        **item.as_dict(),
+        "verdict": verdict.word,
+        "since": None if verdict.since_ms is None else utc(verdict.since_ms),
+        "reason": verdict.text,
+        "fix": item.fix or verdict.fix,
+        "failover": verdict.failover,
+    }
+
+
+def _drawn(found: list[tuple[LinkStatus, Verdict]], *, columns: int, partitions: bool) -> str:
     """Returns the tables of the links as text, with colours."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=columns, force_terminal=True, highlight=False)
     with console.capture() as captured:
-        _draw(found, console)
+        _draw(found, console, partitions=partitions)
     return captured.get()
 
 
-def _draw(found: list[LinkStatus], console: Console) -> None:
+def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitions: bool) -> None:
     from eomirror.status.derive import planes_line
+    from eomirror.status.lag import lag_rows
 
-    for item in found:
-        _draw_head(console, item)
+    for item, verdict in found:
+        _draw_head(console, item, verdict)
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
         if text := planes_line(planes):
             console.print(escape(text))
@@ -118,20 +157,21 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)
         rows = [_row(partition, ended=item.ended) for partition in item.partitions]
+        if not partitions:
+            rows = [_topic_row(row) for row in lag_rows([item], partitions=False, parked=True)]
         print_table(
             console,
             rows,
-            right=("P", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"),
+            right=("P", "PARTS", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"),
             optional=("RECORDS", "TARGET", "LANE", "RATE"),
         )
         _draw_problems(console, item)
 
 
-def _draw_head(console: Console, item: LinkStatus) -> None:
-    """Draws the summary line of a link, its owner, and a problem with reading it."""
-    console.print(
-        f"[bold]{escape(item.link)}[/bold]  {item.state}  {lag_text(item)}  {human_rate(item.rate)}"
-    )
+def _draw_head(console: Console, item: LinkStatus, verdict: Verdict) -> None:
+    """Draws the verdict on a link, its owner, and a problem with reading it."""
+    for line in verdict_lines(item, verdict):
+        console.print(line)
     if owner := item.owner:
         console.print(f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim")
     if item.paused is not None:
@@ -149,7 +189,7 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             f"[yellow]clocks disagree[/yellow]: the owner's clock is {far} {how} this machine's, "
             "so lag in seconds is unknown"
         )
-    if item.problem:
+    if item.problem and item.problem not in verdict.text:
         what = "cannot be read" if item.unread else "source cannot be read"
         console.print(f"[red]{what}[/red]: {escape(item.problem)}")
         if item.fix:
@@ -159,11 +199,6 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
             f"not mirrored of what the mirror had seen of the source {human_seconds(item.source_seen_seconds)} ago: "
             + human_things(item.known_lost, "offset")
         )
-    for one in item.foreign:
-        console.print(
-            f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one['target_topic'])}-"
-            f"{one['partition']} [{one['from']}, {one['to']})"
-        )
     _draw_orphans(console, item)
     for drifted in item.drifted:
         console.print(f"[red]problem[/red]: {escape(drifted)}")
@@ -171,7 +206,12 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
 
 
 def _draw_orphans(console: Console, item: LinkStatus) -> None:
-    """Draws what a promotion left on the old source; nothing for one that left nothing."""
+    """Draws what others wrote behind the link, and what a promotion left on the old source."""
+    for one in item.foreign:
+        console.print(
+            f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one['target_topic'])}-"
+            f"{one['partition']} [{one['from']}, {one['to']})"
+        )
     if (found := item.orphans) is None:
         return
     if found["offsets"]:
@@ -303,15 +343,18 @@ def _row(partition: PartitionStatus, *, ended: bool) -> dict[str, object]:
         "LAG s": human_seconds(seconds),
         "RATE": human_rate(partition.rate),
         "RECORDS": human_count(partition.records),
-        "STATE": _state(partition),
+        "STATE": topic_state([partition]),
     }
 
 
-def _state(partition: PartitionStatus) -> str:
-    if partition.gone:
-        return "gone"
-    if partition.stopped:
-        return "stopped"
-    if partition.problem:
-        return "problem"
-    return "parked" if partition.parked else "paused" if partition.paused else "ok"
+def _topic_row(row: LagRow) -> dict[str, object]:
+    return {
+        "TOPIC": row.topic,
+        "PARTS": row.partitions,
+        "TARGET": row.target_topic,
+        "LAG": human_count(row.lag_records),
+        "LAG s": human_seconds(row.lag_seconds),
+        "RATE": human_rate(row.rate),
+        "RECORDS": human_count(row.records),
+        "STATE": row.state,
+    }

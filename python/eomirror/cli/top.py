@@ -13,14 +13,13 @@ import click
 from eomirror.cli import options
 from eomirror.cli.keys import Keys, scrolled
 from eomirror.cli.render import (
-    escape,
     human_count,
     human_rate,
     human_seconds,
-    lag_text,
     print_structured,
     print_table,
     stdout_console,
+    verdict_lines,
     wants_table,
 )
 
@@ -37,7 +36,6 @@ _REDRAW_SECONDS = 2.0
 # rows of the terminal that the links and the heads take, at least
 _HEAD_ROWS = 8
 _FEWEST_TOPICS = 5
-_COLOURS = {"ok": "green", "promoted": "green", "behind": "yellow", "paused": "yellow"}
 
 Judged = list[tuple["LinkStatus", "Verdict"]]
 
@@ -53,8 +51,8 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
 
     Arrows, Page Up, Page Down, Home and End move through the topics.
 
-    Each link has one verdict (ok, behind, stalled, stopped, down, rewound, paused, promoted,
-    unknown), by the trend of the last minute, and what a failover would lose. Reads the target's topics and the
+    Each link has one verdict (ok, behind, stalled, stopped, down, starting, source away and so on, as in
+    docs/monitor.md), by the trend of the last minute, and what a failover would lose. Reads the target's topics and the
     source's end offsets; needs no running mirror. Without a terminal, or with -o, prints one look and ends.
 
     Exit codes: 0 done, or ended by q; 1 a link is unknown; 130 interrupted.
@@ -81,8 +79,12 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
             while True:
                 found = readers.read()
                 now = SYSTEM_CLOCK.monotonic()
+                wall_ms = SYSTEM_CLOCK.wall_ms()
                 judged = [
-                    (item, windows[item.link].judge(LinkView(facts=facts[item.link], status=item), now))
+                    (
+                        item,
+                        windows[item.link].judge(LinkView(facts=facts[item.link], status=item), now, wall_ms),
+                    )
                     for item in found
                 ]
                 rows = lag_rows(found, partitions=False)
@@ -111,12 +113,15 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
 
 
 def _body(judged: Judged, rows: list[LagRow]) -> dict[str, Any]:
+    from eomirror.clock import utc
+
     return {
         "links": [
             {
                 "link": item.link,
                 "state": item.state,
                 "verdict": verdict.word,
+                "since": None if verdict.since_ms is None else utc(verdict.since_ms),
                 "reason": verdict.text,
                 "fix": verdict.fix,
                 "failover": verdict.failover,
@@ -141,20 +146,9 @@ def _drawn(judged: Judged, rows: list[LagRow], *, columns: int) -> str:
 
 
 def _draw(judged: Judged, rows: list[LagRow], console: Console) -> None:
-    from eomirror.log import printable
-
     for item, verdict in judged:
-        colour = _COLOURS.get(verdict.word, "red")
-        console.print(
-            f"[bold]{escape(item.link)}[/bold]  [{colour}]{verdict.word.upper()}[/{colour}]"
-            f"  {escape(printable(verdict.text).replace(chr(10), ' '))}"
-        )
-        console.print(
-            f"  {lag_text(item)}  {human_rate(item.rate)}  failover: {escape(printable(verdict.failover))}",
-            style="dim",
-        )
-        if verdict.fix:
-            console.print(f"  fix: {escape(printable(verdict.fix).replace(chr(10), ' '))}")
+        for line in verdict_lines(item, verdict):
+            console.print(line)
     held = any(row.open_records for row in rows)
     print_table(
         console,

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.clock import SYSTEM_CLOCK, Clock, utc
 from eomirror.errors import NotReadyError
 from eomirror.failover.back_link import back_link
 from eomirror.failover.facts import control_of
@@ -110,9 +109,9 @@ def failback(
     if promotion is None or promotion.number not in history.reversals:
         last = history.last
         if promotion is None and last is not None:
-            since = datetime.fromtimestamp(history.resumptions[last.number].timestamp / 1000, UTC)
+            since = utc(history.resumptions[last.number].timestamp)
             raise NotReadyError(
-                f"link {chosen.name} has returned already, at {since:%Y-%m-%d %H:%M:%S} UTC",
+                f"link {chosen.name} has returned already, at {since}",
                 fix=f"run it: `eomirror run CONFIG --link {quote(chosen.name)}`",
             )
         state = "mirrors" if promotion is None else "is promoted, but not reversed"

@@ -12,13 +12,12 @@ behind the first one, also not what other producers wrote.  Each ends in one of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.clock import Deadline
+from eomirror.clock import Deadline, utc
 from eomirror.errors import MirrorError, NotReadyError, TopicError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.recovery.hanging_client import extension_client
@@ -96,8 +95,7 @@ class OpenTransaction:
         if self.hangs(now_ms):
             return f"{text}; its coordinator has not ended it in time"
         left = max(0, self.ends_ms - now_ms) / 1000
-        at = datetime.fromtimestamp(self.ends_ms / 1000, UTC)
-        return f"{text}; its coordinator aborts it at {at:%Y-%m-%d %H:%M:%S}Z, in {left:.0f} s"
+        return f"{text}; its coordinator aborts it at {utc(self.ends_ms)}, in {left:.0f} s"
 
     def described(self, now_ms: int) -> str:
         """Returns the partition, the offsets that it holds back, and `named`."""

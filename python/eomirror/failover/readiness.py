@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eomirror.failover.machine import Verb
 from eomirror.groups.offset_rule import LEFT_OUT
 from eomirror.status.failover_events import standing_fence
+from eomirror.status.lag import topic_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -218,7 +219,7 @@ class TopicReadiness:
         partitions: Partitions with a position.
         lag_records: Source offsets that are not mirrored (markers count); None if unknown.
         lag_seconds: Age of the oldest of these records; None if unknown.
-        state: ``mirrored``, ``parked``, ``stopped``, or ``gone`` if the source has the topic no more.
+        state: See `eomirror.status.lag.topic_state`.
         problem: Reason that it is not mirrored; empty if it is.
     """
 
@@ -361,10 +362,10 @@ def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
         parts = [part for part in every if not part.gone] or every
         lags = [part.lag_records for part in parts]
         ages = [part.lag_seconds for part in parts]
+        state = "stopped" if topic in stopped else topic_state(every)
         problem = stopped.get(topic) or next((part.problem for part in parts if part.problem), "")
-        state = "stopped" if problem else ("parked" if all(part.parked for part in parts) else "mirrored")
-        if parts[0].gone:
-            state, problem = "gone", ""
+        if state == "gone":
+            problem = ""
         found.append(
             TopicReadiness(
                 topic=topic,

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from eomirror.clock import utc
 from eomirror.errors import MirrorError, NotReadyError, StateError, SupersededError
 from eomirror.link.assignment import assign
 from eomirror.records.control import ControlView, Generation
@@ -146,7 +146,7 @@ def superseded_by(
     claim, promotion = view.claim, view.history.current
     if promotion is not None and not although_promoted:
         return SupersededError(
-            f"link {link} was promoted at {_utc(promotion.timestamp)} by host {promotion.host} ({promotion.kind}, "
+            f"link {link} was promoted at {utc(promotion.timestamp)} by host {promotion.host} ({promotion.kind}, "
             f"number {promotion.number}): applications may write to its copies",
             fix=("" if command else "do not start this mirror again; ")
             + _after_promotion(link, view, promotion),
@@ -266,7 +266,7 @@ def refuse_handed_over(link: str, view: ControlView) -> None:
     if handed_over is None:
         return
     raise NotReadyError(
-        f"link {link} was handed back to MirrorMaker 2 at {_utc(handed_over.timestamp)} (source offsets in "
+        f"link {link} was handed back to MirrorMaker 2 at {utc(handed_over.timestamp)} (source offsets in "
         f"{handed_over.place}): both would write every record",
         fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "
         "`eomirror adopt CONFIG`",
@@ -303,7 +303,7 @@ def refuse_promoted(link: str, view: ControlView) -> None:
     if promotion is None:
         return
     raise NotReadyError(
-        f"link {link} was promoted at {_utc(promotion.timestamp)} ({promotion.kind}, number {promotion.number}): "
+        f"link {link} was promoted at {utc(promotion.timestamp)} ({promotion.kind}, number {promotion.number}): "
         "applications may write to its copies, and mirroring into them would mix both",
         fix=_after_promotion(link, view, promotion),
     )
@@ -322,10 +322,6 @@ def _after_promotion(link: str, view: ControlView, promotion: Promotion) -> str:
         f"--link {quote(link)}`, or, if that link was promoted since, `eomirror reverse CONFIG --link "
         f"{quote(reversal.link)}`"
     )
-
-
-def _utc(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,32 @@ from eomirror.status.retention import retention_risk
 
 if TYPE_CHECKING:
     from eomirror.status.live import LinkView
+    from eomirror.status.model import LinkStatus
 
-__all__ = ["VERDICTS", "Verdict", "Window"]
+__all__ = ["NOT_MIRRORING", "NO_ACTION", "VERDICTS", "Verdict", "Window"]
 
 #: All verdicts, best first.
-VERDICTS = ("ok", "promoted", "paused", "behind", "unknown", "down", "stalled", "stopped", "rewound")
+VERDICTS = (
+    "ok", "promoted", "handed back", "paused", "starting", "behind", "unknown", "source away", "target away",
+    "down", "stalled", "stopped", "rewound",
+)  # fmt: skip
+
+#: Verdicts of links that need no action.
+NO_ACTION = {"ok", "promoted", "handed back", "starting"}
+
+#: Verdicts of links that mirror nothing although they should.
+NOT_MIRRORING = {"starting", "source away", "target away", "down", "stalled"}
 
 #: Seconds of looks that decide.
 WINDOW_SECONDS = 60.0
+# Records behind a transaction that is open for longer than this are behind, though no reader may see them yet.
+_OPEN_SECONDS = 60.0
 # Of the time that passed: a lag that grows more slowly is noise, such as the time between reading position and end.
 _GROWTH = 0.1
 # a shorter series of looks says nothing about a trend
 _ENOUGH_SECONDS = 20.0
+# A lane that Spark has not begun for so long has no slot.
+_SLOT_SECONDS = 20.0
 # A lane that works commits several times a second.  With a look every 3 s, a stall is told within 15 s.
 _STALLED_SECONDS = 8.0
 # a longer time is told in minutes
@@ -47,12 +61,14 @@ class Verdict:
         text: Reason, one sentence.
         fix: Recommended action; empty for none.
         failover: What a failover at this moment would lose.
+        since_ms: Time from which on the link is in this state, ms since the epoch; None if unknown.
     """
 
     word: str
     text: str
     fix: str
     failover: str
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,46 +86,65 @@ class Window:
     def __init__(self) -> None:
         self._looks: deque[_Look] = deque()
         self._rewound = ""
+        # lanes that Spark has not begun -> time since which
+        self._unbegun: dict[int, float] = {}
+        self._word, self._since_ms = "", 0
 
-    def judge(self, view: LinkView, now: float) -> Verdict:
+    def judge(self, view: LinkView, now: float, wall_ms: int | None = None) -> Verdict:
         """
         Adds a look and returns the verdict.
 
         Args:
             view: The link.
             now: Monotonic seconds.
+            wall_ms: Wall clock; None if the time of a change is of no interest.
         """
-        status = view.status
         self._add(view, now)
-        failover = _failover(view)
-        if status.state == "unknown":
-            return Verdict("unknown", status.problem or "its topics cannot be read", status.fix, failover)
-        if status.state == "promoted":
-            text = "it was promoted: applications write to the target"
-            return Verdict("promoted", text, "the way back: `eomirror failback CONFIG`", "it has happened")
-        if status.state == "paused":
-            text = "it is paused: lanes hold all topics at their positions"
-            return Verdict("paused", text, f"`eomirror resume CONFIG --link '{status.link}'`", failover)
-        if status.state not in {"running", "preparing", "acquiring"}:
-            return Verdict(*_down(view), failover)
-        if self._rewound:
-            fix = "find out whether the source was restored or recreated: `eomirror status CONFIG`"
-            return Verdict("rewound", self._rewound, fix, failover)
+        word, text, fix = self._judged(view, now)
+        since_ms = _since_ms(view, word, wall_ms)
+        if wall_ms is not None and word != self._word:
+            # what the first look finds has been so for an unknown time
+            self._word, self._since_ms = word, wall_ms if self._word else 0
+        return Verdict(word, text, fix, _failover(view), since_ms or self._since_ms or None)
+
+    def _judged(self, view: LinkView, now: float) -> tuple[str, str, str]:
+        status = view.status
+        if status.state != "running":
+            return _at_rest(view)
         if status.stopped:
-            first = status.stopped[0]
-            more = f" and {len(status.stopped) - 1} more" if len(status.stopped) > 1 else ""
-            many = len({item.topic for item in status.partitions if not item.parked})
-            verb = "are" if more else "is"
-            of = f" ({len(status.stopped)} of {many})" if many > 1 else ""
-            text = f"topic {first['topic']}{more}{of} {verb} stopped: {first['reason']}"
-            return Verdict("stopped", text, first["fix"], failover)
+            return _stopped(status)
+        if status.away:
+            return f"{status.away[0]} away", *_away(view)
+        if self._rewound:
+            # what a partition says of itself is more than that its log went back
+            reason = next(((item.problem, item.fix) for item in status.partitions if item.problem), None)
+            fix = "find out whether the source was restored or recreated: `eomirror status CONFIG`"
+            return "rewound", *(reason or (self._rewound, fix))
+        if waits := self._waiting_lanes(view, now):
+            return waits
         if not status.problem and (silent := _silent(view)):
-            return Verdict("stalled", *silent, failover)
+            return "stalled", *silent
         if status.problem or status.lag_records is None:
-            return Verdict("unknown", *_unknown(view), failover)
+            return "unknown", *_unknown(view)
         if not any(not item.parked for item in status.partitions):
-            return Verdict("ok", "it mirrors no topic yet", "", failover)
-        return Verdict(*self._trend(), failover)
+            return "ok", "it mirrors no topic yet", ""
+        return self._trend(view)
+
+    def _waiting_lanes(self, view: LinkView, now: float) -> tuple[str, str, str] | None:
+        """Returns the verdict on lanes that Spark has not begun; None if it has begun all, or is about to."""
+        waiting, every = _unbegun(view)
+        self._unbegun = {lane: self._unbegun.get(lane, now) for lane in waiting}
+        if not waiting:
+            return None
+        if len(waiting) == every:
+            return "starting", f"it waits for Spark to begin {_lanes(waiting)}", ""
+        longest = max(now - since for since in self._unbegun.values())
+        if longest < _SLOT_SECONDS:
+            return None
+        verb = "waits" if len(waiting) == 1 else "wait"
+        given = f"Spark gives {every - len(waiting)} of {every}"
+        text = f"{_lanes(waiting)} {verb} for a slot since {longest:.0f} s: {given}"
+        return "stalled", text, "add workers or cores to Spark, or take lanes away: `lanes`"
 
     def _add(self, view: LinkView, now: float) -> None:
         status = view.status
@@ -137,7 +172,9 @@ class Window:
         while len(self._looks) > 1 and self._looks[1].at <= now - WINDOW_SECONDS:
             self._looks.popleft()
 
-    def _trend(self) -> tuple[str, str, str]:
+    def _trend(self, view: LinkView) -> tuple[str, str, str]:
+        if held := _held_back(view):
+            return held
         if not self._looks:
             return "ok", "caught up", ""
         first, last = self._looks[0], self._looks[-1]
@@ -146,7 +183,8 @@ class Window:
             text = f"no record was mirrored for {stood:.0f} s, and {lag:,} are waiting"
             return "stalled", text, "see the lanes of the link, and the log of the mirror"
         if not lag or seconds < _ENOUGH_SECONDS or not all(look.lag for look in self._looks):
-            return "ok", f"{lag:,} records behind" if lag else "caught up", ""
+            # a lag that comes and goes is the time between two commits
+            return "ok", "keeps up" if any(look.lag for look in self._looks) else "caught up", ""
         if self._grows():
             text = f"the lag grew from {first.lag:,} to {last.lag:,} records in {seconds:.0f} s"
             return "behind", text, "add lanes, or see docs/troubleshoot.md: slow link"
@@ -168,6 +206,96 @@ class Window:
         return last.lag > first.lag and all(
             after.lag >= before.lag for before, after in pairwise(self._looks)
         )
+
+
+def _at_rest(view: LinkView) -> tuple[str, str, str]:
+    """Returns the verdict on a link whose state says that no lane mirrors now."""
+    status = view.status
+    match status.state:
+        case "unknown":
+            word = "target away" if "target" in status.away else "unknown"
+            return word, status.problem or "its topics cannot be read", status.fix
+        case "promoted":
+            text = "it was promoted: applications write to the target"
+            return "promoted", text, "the way back: `eomirror readiness CONFIG --runbook`"
+        case "handed back":
+            return "handed back", "the link was handed back to another replicator", ""
+        case "paused":
+            text = "it is paused: lanes hold all topics at their positions"
+            return "paused", text, f"`eomirror resume CONFIG --link '{status.link}'`"
+        case "preparing":
+            return "starting", "it reads the topics of both clusters", status.fix
+        case "acquiring":
+            return "starting", "it waits for the claim of the run before", status.fix
+        case "waiting":
+            return "starting", f"it waits for a cluster: {status.problem}", status.fix
+        case _:
+            return _down(view)
+
+
+def _stopped(status: LinkStatus) -> tuple[str, str, str]:
+    first = status.stopped[0]
+    more = f" and {len(status.stopped) - 1} more" if len(status.stopped) > 1 else ""
+    many = len({item.topic for item in status.partitions if not item.parked})
+    of = f" ({len(status.stopped)} of {many})" if many > 1 else ""
+    text = f"topic {first['topic']}{more}{of} {'are' if more else 'is'} stopped: {first['reason']}"
+    return "stopped", text, first["fix"]
+
+
+def _since_ms(view: LinkView, word: str, wall_ms: int | None) -> int | None:
+    """Returns the time from which on a link is in a state, as far as its records tell it."""
+    status, owner = view.status, view.status.owner or {}
+    if word == "stopped":
+        return status.stopped[0].get("at")
+    if word == "paused" and status.paused is not None:
+        return status.paused.get("at")
+    if word == "down":
+        return owner.get("claimed_at")
+    if word == "source away" and wall_ms is not None and status.source_seen_seconds is not None:
+        return wall_ms - round(status.source_seen_seconds * 1000)
+    return None
+
+
+def _unbegun(view: LinkView) -> tuple[list[int], int]:
+    """Returns the lanes that Spark has not begun in the owner's run, and the number of all lanes."""
+    if view.live is not None:
+        lanes = view.live.lanes
+        begun = [lane.state != "starting" or bool(lane.plane or lane.silent_seconds) for lane in lanes]
+        return [lane.lane for lane, has in zip(lanes, begun, strict=True) if not has], len(lanes)
+    run = (view.status.owner or {}).get("run")
+    lanes_of_topics = view.status.lanes
+    waiting = [number for number, lane in lanes_of_topics.items() if run and lane.get("run", run) != run]
+    return sorted(waiting), len(lanes_of_topics)
+
+
+def _lanes(numbers: list[int]) -> str:
+    return f"lane{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _held_back(view: LinkView) -> tuple[str, str, str] | None:
+    """Returns the verdict on records that a long transaction of the source holds back; None without one."""
+    held = [item for item in view.status.partitions if item.open_records and not item.parked]
+    old = [item for item in held if (item.open_seconds or 0.0) >= _OPEN_SECONDS]
+    if not old:
+        return None
+    longest = max(old, key=lambda item: item.open_seconds or 0.0)
+    offsets = sum(item.open_records or 0 for item in held)
+    where = f"{longest.topic}-{longest.partition} for {_duration(longest.open_seconds or 0.0)}"
+    return (
+        "behind",
+        f"a transaction that is open on {where} holds back {offsets:,} offsets",
+        "end its producer, or abort it: kafka-transactions.sh find-hanging, abort",
+    )
+
+
+def _away(view: LinkView) -> tuple[str, str]:
+    """Returns reason and fix if a cluster does not answer."""
+    status = view.status
+    name = view.facts.source if status.away[0] == "source" else view.facts.target
+    text = (
+        f"cluster {name} is away: {status.problem}" if status.problem else f"cluster {name} does not answer"
+    )
+    return text, "; ".join(filter(None, [status.fix, _fail_over(view)]))
 
 
 def _silent(view: LinkView) -> tuple[str, str] | None:
@@ -206,8 +334,6 @@ def _down(view: LinkView) -> tuple[str, str, str]:
         "never ran": "the link never ran",
         "stopped": "its mirror was stopped",
         "silent": f"{mirror} does not renew its claim: it was killed, or its host is away",
-        "handed back": "the link was handed back to another replicator",
-        "waiting": f"it waits for a cluster: {status.problem}",
         "failed": f"it failed: {status.problem}",
     }.get(status.state, f"it is {status.state}")
     if status.problem and status.problem not in text:

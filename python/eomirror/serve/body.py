@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
+from eomirror.metrics.verdict import NO_ACTION
 from eomirror.status.failover_events import standing_fence
 from eomirror.status.lag import lag_rows
 from eomirror.status.retention import RETENTION_FIX, retention_risk
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from eomirror.status.live import LinkView
     from eomirror.status.snapshot import LinkSnapshot
 
-__all__ = ["HIDDEN", "NO_ACTION", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body"]
+__all__ = ["HIDDEN", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body"]
 
 #: Stands in place of a text that contains a secret.
 HIDDEN = "hidden, because it contains a secret"
@@ -26,8 +27,6 @@ HIDDEN = "hidden, because it contains a secret"
 #: A transaction of the source that is open for longer than this is listed: shorter ones are work in progress.
 OPEN_SECONDS = 5.0
 
-#: Verdicts of links that need no action.
-NO_ACTION = {"ok", "promoted"}
 _MOST_STOPS = 3
 
 _DEAD_LETTER = "dead-letter"
@@ -84,7 +83,7 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "age_seconds": round(judged.age_seconds, 1),
         "kept_seconds": judged.view.kept_seconds,
         "live": judged.view.live is not None,
-        "target_away": judged.view.target_away,
+        "away": list(status.away),
         "before": None
         if judged.before is None
         else {"verdict": judged.before.word, "reason": judged.before.text},

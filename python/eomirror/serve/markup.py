@@ -7,10 +7,11 @@ Names of topics, groups and hosts are foreign text; every value passes `text`, w
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from eomirror.clock import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +40,8 @@ REFRESH_SECONDS = 3
 _MARKS = {
     "ok": "✓", "behind": "↘", "unknown": "?", "down": "■", "stalled": "‖", "stopped": "■", "rewound": "↺",
     "problem": "!", "promoted": "▲", "paused": "‖", "warn": "!", "no": "✗", "equal": "✓", "differs": "✗",
-    "exact": "✓", "fast": "✓", "slow": "!", "next": "✓", "earlier": "↘",
+    "exact": "✓", "fast": "✓", "slow": "!", "next": "✓", "earlier": "↘", "starting": "…", "handed back": "▲",
+    "source away": "✗", "target away": "✗",
 }  # fmt: skip
 
 
@@ -151,7 +153,7 @@ def _cell(markup: str, head: str) -> str:
 
 def word(name: str) -> str:
     """Returns a state with its mark, so that colour is not needed to tell it."""
-    kind = name if name.isascii() and name.isalpha() else "unknown"
+    kind = name.replace(" ", "-") if name in _MARKS or (name.isascii() and name.isalpha()) else "unknown"
     return f'<span class="word {kind}"><span aria-hidden="true">{_MARKS.get(name, "•")}</span> {text(name)}</span>'
 
 
@@ -217,20 +219,18 @@ def seconds(value: float | None) -> str:
 
 def age(at_ms: float, wall_ms: float) -> str:
     """Returns a time and, coarsely, how long ago it was."""
-    # a finer number would change with each look
-    minutes = max(0, int((wall_ms - at_ms) / 60_000))
-    ago = (
-        f"{seconds(minutes * 60.0).removesuffix(' 0 s').removesuffix(' 0 min').removesuffix(' 0 h')} ago"
-        if minutes
-        else "less than 1 min ago"
-    )
+    since = max(0, int((wall_ms - at_ms) / 1000))
+    minutes = since // 60
+    ago = f"{since} s ago"
+    if minutes:
+        # a finer number would change with each look
+        ago = (
+            f"{seconds(minutes * 60.0).removesuffix(' 0 s').removesuffix(' 0 min').removesuffix(' 0 h')} ago"
+        )
     return f'{time(at_ms)} <span class="soft">({ago})</span>'
 
 
 def time(wall_ms: float) -> str:
-    """Returns a time; ``unknown`` if it is none."""
-    try:
-        at = datetime.fromtimestamp(wall_ms / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return "unknown"
-    return f'<time datetime="{at.isoformat(timespec="milliseconds")}">{at:%Y-%m-%d %H:%M:%S}</time>'
+    """Returns a time."""
+    shown = utc(wall_ms)
+    return f'<time datetime="{shown}">{shown.replace("T", " ")}</time>'

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from eomirror.serve.body import NO_ACTION
+from eomirror.metrics.verdict import NO_ACTION
 from eomirror.serve.markup import (
     Number,
     Time,
@@ -129,7 +129,7 @@ def message_page(title: str, message: str, *, version: str, wall_ms: int) -> str
 
 
 def _card(link: Mapping[str, Any], wall_ms: int) -> str:
-    kind = text(link["verdict"])
+    kind = text(link["verdict"].replace(" ", "-"))
     listed = [
         ("lag", _lag(link, wall_ms)),
         ("rate", _rate(link)),
@@ -439,7 +439,9 @@ def _answers(link: Mapping[str, Any], end: str) -> str:
         return f"{word('slow' if took > _SLOW_SECONDS else 'fast')} answers in {_about(took)}"
     if end == "target" and (_unread(link) or link["kept_seconds"] is not None):
         return (
-            "does not answer" if link["target_away"] else "answers, but the topics of the link cannot be read"
+            "does not answer"
+            if "target" in link["away"]
+            else "answers, but the topics of the link cannot be read"
         )
     heard = (link["work"] or {}).get("source_age_seconds") if end == "source" else None
     if heard is not None and heard <= ASKED_SECONDS:
@@ -494,7 +496,7 @@ def _verifications(link: Mapping[str, Any], wall_ms: int) -> str:
 def _topic_state(row: Mapping[str, Any], link: Mapping[str, Any]) -> str:
     """Returns the state of a topic; records on their way are no trouble unless the link falls behind."""
     trouble = link["verdict"] in {"behind", "stalled"}
-    return "ok" if row["state"] == "behind" and not trouble else str(row["state"])
+    return "behind" if row["state"] == "ok" and row["lag_records"] and trouble else str(row["state"])
 
 
 def _topics(link: Mapping[str, Any], wanted: str, number: int) -> str:

@@ -132,7 +132,6 @@ class PolledEndpoints:
                     status=read.status,
                     read_seconds=read.took_seconds,
                     kept_seconds=kept,
-                    target_away=read.away,
                 )
                 verdict = window.judge(view, read.at)
                 before = verdict if kept is None else before

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.metrics.verdict import Window
+from eomirror.metrics.verdict import NOT_MIRRORING, Window
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 from eomirror.status.live import LinkFacts, running_view
@@ -149,9 +149,7 @@ class RunningEndpoints:
             view = running_view(facts, link)
         else:
             kept = topics.kept_seconds(now)
-            view = running_view(
-                facts, link, topics.status, topics.took_seconds, kept, target_away=topics.away
-            )
+            view = running_view(facts, link, topics.status, topics.took_seconds, kept)
         _, commit_ms = self._commits.get(link.link, (0, None))
         return self._seen[link.link].look(replace(view, commit_ms=commit_ms), self._clock.wall_ms())
 
@@ -161,12 +159,10 @@ class RunningEndpoints:
         return seconds <= STUCK_SECONDS, {"loop_age_seconds": round(seconds, 1)}
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """Returns True while all links run, each of their lanes with a worker or without work."""
-        _, snapshot = self._latest
-        states = dict.fromkeys(self._facts, "preparing")
-        if snapshot is not None:
-            states |= {link.link: _state(link) for link in snapshot.links}
-        return all(state in {"running", "paused"} for state in states.values()), {"links": states}
+        """Returns True while each link mirrors: it has begun, and both clusters answer; a stopped topic alerts."""
+        words = dict.fromkeys(self._facts, "starting")
+        words |= {each.view.facts.name: each.verdict.word for each in self.judged()}
+        return not any(word in NOT_MIRRORING for word in words.values()), {"links": words}
 
     def _read(self, name: str, make: Callable[[], Reader]) -> None:
         topics = TopicsReader(name, make, self._clock)
@@ -176,9 +172,3 @@ class RunningEndpoints:
                 self._over.wait(read.pause_seconds(_READ_SECONDS, _SHARE))
         finally:
             topics.close()
-
-
-def _state(link: LinkSnapshot) -> str:
-    """Returns the state of a link; one that runs is ``starting`` until each lane has had a worker."""
-    waiting = any(not lane.plane and lane.state not in {"idle", "paused", "ended"} for lane in link.lanes)
-    return "starting" if link.state == "running" and waiting else link.state

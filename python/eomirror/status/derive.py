@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from eomirror.errors import BrokerFailedError, UnreachableError
 from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
 from eomirror.status.failover_events import fence_dict
@@ -238,6 +239,8 @@ def link_status(
     accept_gaps: bool = False,
     left_out: Mapping[SourcePartition, MirrorError | None] | None = None,
     gone: Collection[SourcePartition] = (),
+    later: Mapping[SourcePartition, int] | None = None,
+    away: bool = False,
     problem: str = "",
     fix: str = "",
 ) -> LinkStatus:
@@ -255,6 +258,8 @@ def link_status(
         accept_gaps: ``on_gap: accept``.
         left_out: Parked partitions that the link should mirror, and the reason that it cannot, as far as visible.
         gone: Partitions that the source has no more.
+        later: Offset of each position, read after the ends of ``observed``: what was mirrored meanwhile is no lag.
+        away: True if ``problem`` is that the source does not answer.
         problem: Reason that the source could not be read.
         fix: Recommended action for it.
     """
@@ -270,6 +275,7 @@ def link_status(
             position,
             observed.get(source),
             oldest.get(source) if in_step else None,
+            later=(later or {}).get(source, 0),
             opened_ms=(opened or {}).get(source),
             rate=rates.get(source, 0.0),
             now_ms=now_ms,
@@ -311,6 +317,7 @@ def link_status(
         lanes={
             attempt.lane: {
                 "partitions": len(generation.assignment.of(attempt.lane)),
+                "run": attempt.run,
                 "epoch": attempt.epoch,
                 "attempt": attempt.attempt,
                 "host": attempt.host,
@@ -362,12 +369,13 @@ def link_status(
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
         last_rate=None if seen_ms is None else sum(_rates(history, seen_ms).values()),
         orphans=_orphans(control, observed),
+        away=("source",) if away else (),
         problem=problem,
         fix=fix,
     )
 
 
-def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str) -> LinkStatus:
+def unread_status(link: str, last: LinkStatus | None, error: MirrorError) -> LinkStatus:
     """
     Returns the status of a link whose topics cannot be read now, with what they showed last.
 
@@ -377,13 +385,14 @@ def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str)
     Args:
         link: Name of the link.
         last: Status of the last read that succeeded, or what this function made of it; None if there is none.
-        problem: Reason that the topics cannot be read.
-        fix: Recommended action.
+        error: Reason that the topics cannot be read.
     """
+    problem, fix = error.message, error.fix
+    away = ("target",) if isinstance(error, UnreachableError | BrokerFailedError) else ()
     if last is None:
-        return LinkStatus(link=link, state="unknown", problem=problem, fix=fix)
+        return LinkStatus(link=link, state="unknown", away=away, problem=problem, fix=fix)
     if last.state == "unknown":
-        return replace(last, problem=problem, fix=fix)
+        return replace(last, away=away, problem=problem, fix=fix)
     owner = None if last.owner is None else {**last.owner, "claim_age_seconds": None}
     return replace(
         last,
@@ -402,6 +411,7 @@ def unread_status(link: str, last: LinkStatus | None, *, problem: str, fix: str)
         source_seconds=None,
         target_seconds=None,
         retention=(),
+        away=away,
         problem=problem,
         fix=fix,
     )
@@ -468,6 +478,7 @@ def _partition(
     observed: Observed | None,
     oldest_ms: int | None,
     *,
+    later: int,
     opened_ms: int | None,
     rate: float,
     now_ms: int,
@@ -484,7 +495,7 @@ def _partition(
             # Offsets of another topic, or of a log that lost its end, cannot be compared with this position.
             problem, fix = decision.error.message, decision.error.fix
         elif observed.lso is not None:
-            lag = max(0, observed.lso - position.offset)
+            lag = max(0, observed.lso - max(position.offset, later))
     if lag == 0:
         seconds = 0.0
     elif lag is not None and oldest_ms is not None and oldest_ms <= now_ms + IN_STEP_MS:
@@ -494,7 +505,7 @@ def _partition(
         partition=position.partition,
         target_topic=position.target_topic,
         lane=position.lane,
-        position=position.offset,
+        position=max(position.offset, later),
         source_lso=None if observed is None else observed.lso,
         lag_records=lag,
         lag_seconds=seconds,

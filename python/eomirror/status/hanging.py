@@ -20,13 +20,13 @@ serve the cluster, or the user of `status` lacks the rights, the scan reports no
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from eomirror._native import HangingTransactionClient, PlaneReader
+from eomirror.clock import utc
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, MirrorError
 from eomirror.plane.native.oauth import as_text, with_tokens
@@ -250,9 +250,7 @@ def _described(
     where = f"{one.topic}-{one.partition}"
     known = ""
     if since is not None:
-        known = (
-            f" since {dt.datetime.fromtimestamp(since / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC at the latest,"
-        )
+        known = f" since {utc(since)} at the latest,"
     why = (
         "and the transaction coordinators do not know this producer of the link: __transaction_state was lost"
         if ours

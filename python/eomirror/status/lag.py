@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from eomirror.status.model import LinkStatus, PartitionStatus
 
-__all__ = ["LagRow", "lag_rows", "total_lag"]
+__all__ = ["LagRow", "lag_rows", "topic_state", "total_lag"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,9 @@ class LagRow:
         lag_seconds: Age of the oldest record that is not mirrored; None if unknown, or if the link has ended.
         rate: Mirrored records per second.
         records: Records mirrored since the link first ran; 0 if unknown.
-        state: ``ok``, ``behind``, ``stopped``, ``problem`` or ``unknown``; of a link that has ended, ``promoted`` or
-            ``handed back``.
+        target_topic: Copy.
+        partitions: Number of partitions.
+        state: See `topic_state`; of a link that has ended, ``promoted`` or ``handed back``.
         problem: Reason; empty without one.
         fix: Recommended action.
         open_records: Offsets behind the last stable offset, which open transactions of the source hold back; None if
@@ -35,6 +36,8 @@ class LagRow:
     link: str
     topic: str
     partition: int | None
+    target_topic: str
+    partitions: int
     lag_records: int | None
     lag_seconds: float | None
     rate: float
@@ -45,20 +48,24 @@ class LagRow:
     open_records: int | None = None
 
 
-def lag_rows(found: Iterable[LinkStatus], *, partitions: bool) -> list[LagRow]:
+def lag_rows(
+    found: Iterable[LinkStatus], *, partitions: bool, topics: Collection[str] = (), parked: bool = False
+) -> list[LagRow]:
     """
     Returns the lag of mirrored topics or partitions, unknown and largest first, links that have ended last.
 
     Args:
         found: Status of links.
         partitions: Return a row for each partition, not for each topic.
+        topics: Only these topics; empty for all.
+        parked: Return those that the link does not mirror any more, too.
     """
     rows: list[LagRow] = []
     ended: set[str] = set()
     for item in found:
         parts: dict[tuple[str, int | None], list[PartitionStatus]] = {}
         for one in item.partitions:
-            if not one.parked or one.problem:
+            if (parked or not one.parked or one.problem) and (not topics or one.topic in topics):
                 parts.setdefault((one.topic, one.partition if partitions else None), []).append(one)
         rows += [_row(item, topic, number, some) for (topic, number), some in parts.items()]
         if item.ended:
@@ -69,6 +76,29 @@ def lag_rows(found: Iterable[LinkStatus], *, partitions: bool) -> list[LagRow]:
         )
     )  # fmt: skip
     return rows
+
+
+def topic_state(partitions: Sequence[PartitionStatus]) -> str:
+    """
+    Returns the state of a topic, or of one partition.
+
+    ``gone`` (the source has it no more), ``stopped``, ``problem`` (nothing stops it, but it cannot go on), ``parked``,
+    ``paused``, ``unknown`` (its lag is) or ``ok``.  Records that wait are no state: the verdict of the link tells if
+    they become more.
+    """
+    there = [one for one in partitions if not one.gone]
+    if not there:
+        return "gone"
+    # lists are faster for the one partition that most topics have
+    if any([one.stopped for one in there]):  # noqa: C419
+        return "stopped"
+    if any([one.problem for one in there]):  # noqa: C419
+        return "problem"
+    if all([one.parked for one in there]):  # noqa: C419
+        return "parked"
+    if all([one.paused for one in there]):  # noqa: C419
+        return "paused"
+    return "unknown" if any([one.lag_records is None for one in there]) else "ok"  # noqa: C419
 
 
 def total_lag(partitions: Iterable[PartitionStatus]) -> tuple[int | None, float | None]:
@@ -100,23 +130,17 @@ def _row(link: LinkStatus, topic: str, number: int | None, some: list[PartitionS
     # what the link back of a promoted link writes would look like a lag that grows
     total, seconds = (None, None) if link.ended else total_lag(some)
     troubled = next((one for one in some if one.problem), None)
-    if link.ended:
-        state = link.state
-    elif any([one.stopped for one in some]):  # noqa: C419  a list is faster for the one partition that most have
-        state = "stopped"
-    elif troubled is not None:
-        state = "problem"
-    else:
-        state = "unknown" if total is None else "behind" if total else "ok"
     return LagRow(
         link=link.link,
         topic=topic,
         partition=number,
+        target_topic=some[0].target_topic,
+        partitions=len(some),
         lag_records=total,
         lag_seconds=seconds,
         rate=sum([one.rate for one in some]),
         records=sum([one.records for one in some]),
-        state=state,
+        state=link.state if link.ended else topic_state(some),
         problem="" if troubled is None else troubled.problem,
         fix="" if troubled is None else troubled.fix,
         open_records=None

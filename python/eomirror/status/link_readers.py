@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Self
 
 from eomirror.errors import MirrorError
 from eomirror.kafka.parallel import run_all
+from eomirror.status.derive import unread_status
 from eomirror.status.hanging import HangingTransactions
-from eomirror.status.model import LinkStatus
 from eomirror.status.reader import StatusReader
 
 if TYPE_CHECKING:
     from eomirror.config import Config
+    from eomirror.status.model import LinkStatus
 
 __all__ = ["LinkReaders", "more_seconds"]
 
@@ -86,4 +87,4 @@ def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
     except MirrorError as error:
         if alone:
             raise
-        return LinkStatus(link=link, state="unknown", problem=error.message, fix=error.fix)
+        return unread_status(link, None, error)

@@ -70,7 +70,6 @@ class LinkView:
         live: Snapshot of the running driver; None if the status is read from topics.
         read_seconds: Time that reading the topics took; None if they were not read.
         kept_seconds: Age of what the topics showed last, if they cannot be read now; None if they can, or never were.
-        target_away: True if they cannot be read because the target does not answer.
         commit_ms: Time at which the running driver last heard of a commit; None if it has not.
     """
 
@@ -79,7 +78,6 @@ class LinkView:
     live: LinkSnapshot | None = None
     read_seconds: float | None = None
     kept_seconds: float | None = None
-    target_away: bool = False
     commit_ms: int | None = None
 
     @property
@@ -99,8 +97,6 @@ def running_view(
     topics: LinkStatus | None = None,
     read_seconds: float | None = None,
     kept_seconds: float | None = None,
-    *,
-    target_away: bool = False,
 ) -> LinkView:
     """
     Returns the view of a link that this process mirrors.
@@ -111,17 +107,15 @@ def running_view(
         topics: Status as its topics showed it last, ``unknown`` if they cannot be read now; None if they never were.
         read_seconds: Time that reading them took.
         kept_seconds: Age of what it holds, if they cannot be read now; None if they can, or never were.
-        target_away: True if they cannot be read because the target does not answer.
     """
     problem, fix = _trouble(facts, snapshot, topics)
+    away = _away(snapshot, topics)
     if topics is None or topics.state == "unknown":
-        status = replace(running_status(snapshot), problem=problem, fix=fix)
+        status = replace(running_status(snapshot), away=away, problem=problem, fix=fix)
         if topics is not None and kept_seconds is not None:
             status = _with_topics(status, topics)
-        return LinkView(
-            facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds, target_away=target_away
-        )
-    status = running_status(snapshot, topics)
+        return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
+    status = replace(running_status(snapshot, topics), away=away)
     mirrored = {(item.topic, item.partition) for item in status.partitions}
     left_out = tuple(
         item
@@ -265,6 +259,17 @@ def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None
     if snapshot.away or not silent:
         return _without_fix(snapshot.away, snapshot.fix), snapshot.fix
     return silent, "check bootstrap.servers, the brokers, the credentials and the network"
+
+
+def _away(snapshot: LinkSnapshot, topics: LinkStatus | None) -> tuple[str, ...]:
+    """Returns the clusters that do not answer the driver, or the reader of the topics."""
+    found = [] if topics is None else [end for end in topics.away if end == "target"]
+    if snapshot.state in {"running", "paused"}:
+        if snapshot.source_failing_seconds:
+            found.append("source")
+        if (snapshot.claim_age_seconds or 0.0) > _LATE_SECONDS:
+            found.append("target")
+    return tuple(sorted(set(found)))
 
 
 def _without_fix(reason: str, fix: str) -> str:

@@ -127,6 +127,7 @@ class LinkStatus:
         source_seen_seconds: Age of these ends; None without them.
         last_rate: Without the source: records per second in the `RATE_WINDOW_SECONDS` before it was last read; None if
             that time is not known.
+        away: Clusters that do not answer, of ``source`` and ``target``.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
         hanging: Hanging transactions on the target (`eomirror.status.hanging.Hanging`), also of the link's
@@ -173,6 +174,7 @@ class LinkStatus:
     known_lost: int | None = None
     source_seen_seconds: float | None = None
     last_rate: float | None = None
+    away: tuple[str, ...] = ()
     problem: str = ""
     fix: str = ""
     drifted: tuple[str, ...] = ()

@@ -48,7 +48,9 @@ class SeenEvents:
             self._target = readable
             topics = f"the topics of the link on {facts.target}"
             away = (
-                f"cluster {facts.target} does not answer" if view.target_away else f"{topics} cannot be read"
+                f"cluster {facts.target} does not answer"
+                if "target" in status.away
+                else f"{topics} cannot be read"
             )
             self._note(wall_ms, "target", f"{topics} are read again" if readable else away)
         if readable:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import AuthorizationError, ClusterError, MirrorError, TopicError
+from eomirror.errors import (
+    AuthorizationError,
+    BrokerFailedError,
+    ClusterError,
+    MirrorError,
+    TopicError,
+    UnreachableError,
+)
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.record_timestamps import TimestampReader
@@ -199,6 +206,12 @@ class StatusReader:
         sides = _beside(lambda: self._both_sides(away.result(), positions, mirrored, parked, stopped))
         control, liveness = self._look(first)
         observed, left_out, gone, oldest, opened, problem = sides.result()
+        # The ends are older than these positions: what arrived during the read is no lag, however long the read took.
+        later = {
+            source: each.offset
+            for source, each in self._topics.positions(self._names.positions_topic).valid().items()
+            if source in positions and each.topic_id == positions[source].topic_id
+        }
         found = link_status(
             self._link.name,
             control,
@@ -213,6 +226,8 @@ class StatusReader:
             accept_gaps=self._link.on_gap == "accept",
             left_out=left_out,
             gone=gone,
+            later=later,
+            away=problem is not None and problem.away,
             problem="" if problem is None else problem.message,
             fix="" if problem is None else problem.fix,
         )
@@ -297,7 +312,13 @@ class StatusReader:
         """Returns the status of a link without state topics: a running mirror may wait for its source."""
         if away is None or not self._ask_source:
             return LinkStatus(link=self._link.name, state="never ran", awaited=self._awaited)
-        return LinkStatus(link=self._link.name, state="never ran", problem=away.message, fix=away.fix)
+        return LinkStatus(
+            link=self._link.name,
+            state="never ran",
+            away=("source",) if away.away else (),
+            problem=away.message,
+            fix=away.fix,
+        )
 
     def _source_error(self) -> _SourceError | None:
         """Returns the reason for which the source must not or cannot be asked; None if it answers."""
@@ -311,7 +332,7 @@ class StatusReader:
             seen = self._source.visible_topics(wanted)[0] if wanted else {}
             self._awaited = tuple(topic for topic in wanted if topic in seen and seen[topic] is None)
         except ClusterError as error:
-            return _SourceError(error.message, fix=error.fix)
+            return _SourceError.of(error)
         self._source_seconds = self._clock.monotonic() - asked
         return None
 
@@ -394,7 +415,7 @@ class StatusReader:
             stable = _offsets(self._source, on_source, at="latest", read_committed=True)
             ends = _offsets(self._source, on_source, at="latest", read_committed=False)
         except ClusterError as error:
-            raise _SourceError(error.message, fix=error.fix) from error
+            raise _SourceError.of(error) from error
         target_topics, on_target, silent_there = _existing(
             self._target, [SourcePartition(item.target_topic, item.target_partition) for item in positions]
         )
@@ -433,7 +454,7 @@ class StatusReader:
         try:
             found, refused = self._source.visible_topics(sorted({item.topic for item in wanted}))
         except ClusterError as error:
-            raise _SourceError(error.message, fix=error.fix) from error
+            raise _SourceError.of(error) from error
         left_out: dict[SourcePartition, MirrorError | None] = {}
         for item in wanted:
             facts = found.get(item.topic)
@@ -479,7 +500,21 @@ def _beside(action: Callable[[], Found]) -> Future[Found]:
 
 
 class _SourceError(MirrorError):
-    """The source as a whole could not be read."""
+    """
+    The source as a whole could not be read.
+
+    Attributes:
+        away: True if it does not answer.
+    """
+
+    away = False
+
+    @classmethod
+    def of(cls, error: ClusterError) -> _SourceError:
+        """Returns the error with its reason."""
+        made = cls(error.message, fix=error.fix)
+        made.away = isinstance(error, UnreachableError | BrokerFailedError)
+        return made
 
 
 def _whole(topics: Mapping[str, TopicFacts | None]) -> set[SourcePartition]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from eomirror.errors import BrokerFailedError, MirrorError, UnreachableError
+from eomirror.errors import MirrorError
 from eomirror.status.derive import unread_status
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class TopicsRead:
         at: Time at which it ended, in monotonic seconds.
         read_at: The same of the last read that succeeded; None if none has.
         failed: True if the topics could not be read.
-        away: True if that is because the target does not answer.
     """
 
     status: LinkStatus
@@ -55,7 +54,6 @@ class TopicsRead:
     at: float
     read_at: float | None
     failed: bool = False
-    away: bool = False
 
     def kept_seconds(self, now: float) -> float | None:
         """Returns the age of the earlier read that the status shows; None if it shows none."""
@@ -92,21 +90,20 @@ class TopicsReader:
             status = self._reader.read()
         except MirrorError as error:
             log.debug("topics_not_read", link=self._link, reason=error.message)
-            away = isinstance(error, UnreachableError | BrokerFailedError)
-            problem, fix = error.message, error.fix
+            reason = error
         except Exception as error:
             log.exception("topics_not_read", link=self._link)
-            away = False
-            problem = f"reading its topics fails: {type(error).__name__}"
-            fix = "report this as a bug, with the log"
+            reason = MirrorError(
+                f"reading its topics fails: {type(error).__name__}", fix="report this as a bug, with the log"
+            )
         else:
             now = self._clock.monotonic()
             self._last = TopicsRead(status, now - began, now, now)
             return self._last
         now = self._clock.monotonic()
         shown, read_at = (None, None) if before is None else (before.status, before.read_at)
-        status = unread_status(self._link, shown, problem=problem, fix=fix)
-        self._last = TopicsRead(status, now - began, now, read_at, failed=True, away=away)
+        status = unread_status(self._link, shown, reason)
+        self._last = TopicsRead(status, now - began, now, read_at, failed=True)
         return self._last
 
     def close(self) -> None:

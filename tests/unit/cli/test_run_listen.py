@@ -76,7 +76,7 @@ def test_serve_answers_while_its_cluster_is_away_and_ends_with_a_signal(config: 
             while not (links := json.loads(read(port, "/api/v1/links"))["links"]):
                 assert time.monotonic() < end
                 time.sleep(0.1)
-            assert links[0]["verdict"] == "unknown"
+            assert links[0]["verdict"] == "target away"
             assert "127.0.0.1:1" in links[0]["reason"]
             assert b"UTC" in read(port, "/")
             assert json.loads(read(port, "/livez"))["alive"]

@@ -88,7 +88,7 @@ def test_it_is_named_at_once_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert clock.now == 1_030
     assert first() == (
         "waiting: payments-3 is held back from offset 100 to 200 by an open transaction: transactional.id "
-        "nightly-etl-7, producer 12 epoch 4, open for 113 s; its coordinator aborts it at 1970-01-01 00:17:17Z, in 37 s"
+        "nightly-etl-7, producer 12 epoch 4, open for 113 s; its coordinator aborts it at 1970-01-01T00:17:17Z, in 37 s"
     )
     assert len(said) == 3
 

@@ -30,7 +30,7 @@ CONFIG = load_config(
     [
         (
             PromotionHistory({1: PROMOTION}, resumptions={1: BACK}),
-            "has returned already, at 2023-11-14 22:13:20 UTC",
+            "has returned already, at 2023-11-14T22:13:20Z",
             "`eomirror run CONFIG --link 'a->b'`",
         ),
         (PromotionHistory(), "mirrors: there is nothing to return from", "the order is: failover or promote"),

@@ -285,7 +285,7 @@ def test_a_mirror_whose_link_was_promoted_hears_when_and_by_which_host_and_the_w
 
     error = superseded_by("east->west", view)
 
-    assert "promoted at 2023-11-14 22:13:20 UTC by host ops-7 (failover, number 2)" in error.message
+    assert "promoted at 2023-11-14T22:13:20Z by host ops-7 (failover, number 2)" in error.message
     assert "--take-over" not in error.fix
     assert "eomirror reverse CONFIG --link 'east->west'" in error.fix
 
@@ -341,7 +341,7 @@ def test_a_link_that_was_handed_over_is_refused_with_when_where_and_what_to_do()
     refuse_handed_over("a->b", ControlView())
     told = HandedOver(replicator="mm2", place="mm2-offsets.a.internal", run="r", timestamp=1_700_000_000_000)
 
-    with pytest.raises(NotReadyError, match=r"2023-11-14 22:13:20 UTC .*mm2-offsets\.a\.internal") as refused:
+    with pytest.raises(NotReadyError, match=r"2023-11-14T22:13:20Z .*mm2-offsets\.a\.internal") as refused:
         refuse_handed_over("a->b", ControlView(handed_over=told))
 
     assert "eomirror adopt" in refused.value.fix

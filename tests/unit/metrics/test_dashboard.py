@@ -111,7 +111,7 @@ def test_each_verdict_has_a_colour_and_its_name() -> None:
                 colours[word] = override["properties"][0]["value"]["fixedColor"]
     assert colours.keys() == set(VERDICTS)
     assert {word for word, colour in colours.items() if colour == "red"} == {
-        "down", "stalled", "stopped", "rewound"
+        "down", "stalled", "stopped", "rewound", "source away", "target away"
     }  # fmt: skip
 
 

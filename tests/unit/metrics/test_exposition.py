@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from eomirror.errors import UnreachableError
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
 from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
@@ -354,7 +355,7 @@ def test_a_running_mirror_shows_what_its_topics_hold() -> None:
     assert not unread.has_topics
     assert unread.status.events == ()
     kept = running_view(
-        FACTS, snapshot(), unread_status("east->west", status(), problem="away", fix=""), 0.0, 9.0
+        FACTS, snapshot(), unread_status("east->west", status(), UnreachableError("away")), 0.0, 9.0
     )
     assert (kept.has_topics, kept.kept_seconds) == (False, 9.0)
     assert kept.status.events == status().events

@@ -75,8 +75,13 @@ def test_a_lane_that_is_silent_is_stalled() -> None:
     assert "eomirror events" in found.fix
     brief = replace(live, lanes=(LaneSnapshot(lane=3, silent_seconds=6.0),))
     assert judged((0, replace(unknown, live=brief))).word == "unknown"
-    away = replace(unknown, status=replace(unknown.status, problem="no way to a", fix="look"))
-    assert (judged((0, away)).text, judged((0, away)).fix) == ("no way to a", "look")
+    away = replace(
+        unknown, status=replace(unknown.status, away=("source",), problem="no way to a", fix="look")
+    )
+    found = judged((0, away))
+    assert (found.word, found.text, found.fix) == (
+        "source away", "cluster a is away: no way to a", "look",
+    )  # fmt: skip
 
 
 def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
@@ -92,13 +97,21 @@ def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
 @pytest.mark.parametrize(
     ("changes", "word", "text"),
     [
-        ({"state": "unknown", "problem": "no way to b"}, "unknown", "no way to b"),
+        ({"state": "unknown", "problem": "no way to b", "away": ("target",)}, "target away", "no way to b"),
+        ({"state": "unknown", "problem": "no right"}, "unknown", "no right"),
         ({"state": "silent"}, "down", "does not renew its claim"),
-        ({"state": "waiting", "problem": "no way to a"}, "down", "no way to a"),
+        ({"state": "waiting", "problem": "no way to a"}, "starting", "it waits for a cluster: no way to a"),
+        ({"state": "acquiring"}, "starting", "it waits for the claim of the run before"),
+        ({"state": "handed back"}, "handed back", "another replicator"),
         ({"state": "never ran"}, "down", "never ran"),
         ({"state": "promoted"}, "promoted", "it was promoted"),
         ({"state": "paused", "lag_records": None}, "paused", "lanes hold all topics"),
-        ({"problem": "the source is away", "lag_records": None, "lag_seconds": None}, "unknown", "is away"),
+        (
+            {"problem": "no way to it", "away": ("source",), "lag_records": None},
+            "source away",
+            "cluster a is away: no way to it",
+        ),
+        ({"problem": "no right", "lag_records": None, "lag_seconds": None}, "unknown", "no right"),
         (
             {"stopped": ({"topic": "t", "reason": "gone", "fix": "do x", "exit_code": 4},)},
             "stopped",
@@ -112,6 +125,57 @@ def test_a_state_is_told_before_a_trend(changes: dict[str, Any], word: str, text
     assert found.word == word
     assert text in found.text
     assert found.word in VERDICTS
+
+
+def test_a_link_that_waits_for_spark_is_starting() -> None:
+    """By its lanes in this process, and by the claims of its lanes in the topics."""
+    begins = replace(
+        view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=(LaneSnapshot(lane=0),))
+    )
+    found = judged((0, begins))
+    assert (found.word, found.text) == ("starting", "it waits for Spark to begin lane 0")
+    lanes = {0: {"run": "old", "plane": "native"}, 1: {"run": "old", "plane": "native"}}
+    before = view(7, 7, owner={"run": "new"}, lanes=lanes)
+    assert judged((0, before)).text == "it waits for Spark to begin lanes 0, 1"
+    assert judged((0, view(7, 7, owner={"run": "old"}, lanes=lanes))).word == "ok"
+
+
+def test_a_lane_without_a_slot_is_stalled() -> None:
+    """Spark began the others: only the lag of some partitions grows."""
+    lanes = (LaneSnapshot(lane=0, state="open", plane="native"), LaneSnapshot(lane=2))
+    link = replace(view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=lanes))
+    assert judged((0, link), (10, link)).word == "ok"
+    found = judged((0, link), (66, link))
+    assert (found.word, found.text) == ("stalled", "lane 2 waits for a slot since 66 s: Spark gives 1 of 2")
+    assert found.fix
+
+
+def test_records_behind_a_long_transaction_are_behind() -> None:
+    """They are no lag, since no reader may see them, and a failover loses them."""
+    link = view(7, 7)
+
+    def held(seconds: float) -> LinkView:
+        part = replace(link.status.partitions[0], open_records=8_266, open_seconds=seconds)
+        return replace(link, status=replace(link.status, partitions=(part,)))
+
+    assert judged((0, held(30.0))).word == "ok"
+    found = judged((0, held(113.0)))
+    assert (found.word, found.text) == (
+        "behind", "a transaction that is open on t-0 for 1 min 53 s holds back 8,266 offsets",
+    )  # fmt: skip
+    assert "loses at most 8,266 records" in found.failover
+
+
+def test_a_state_has_a_time() -> None:
+    """From its records where they tell it; else that of the change, if it was seen."""
+    stop = {"topic": "t", "reason": "gone", "fix": "", "exit_code": 4, "at": 77}
+    window = Window()
+    assert window.judge(view(1, 1), 0, 1_000).since_ms is None
+    assert window.judge(view(1, 1, stopped=(stop,)), 1, 2_000).since_ms == 77
+    assert window.judge(view(1, 1), 2, 3_000).since_ms == 3_000
+    assert window.judge(view(1, 1), 3, 4_000).since_ms == 3_000
+    down = view(1, 1, state="silent", owner={"run": "r", "claimed_at": 55})
+    assert window.judge(down, 4, 5_000).since_ms == 55
 
 
 def test_an_unknown_lag_is_no_promise() -> None:

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from eomirror.config import Link
+from eomirror.errors import UnreachableError
 from eomirror.serve.http import Address, HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
 from eomirror.status.derive import unread_status
@@ -61,11 +62,28 @@ def ask(endpoints: RunningEndpoints, *path: str) -> tuple[int, dict[str, object]
 
 def test_it_is_ready_when_all_links_run(endpoints: RunningEndpoints) -> None:
     """Not before the first snapshot, and not while one link waits."""
-    assert ask(endpoints, "readyz") == (503, {"ready": False, "links": {"b": "preparing", "c": "preparing"}})
+    assert ask(endpoints, "readyz") == (503, {"ready": False, "links": {"b": "starting", "c": "starting"}})
     endpoints.update(states(b="running", c="waiting"))
     assert ask(endpoints, "readyz")[0] == 503
-    endpoints.update(states(b="running", c="running"))
-    assert ask(endpoints, "ready") == (200, {"ready": True, "links": {"b": "running", "c": "running"}})
+    endpoints.update(states(b="running", c="paused"))
+    assert ask(endpoints, "ready") == (200, {"ready": True, "links": {"b": "unknown", "c": "paused"}})
+
+
+@pytest.mark.parametrize(
+    ("link", "word"),
+    [
+        (LinkSnapshot(link="c", state="running", source_failing_seconds=9.0), "source away"),
+        (LinkSnapshot(link="c", state="running", claim_age_seconds=50.0), "target away"),
+        (LinkSnapshot(link="c", state="running", lanes=(LaneSnapshot(lane=0),)), "starting"),
+        (LinkSnapshot(link="c", state="failed", error="x"), "down"),
+    ],
+)
+def test_it_is_not_ready_while_a_link_mirrors_nothing(
+    endpoints: RunningEndpoints, link: LinkSnapshot, word: str
+) -> None:
+    """The body has the verdict that the page shows."""
+    endpoints.update(Snapshot(seconds=1, links=(LinkSnapshot(link="b", state="paused"), link)))
+    assert ask(endpoints, "readyz") == (503, {"ready": False, "links": {"b": "paused", "c": word}})
 
 
 def test_it_is_alive_while_the_loop_moves(endpoints: RunningEndpoints, clock: _Clock) -> None:
@@ -124,8 +142,8 @@ def test_a_source_that_the_lanes_hear_is_not_told_as_away(endpoints: RunningEndp
     link = LinkSnapshot(link="b", state="running", away="cluster b: no answer", source_age_seconds=6.0)
     endpoints.update(Snapshot(seconds=1, links=(link,)))
     read = LinkStatus(link="b", state="running", source_seconds=0.004, target_seconds=0.004)
-    kept = unread_status("b", read, problem="cluster b: no answer", fix="check it")
-    endpoints._topics["b"] = TopicsRead(kept, 1.0, clock.now, clock.now - 40, failed=True, away=True)
+    kept = unread_status("b", read, UnreachableError("cluster b: no answer", fix="check it"))
+    endpoints._topics["b"] = TopicsRead(kept, 1.0, clock.now, clock.now - 40, failed=True)
     page = endpoints.answer(Request(("links", "b"))).body.decode()
     speed = page.partition('id="speed"')[2].partition("</section>")[0]
     assert "source, a</dt><dd>answers: lanes heard it 5.0 s ago" in speed

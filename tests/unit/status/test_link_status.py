@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.errors import UnreachableError
+from eomirror.errors import StateError, UnreachableError
 from eomirror.failover.history import LinkHistory
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
@@ -133,8 +133,10 @@ def test_the_last_rate_is_that_before_the_source_was_last_read() -> None:
 def test_what_topics_showed_last_is_kept_without_what_changes_by_itself() -> None:
     """Owner, commits and comparisons stay; lags, rates and the age of the claim are unknown."""
     last = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)))
-    kept = unread_status("a->b", last, problem="no way to b", fix="check it")
+    kept = unread_status("a->b", last, UnreachableError("no way to b", fix="check it"))
     assert (kept.state, kept.problem, kept.fix) == ("unknown", "no way to b", "check it")
+    assert kept.away == ("target",)
+    assert unread_status("a->b", last, StateError("not readable")).away == ()
     assert (kept.lag_records, kept.lag_seconds, kept.rate) == (None, None, 0.0)
     assert {(item.lag_records, item.lag_seconds, item.source_lso) for item in kept.partitions} == {
         (None, None, None)
@@ -143,7 +145,7 @@ def test_what_topics_showed_last_is_kept_without_what_changes_by_itself() -> Non
     assert kept.owner is not None
     assert kept.owner["run"] == CLAIM.run
     assert kept.owner["claim_age_seconds"] is None
-    assert unread_status("a->b", None, problem="no way to b", fix="").partitions == ()
+    assert unread_status("a->b", None, UnreachableError("no way to b")).partitions == ()
 
 
 def test_lag_is_the_distance_to_the_last_stable_offset() -> None:

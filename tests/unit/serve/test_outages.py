@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from test_page import FACTS, STATUS
 
+from eomirror.errors import AuthorizationError, UnreachableError
 from eomirror.status.derive import unread_status
 from eomirror.status.events import Event
 from eomirror.status.live import LinkView
@@ -20,10 +21,10 @@ QUIET = replace(STATUS, events=(Event(5, "owner", "east-1 owns the link"),))
 
 
 def told(
-    seen: SeenEvents, status: LinkStatus, wall_ms: int, kept: float | None = None, *, away: bool = False
+    seen: SeenEvents, status: LinkStatus, wall_ms: int, kept: float | None = None
 ) -> list[tuple[int, str]]:
     """Time and text of all events after a look."""
-    view = seen.look(LinkView(facts=FACTS, status=status, kept_seconds=kept, target_away=away), wall_ms)
+    view = seen.look(LinkView(facts=FACTS, status=status, kept_seconds=kept), wall_ms)
     return [(event.at, event.text) for event in view.status.events]
 
 
@@ -33,8 +34,8 @@ def test_clusters_that_go_and_come_back_are_events_of_that_moment() -> None:
     assert told(seen, QUIET, 1_000) == [(5, "east-1 owns the link")]
     assert told(seen, away, 2_000)[1:] == [(2_000, "cluster east does not answer")]
     assert told(seen, away, 3_000)[1:] == [(2_000, "cluster east does not answer")]
-    unread = unread_status(FACTS.name, away, problem="no way to west", fix="")
-    assert told(seen, unread, 4_000, 2.0, away=True)[2:] == [(4_000, "cluster west does not answer")]
+    unread = unread_status(FACTS.name, away, UnreachableError("no way to west"))
+    assert told(seen, unread, 4_000, 2.0)[2:] == [(4_000, "cluster west does not answer")]
     assert told(seen, QUIET, 5_000)[3:] == [
         (5_000, "the topics of the link on west are read again"), (5_000, "cluster east answers again"),
     ]  # fmt: skip
@@ -42,7 +43,7 @@ def test_clusters_that_go_and_come_back_are_events_of_that_moment() -> None:
 
 def test_a_target_that_answers_is_not_told_as_away() -> None:
     """It may refuse, or hold a record that is not readable."""
-    unread = unread_status(FACTS.name, QUIET, problem="no right", fix="")
+    unread = unread_status(FACTS.name, QUIET, AuthorizationError("no right"))
     assert told(SeenEvents(), unread, 4_000, 2.0)[1:] == [
         (4_000, "the topics of the link on west cannot be read")
     ]
