@@ -139,8 +139,12 @@ def failback(
     from eomirror.failover import FenceMethod, PromotionOptions
     from eomirror.failover import failback as run
 
-    action.confirm("failback")
-    chosen = PromotionOptions(dry_run=action.dry_run, patience=patience, on_switch=_switch(action, on_switch))
+    chosen = PromotionOptions(
+        dry_run=action.dry_run,
+        patience=patience,
+        on_switch=_switch(action, on_switch),
+        confirm=action.asked("failback"),
+    )
     with terminable(), comparison(action, "failback", verify, tail) as compare:
         found = run(
             action.config,

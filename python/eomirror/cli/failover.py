@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce, wraps
 from pathlib import Path
 from shlex import quote
@@ -131,6 +131,27 @@ class Action:
             raise UsageError(
                 f"{given!r} is not {self.link!r}: nothing was changed", fix="type the name of the link"
             )
+
+    def asked(self, verb: str) -> Callable[[Readiness], None] | None:
+        """
+        Returns a function that shows a verdict and asks for the name of the link; None if nothing is to be asked.
+
+        Raises:
+            UsageError: stdin is no terminal.
+        """
+        if self.yes or self.dry_run:
+            return None
+        if not sys.stdin.isatty():
+            self.confirm(verb)
+
+        def confirm(found: Readiness) -> None:
+            for check in found.checks:
+                if check.level.value != "ok":
+                    print_message(f"{check.level.value}: {check.name}: {check.text}")
+            print_message(_conclusion(found))
+            self.confirm(verb)
+
+        return confirm
 
     def show(self, value: Any, draw: Callable[[], None]) -> None:
         """Writes the result to the file of ``--report``, and shows it."""
@@ -426,7 +447,7 @@ def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
     """
     from eomirror.failover import promote as run
 
-    action.confirm(verb.value)
+    chosen = replace(chosen, confirm=action.asked(verb.value))
     with terminable():
         found = run(action.config, verb, link=action.link, options=chosen, on_event=print_message)
     _settled()

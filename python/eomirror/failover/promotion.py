@@ -97,6 +97,7 @@ class PromotionOptions:
         verify: Compares what was mirrored last with the source; raises if it differs.  None to skip it.
         on_switch: Called after the promotion; returns False if it failed.
         check: Called before anything is done; raises if the steps that follow the promotion could not be taken.
+        confirm: Called with the verdict before anything is done, where it is no refusal; raises to give up.
     """
 
     dry_run: bool = False
@@ -108,6 +109,7 @@ class PromotionOptions:
     verify: Callable[[], None] | None = None
     on_switch: Callable[[], bool] | None = None
     check: Callable[[], None] | None = None
+    confirm: Callable[[Readiness], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +272,7 @@ class _Run:
         self._renewal: _Renewal | None = None
         self._answers = False
         self._readiness: Readiness | None = None
+        self._confirmed = False
         self._view: ControlView | None = None
         # All positions, and those that have a cut.
         self._every: Mapping[SourcePartition, Position] = {}
@@ -314,14 +317,12 @@ class _Run:
             if self._promotion is None:
                 self._timed(State.UNDOING)
             raise
-        if self._readiness is None:
-            raise self._error or AssertionError("the check left no verdict")
         return PromotionReport(
             link=self._link.name,
             verb=self._verb.value,
             dry_run=self._options.dry_run,
             state=state.value,
-            readiness=self._readiness,
+            readiness=self.readiness,
             promotion=self._promotion,
             groups=tuple(self._moves),
             refused_groups=self._refused,
@@ -331,6 +332,13 @@ class _Run:
             error=self._error,
         )
 
+    @property
+    def readiness(self) -> Readiness:
+        """What was checked; raises the error that kept the check from its end."""
+        if self._readiness is None:
+            raise self._error or AssertionError("the check left no verdict")
+        return self._readiness
+
     def _taken_through(self) -> State:
         state = State.CHECKING
         while state not in FINAL:
@@ -338,6 +346,10 @@ class _Run:
             if state is State.CHECKING and self._options.dry_run:
                 break
             state = following(state, event)
+            if self._options.confirm is not None and not self._confirmed and state not in FINAL:
+                # not a part of the step: a person takes seconds to answer
+                self._confirmed = True
+                self._options.confirm(self.readiness)
         return state
 
     def close(self) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 
 from eomirror.cli import cutover as cutover_commands
 from eomirror.cli.failover import Action, promoted
-from eomirror.errors import MirrorError, NotReadyError, UnreachableError
+from eomirror.errors import MirrorError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import writer_fence
 from eomirror.failover.machine import Event, State, Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
+from eomirror.failover.readiness import Facts, assess
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
 from eomirror.records.promotion import Fence, PromotionHistory
+from eomirror.status.model import LinkStatus
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
@@ -71,6 +75,39 @@ def raising(error: BaseException) -> Any:
         raise error
 
     return step
+
+
+def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Verdict and warnings are shown, then the name is asked for; another name changes nothing."""
+    readiness = assess(
+        Facts(
+            status=LinkStatus(link="a->b", state="running", problem="away"), source_answers=False,
+            known_lost=706, seen_seconds=29.0,
+        ),
+        Verb.FAILOVER,
+    )  # fmt: skip
+    action = Action(config=CONFIG, link="a->b", dry_run=False, yes=False, report=None, output=None)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.prompt", lambda text, **_: click.echo(text) or "b->a")
+    writers = Writers()
+    run = cutover(writers)
+    run._options = replace(run._options, confirm=action.asked("failover"))
+    taken = run._steps[State.CHECKING]
+
+    def checked() -> Event:
+        event = taken()
+        run._readiness = readiness
+        return event
+
+    run._steps[State.CHECKING] = checked
+    with pytest.raises(UsageError, match="nothing was changed"):
+        run.to_the_end()
+    assert writers.calls == ["undo"]
+    shown = capsys.readouterr()
+    assert "706" in shown.err
+    assert "warn: lag: 706 offsets" in shown.err
+    assert "type its name" in shown.out
+    assert replace(action, yes=True).asked("failover") is None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), ZeroDivisionError()])

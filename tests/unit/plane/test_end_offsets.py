@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.plane.client import end_offsets
+from eomirror.plane.client import position_checks as end_offsets
 from eomirror.plane.client.position_checks import EndOffsets
 from eomirror.types import SourcePartition
 

@@ -13,7 +13,7 @@ from eomirror.errors import DifferenceError
 from eomirror.failover import verification
 from eomirror.failover.verification import CopyComparison
 from eomirror.records.reports import Reports, decode_reports
-from eomirror.verify import recording
+from eomirror.verify import report as recording
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope
 
 SECRET = "k3-battery-staple"  # noqa: S105  it is planted
