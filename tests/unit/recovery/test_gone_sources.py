@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 import structlog
 
@@ -21,8 +20,8 @@ from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.first_positions import of_grown_topics, without_surplus
 from eomirror.link.status import LinkStatus, PartitionStatus
-from eomirror.records.control import ControlView, Generation
-from eomirror.records.promotion import Cut, HistoryRecords, Promotion, PromotionHistory, lost
+from eomirror.records.control import ControlView, Generation, decode_control
+from eomirror.records.promotion import Cut, Promotion, PromotionHistory, lost
 from eomirror.recovery.copy_end import whole
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume, gone_sources
 from eomirror.types import Assignment, SourcePartition
@@ -240,9 +239,7 @@ def test_a_cut_of_what_is_gone_loses_nothing_and_is_read_again() -> None:
     """And a promotion without such a cut is written as before."""
     made = promotion(cut(0, gone=False), cut(1, gone=True))
     assert (made.lost, lost([cut(0, gone=False, source_end=None)])) == (0, None)
-    records = HistoryRecords()
-    records.take("promotion", {"number": 1}, orjson.loads(made.value()))
-    read = records.history()
+    read = decode_control([(made.key(), made.value(), "c")]).history
     assert read.promotions[1] == made
     assert read.gone == {part(1)}
     assert PromotionHistory().gone == frozenset()
