@@ -694,7 +694,7 @@ def draw_failback(found: FailbackReport) -> None:
 
 
 def _draw_history(found: LinkHistory) -> None:
-    from eomirror.status.failover_events import fence_dict, standing_fence
+    from eomirror.status.standing_fence import fence_dict, standing_fence
 
     console = stdout_console()
     console.print(f"{escape(found.link)}: {found.state}")

@@ -23,9 +23,9 @@ from eomirror.cli.render import (
     wants_table,
 )
 from eomirror.errors import NotReadyError
-from eomirror.status.failover_events import standing_fence
 from eomirror.status.lag import topic_state
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
+from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from rich.console import Console

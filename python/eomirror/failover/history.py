@@ -11,7 +11,7 @@ from eomirror.failover.facts import history_of
 from eomirror.failover.promotion import promotion_dict
 from eomirror.kafka.session import ClusterSession
 from eomirror.records.names import LinkNames
-from eomirror.status.failover_events import fence_dict
+from eomirror.status.standing_fence import fence_dict
 
 if TYPE_CHECKING:
     from eomirror.config import Config

@@ -34,7 +34,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, Promotion
 from eomirror.recovery.copy_end import moved
 from eomirror.status.derive import IN_STEP_MS
-from eomirror.status.failover_events import standing_fence
+from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.failover.machine import Verb
 from eomirror.groups.offset_rule import LEFT_OUT
-from eomirror.status.failover_events import standing_fence
 from eomirror.status.lag import topic_state
+from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -362,7 +362,9 @@ def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
         parts = [part for part in every if not part.gone] or every
         lags = [part.lag_records for part in parts]
         ages = [part.lag_seconds for part in parts]
-        state = "stopped" if topic in stopped else topic_state(every)
+        state = topic_state(every)
+        if topic in stopped and state != "gone":
+            state = "stopped"
         problem = stopped.get(topic) or next((part.problem for part in parts if part.problem), "")
         if state == "gone":
             problem = ""

@@ -27,19 +27,31 @@ others.  Keys:
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from eomirror.errors import StateError
-from eomirror.records.json_fields import checked, text, whole
-from eomirror.records.promotion import KINDS, PARTED_VERSION, HistoryRecords, PromotionHistory
-from eomirror.records.recreation import COPY_BACK_KEY, RECREATION_KEY, CopyBack, Recreation
+from eomirror.records.control_record import (
+    OMITTED,
+    PARTED_VERSION,
+    VERSION,
+    ControlEntry,
+    ControlRecord,
+    RecordError,
+    RecordsByClass,
+    SingleRecord,
+    control_record,
+    read_field,
+)
+from eomirror.records.json_fields import whole
+from eomirror.records.promotion import Part, PromotionHistory, joined
+from eomirror.records.recreation import CopyBack, Recreation
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
+
+    from eomirror.records.json_fields import Whole
 
 __all__ = [
     "Adopted",
@@ -55,16 +67,13 @@ __all__ = [
     "decode_control",
 ]
 
-VERSION = 1
-_GENERATION_KEY = orjson.dumps({"kind": "generation"})
-_CLAIM_KEY = orjson.dumps({"kind": "claim"})
-_HAND_BACK_KEY = orjson.dumps({"kind": "hand-back"})
-_PAUSE_KEY = orjson.dumps({"kind": "pause"})
-_SEEN_KEY = orjson.dumps({"kind": "seen"})
+# fields of a generation
+_NUMBERS = ("generation", "revision", "highest_lane", "timestamp")
 
 
+@control_record("generation")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
+class Generation(SingleRecord):
     """
     A lane layout of a link.
 
@@ -84,29 +93,39 @@ class Generation:
     assignment: Assignment
     timestamp: int
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return _GENERATION_KEY
+    def body(self) -> dict[str, Any]:
+        """Returns the fields of the value in their JSON form: the assignment is in three of them."""
+        return {
+            "generation": self.generation,
+            "revision": self.revision,
+            "run": self.run,
+            "lanes": self.assignment.lanes,
+            "highest_lane": self.highest_lane,
+            "assignment": [_by_topic(self.assignment.of(lane)) for lane in range(self.assignment.lanes)],
+            "parked": _by_topic(sorted(self.assignment.parked)),
+            "timestamp": self.timestamp,
+        }
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps(
-            {
-                "v": VERSION,
-                "generation": self.generation,
-                "revision": self.revision,
-                "run": self.run,
-                "lanes": self.assignment.lanes,
-                "highest_lane": self.highest_lane,
-                "assignment": [_by_topic(self.assignment.of(lane)) for lane in range(self.assignment.lanes)],
-                "parked": _by_topic(sorted(self.assignment.parked)),
-                "timestamp": self.timestamp,
-            }
+    @classmethod
+    def decoded(cls, _name: Mapping[str, Any], body: Mapping[str, Any]) -> Generation:
+        """Returns the record; raises `RecordError` if a field is missing, or has another type."""
+        numbers = {name: read_field(body, name, whole) for name in _NUMBERS}
+        assignment = Assignment(
+            read_field(body, "lanes", whole),
+            read_field(body, "assignment", _lanes),
+            read_field(body, "parked", lambda topics: frozenset(_partitions(topics))),
         )
+        return cls(run=read_field(body, "run", str), assignment=assignment, **numbers)
+
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        text = f"generation {self.generation}, {self.assignment.lanes} lanes, run {self.run}"
+        return text + (f", revision {self.revision} adds partitions" if self.revision else "")
 
 
+@control_record("claim")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(SingleRecord):
     """
     Claim of the owner, renewed as a heartbeat.
 
@@ -135,17 +154,24 @@ class Claim:
     timestamp: int
     command: str = ""
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return _CLAIM_KEY
+    @property
+    def who(self) -> str:
+        """Process and run of the owner, with its command, in words."""
+        command = f" (eomirror {self.command})" if self.command else ""
+        return f"{self.host}/{self.pid} run {self.run}{command}"
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps({"v": VERSION, **asdict(self)})
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline, if the owner before it had released the link."""
+        return f"{self.who} {'released' if self.released else 'owns'} the link"
 
 
+@control_record(
+    "gap",
+    key=("topic", "partition", "start"),
+    sentence="{one.topic}-{one.partition}: the loss of offsets [{one.start}, {one.end}) was accepted",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(ControlRecord):
     """
     Source offsets ``[start, end)`` of a partition that were lost, and that the user accepted (EO-6).
 
@@ -161,8 +187,8 @@ class Gap:
 
     topic: str
     partition: int
-    start: int
-    end: int
+    start: int = field(metadata={"name": "from"})
+    end: int = field(metadata={"name": "to"})
     reason: str
     run: str
     timestamp: int
@@ -172,27 +198,14 @@ class Gap:
         """The source partition."""
         return SourcePartition(self.topic, self.partition)
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return orjson.dumps(
-            {"kind": "gap", "topic": self.topic, "partition": self.partition, "from": self.start}
-        )
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps(
-            {
-                "v": VERSION,
-                "to": self.end,
-                "reason": self.reason,
-                "run": self.run,
-                "timestamp": self.timestamp,
-            }
-        )
-
-
+@control_record(
+    "adoption",
+    key=("topic", "partition"),
+    sentence="{one.topic}-{one.partition}: resumes at {one.offset}, where {one.replicator} stopped",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
+class Adopted(ControlRecord):
     """
     Resume offset of a partition that another replicator had mirrored before.
 
@@ -224,19 +237,14 @@ class Adopted:
         """The source partition."""
         return SourcePartition(self.topic, self.partition)
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return orjson.dumps({"kind": "adoption", "topic": self.topic, "partition": self.partition})
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        body = asdict(self)
-        del body["topic"], body["partition"]
-        return orjson.dumps({"v": VERSION, **body})
-
-
+@control_record(
+    "hand-back",
+    sentence="the link was handed back to {one.replicator}",
+    deleted=("taken-back", "the link is taken back"),
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandedOver:
+class HandedOver(SingleRecord):
     """
     Hand-over of the link to another replicator; the link must not run until it is taken back.
 
@@ -252,18 +260,15 @@ class HandedOver:
     run: str
     timestamp: int
 
-    @staticmethod
-    def key() -> bytes:
-        """Key of the record."""
-        return _HAND_BACK_KEY
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps({"v": VERSION, **asdict(self)})
-
-
+@control_record(
+    "stopped",
+    key=("topic",),
+    sentence="topic {one.topic} is stopped: {one.reason}",
+    deleted=("resumed", "topic {topic} resumes"),
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class Stopped(ControlRecord):
     """
     A stopped source topic; the owner mirrors the others.
 
@@ -284,28 +289,14 @@ class Stopped:
     run: str
     timestamp: int
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return self.key_of(self.topic)
-
     def same_reason(self, other: Stopped) -> bool:
         """Returns True if both have the same reason, fix and exit code; run and time may differ."""
         return (self.reason, self.fix, self.exit_code) == (other.reason, other.fix, other.exit_code)
 
-    @staticmethod
-    def key_of(topic: str) -> bytes:
-        """Returns the key of a source topic's record."""
-        return orjson.dumps({"kind": "stopped", "topic": topic})
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        body = asdict(self)
-        del body["topic"]
-        return orjson.dumps({"v": VERSION, **body})
-
-
+@control_record("pause", deleted=("resumed", "the link resumes"))
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class Pause(SingleRecord):
     """
     A request that lanes hold: they stop at the end of a transaction, and keep their positions.
 
@@ -319,22 +310,18 @@ class Pause:
     host: str
     timestamp: int
 
-    @staticmethod
-    def key() -> bytes:
-        """Key of the record."""
-        return _PAUSE_KEY
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps({"v": VERSION, **asdict(self)})
-
     def holds(self, topic: str) -> bool:
         """Returns True if lanes hold this source topic."""
         return not self.topics or re.fullmatch(self.topics, topic) is not None
 
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        return f"{self.host} paused {self.topics or 'all topics'}"
 
+
+@control_record("ends", key=("topic",), silent=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceEnds:
+class SourceEnds(ControlRecord):
     """
     Log ends of one source topic, for a failover without the source.
 
@@ -346,22 +333,12 @@ class SourceEnds:
 
     topic: str
     ends: Mapping[int, int]
-    starts: Mapping[int, int] = field(default_factory=dict)
-
-    def key(self) -> bytes:
-        """Key of the record."""
-        return orjson.dumps({"kind": "ends", "topic": self.topic})
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        body = {"v": VERSION, "ends": {str(number): end for number, end in self.ends.items()}}
-        if self.starts:
-            body["starts"] = {str(number): start for number, start in self.starts.items()}
-        return orjson.dumps(body)
+    starts: Mapping[int, int] = field(default_factory=dict, metadata=OMITTED)
 
 
+@control_record("seen", silent=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSeen:
+class SourceSeen(SingleRecord):
     """
     Time as of which the ends of all source topics hold.
 
@@ -369,16 +346,7 @@ class SourceSeen:
         timestamp: Milliseconds since the epoch.
     """
 
-    timestamp: int
-
-    @staticmethod
-    def key() -> bytes:
-        """Key of the record."""
-        return _SEEN_KEY
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps({"v": VERSION, "timestamp": self.timestamp})
+    timestamp: Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +407,7 @@ class ControlView:
         return {source: (start, end) for source, (start, end) in found.items() if end > start}
 
 
-def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
+def decode_control(records: Iterable[tuple[bytes | None, bytes | None, str]]) -> ControlView:
     """
     Builds the state from control records, oldest first.
 
@@ -449,166 +417,86 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     Raises:
         StateError: A record is corrupt or of an unknown version.
     """
-    generation: Generation | None = None
-    claim: Claim | None = None
-    gaps: dict[tuple[str, int, int], Gap] = {}
-    adopted: dict[SourcePartition, Adopted] = {}
-    single: dict[bytes | None, Any] = {}
-    stopped: dict[bytes | None, Stopped] = {}
-    promotions = HistoryRecords()
-    source = _Source()
+    newest: dict[bytes | None, ControlRecord] = {}
+    parted: dict[bytes | None, ControlEntry] = {}
     for key, value, where in records:
         if value is None:
-            single.pop(key, None)
-            stopped.pop(key, None)
+            if (record := newest.get(key)) is not None and record.declaration.deleted is not None:
+                del newest[key]
             continue
-        kind, name, body = _open(key, value, where)
+        entry = _entry(key, value, where)
+        if (declared := entry.declared) is None or declared.declaration.informative:
+            continue
         try:
-            promotions.take(kind, name, body)
-            source.take(kind, name, body)
-            if kind == "generation":
-                generation = _decode_generation(body)
-            elif kind == "claim":
-                claim = _decode_claim(body)
-            elif kind == "gap":
-                gap = checked(
-                    Gap(
-                        topic=name["topic"],
-                        partition=name["partition"],
-                        start=name["from"],
-                        end=body["to"],
-                        reason=body["reason"],
-                        run=body["run"],
-                        timestamp=body["timestamp"],
-                    )
-                )
-                gaps[gap.topic, gap.partition, gap.start] = gap
-            elif kind == "adoption":
-                names = {"topic": name["topic"], "partition": name["partition"]}
-                others = {item: body[item] for item in Adopted.__slots__ if item not in names}
-                adoption = checked(Adopted(**names, **others))
-                adopted[adoption.source] = adoption
-            elif made := _SINGLE.get(kind):
-                single[key] = checked(made(**{item: body[item] for item in made.__slots__ if item in body}))
-            elif kind == "stopped":
-                rest = {item: body[item] for item in Stopped.__slots__ if item != "topic"}
-                stopped[key] = checked(Stopped(topic=name["topic"], **rest))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise _corrupt(where) from error
+            record = entry.record()
+        except RecordError as error:
+            raise _corrupt(where, f"{entry.kind} record", str(error)) from error
+        if (
+            isinstance(record, SingleRecord)
+            and declared.declaration.deleted is not None
+            and key != record.key()
+        ):
+            # a newer release has several of them, so this is not the one that its deletion ends
+            continue
+        newest[key] = record
+        parted.pop(key, None)
+        if entry.body["v"] == PARTED_VERSION:
+            parted[key] = entry
+    # the parts that count are those that were written last, possibly after the first record that has them
+    parts = [record for record in newest.values() if isinstance(record, Part)]
+    for key, entry in parted.items():
+        try:
+            newest[key] = joined(entry, parts).record()
+        except RecordError as error:
+            raise _corrupt("the parts of a promotion", f"{entry.kind} record", str(error)) from error
+    found = RecordsByClass(newest.values())
+    ends, seen = found.all(SourceEnds), found.last(SourceSeen)
     return ControlView(
-        generation,
-        claim,
-        tuple(gaps.values()),
-        tuple(adopted.values()),
-        single.get(_HAND_BACK_KEY),
-        tuple(stopped.values()),
-        _history(promotions),
-        single.get(_PAUSE_KEY),
-        source.ends,
-        source.starts,
-        source.seen,
-        single.get(RECREATION_KEY),
-        single.get(COPY_BACK_KEY),
+        generation=found.last(Generation),
+        claim=found.last(Claim),
+        gaps=tuple(found.all(Gap)),
+        adopted=tuple(found.all(Adopted)),
+        handed_over=found.last(HandedOver),
+        stopped=tuple(found.all(Stopped)),
+        history=PromotionHistory.of(found),
+        pause=found.last(Pause),
+        ends={SourcePartition(one.topic, number): end for one in ends for number, end in one.ends.items()},
+        starts={SourcePartition(one.topic, number): at for one in ends for number, at in one.starts.items()},
+        seen=None if seen is None else seen.timestamp,
+        recreation=found.last(Recreation),
+        copy_back=found.last(CopyBack),
     )
 
 
-def _decode_claim(body: dict[str, Any]) -> Claim:
-    # A release before the field wrote claims of commands like those of mirrors.
-    given = {"command": "", **body}
-    return checked(Claim(**{item: given[item] for item in Claim.__slots__}))
-
-
-# Kinds of which one record stands at a time, until it is deleted.
-_SINGLE: dict[str, Any] = {
-    "hand-back": HandedOver, "pause": Pause, "recreation": Recreation, "copy-back": CopyBack,
-}  # fmt: skip
-
-
-class _Source:
-    """Collects what control says of the source's ends."""
-
-    def __init__(self) -> None:
-        self.seen: int | None = None
-        self._topics: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
-
-    def take(self, kind: str, name: dict[str, Any], body: dict[str, Any]) -> None:
-        """Takes a record, in place of the one before it; ignores one of another kind."""
-        if kind == "ends":
-            self._topics[text(name["topic"])] = _numbers(body["ends"]), _numbers(body.get("starts", {}))
-        elif kind == "seen":
-            self.seen = whole(body["timestamp"])
-
-    @property
-    def ends(self) -> dict[SourcePartition, int]:
-        """Log ends of all partitions."""
-        return self._flat(0)
-
-    @property
-    def starts(self) -> dict[SourcePartition, int]:
-        """Log starts of the partitions that have one."""
-        return self._flat(1)
-
-    def _flat(self, which: int) -> dict[SourcePartition, int]:
-        return {
-            SourcePartition(topic, number): offset
-            for topic, found in self._topics.items()
-            for number, offset in found[which].items()
-        }
-
-
-def _numbers(found: dict[str, Any]) -> dict[int, int]:
-    return {whole(int(number)): whole(offset) for number, offset in found.items()}
-
-
-def _history(records: HistoryRecords) -> PromotionHistory:
-    try:
-        return records.history()
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _corrupt("the parts of a promotion") from error
-
-
-def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    try:
-        name = orjson.loads(key or b"")
-        body = orjson.loads(value)
-        kind, version = str(name["kind"]), body["v"]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise _corrupt(where) from error
-    if version != VERSION and (version, kind in KINDS) != (PARTED_VERSION, True):
+def _entry(key: bytes | None, value: bytes, where: str) -> ControlEntry:
+    entry = ControlEntry.of(key, value)
+    if entry.kind is None or "v" not in entry.body:
+        raise _corrupt(where, "control record", "its key has no kind, or its value no version")
+    if not entry.known_version:
         raise StateError(
-            f"{where}: a {kind} record has version {version}, this release knows {VERSION}",
+            f"{where}: a {entry.kind} record has version {entry.body['v']}, this release knows {VERSION}",
             fix="run the release of eomirror that wrote it, or a newer one",
         )
-    return kind, name, body
+    return entry
 
 
-def _decode_generation(body: dict[str, Any]) -> Generation:
-    partitions = {
-        source: lane for lane, topics in enumerate(body["assignment"]) for source in _partitions(topics)
-    }
-    return Generation(
-        generation=whole(body["generation"]),
-        revision=whole(body["revision"]),
-        run=str(body["run"]),
-        highest_lane=whole(body["highest_lane"]),
-        assignment=Assignment(whole(body["lanes"]), partitions, frozenset(_partitions(body["parked"]))),
-        timestamp=whole(body["timestamp"]),
-    )
+def _lanes(lanes: list[dict[str, list[int]]]) -> dict[SourcePartition, int]:
+    return {source: lane for lane, topics in enumerate(lanes) for source in _partitions(topics)}
 
 
 def _partitions(topics: dict[str, list[int]]) -> list[SourcePartition]:
     return [SourcePartition(topic, whole(number)) for topic, numbers in topics.items() for number in numbers]
 
 
-def _by_topic(partitions: list[SourcePartition] | tuple[SourcePartition, ...]) -> dict[str, list[int]]:
+def _by_topic(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
     return topics
 
 
-def _corrupt(where: str) -> StateError:
+def _corrupt(where: str, what: str, why: str) -> StateError:
     return StateError(
-        f"{where}: this control record is not readable",
+        f"{where}: this {what} is not readable: {why}",
         fix="find out which program wrote it; only eomirror may write to this topic",
     )

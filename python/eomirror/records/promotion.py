@@ -24,49 +24,54 @@ All five carry the number of the promotion, which counts from 1.  They are never
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
+from eomirror.records.control_record import (
+    OMITTED,
+    PARTED_VERSION,
+    ControlEntry,
+    ControlRecord,
+    FailoverRecord,
+    RecordError,
+    RecordsByClass,
+    control_record,
+    counted,
+    named,
+    read_field,
+)
 from eomirror.records.dealt_ranges import DealtRange, decoded_ranges, encoded_ranges
-from eomirror.records.json_fields import checked, text, whole
+from eomirror.records.json_fields import JsonType, by_topic, checked, text, whole
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from eomirror.records.dealt_ranges import DealtRanges
-    from eomirror.records.recreation import CopyBack, Recreation
+    from eomirror.records.json_fields import Whole
 
 __all__ = [
-    "KINDS",
-    "PARTED_VERSION",
     "Cut",
     "Fence",
-    "HistoryRecords",
+    "Part",
     "Promotion",
     "PromotionHistory",
     "Restoration",
     "Resumption",
     "Reversal",
     "encoded",
+    "joined",
     "lost",
     "with_cuts",
 ]
-
-VERSION = 1
-
-#: Version of a record that has parts.
-PARTED_VERSION = 2
 
 # Brokers take 1 MiB by default, and a part may exceed this by one slice.
 _PART_BYTES = 256 * 1024
 _SLICE = 1_000
 
-#: Kinds of control records that this module reads.
-KINDS = frozenset({"part", "promotion", "reversal", "restoration", "resumption", "fence"})
+_Numbered = TypeVar("_Numbered", bound=FailoverRecord)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +132,58 @@ def lost(cuts: Iterable[Cut]) -> int | None:
     return None if None in known else sum(each or 0 for each in known)
 
 
+def _written_cuts(cuts: Iterable[Cut]) -> dict[str, dict[str, Any]]:
+    """Returns cuts grouped by topic, because a link may have thousands of partitions."""
+    topics: dict[str, dict[str, Any]] = {}
+    for cut in cuts:
+        ids = {"topic_id": cut.topic_id, "target": cut.target_topic, "target_topic_id": cut.target_topic_id}
+        topic = topics.setdefault(cut.topic, {**ids, "partitions": {}})
+        topic["partitions"][str(cut.partition)] = [
+            cut.position,
+            cut.target_end,
+            cut.timestamp,
+            cut.source_end,
+        ]
+        if cut.gone:
+            topic.setdefault("gone", []).append(cut.partition)
+        if not cut.proven:
+            topic.setdefault("unproven", []).append(cut.partition)
+    return topics
+
+
+def _read_cuts(topics: Mapping[str, Any]) -> tuple[Cut, ...]:
+    cuts = [
+        checked(
+            Cut(
+                topic=text(topic),
+                partition=whole(int(partition)),
+                topic_id=there["topic_id"],
+                position=position,
+                target_topic=there["target"],
+                target_topic_id=there["target_topic_id"],
+                target_end=end,
+                timestamp=timestamp,
+                source_end=source_end,
+                proven=int(partition) not in there.get("unproven", ()),
+                gone=int(partition) in there.get("gone", ()),
+            )
+        )
+        for topic, there in topics.items()
+        for partition, (position, end, timestamp, source_end) in there["partitions"].items()
+    ]
+    return tuple(sorted(cuts, key=lambda cut: cut.source))
+
+
+_CUTS = JsonType(_read_cuts, _written_cuts)
+_RANGES = JsonType(
+    lambda value: None if value is None else decoded_ranges(value),
+    lambda ranges: by_topic(encoded_ranges(ranges)),
+)
+
+
+@control_record("promotion", key=("number",), parts="topics")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
+class Promotion(FailoverRecord):
     """
     Promotion of a link.
 
@@ -150,21 +205,21 @@ class Promotion:
         at_least: True if more may be lost than is known, of topics that were stopped or left out.
     """
 
-    number: int
+    number: Whole
     planned: bool
     run: str
     host: str
-    generation: int
+    generation: Whole
     source_cluster_id: str
     target_cluster_id: str
-    cuts: tuple[Cut, ...]
-    groups: Mapping[str, int] = field(default_factory=dict)
-    started: int
-    timestamp: int
-    milliseconds: Mapping[str, int] = field(default_factory=dict)
-    ends_at: int | None = None
-    uncut: int = 0
-    at_least: bool = False
+    groups: Mapping[str, int] = field(default_factory=dict, metadata={"needed": True})
+    started: Whole
+    timestamp: Whole
+    milliseconds: Mapping[str, int] = field(default_factory=dict, metadata={"needed": True})
+    ends_at: Whole | None = field(default=None, metadata=OMITTED)
+    uncut: Whole = field(default=0, metadata=OMITTED)
+    at_least: bool = field(default=False, metadata=OMITTED)
+    cuts: tuple[Cut, ...] = field(metadata={"name": "topics", "json_type": _CUTS})
 
     @property
     def kind(self) -> str:
@@ -181,43 +236,21 @@ class Promotion:
         beyond = lost(cut for cut in self.cuts if not self.at_least or cut.source_end is not None)
         return None if beyond is None else beyond + self.uncut
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return _key("promotion", self.number)
-
-    def value(self) -> bytes:
-        """Value of the record; the cuts are grouped by topic, because a link may have thousands of partitions."""
-        topics: dict[str, dict[str, Any]] = {}
-        for cut in self.cuts:
-            topic = topics.setdefault(
-                cut.topic,
-                {
-                    "topic_id": cut.topic_id,
-                    "target": cut.target_topic,
-                    "target_topic_id": cut.target_topic_id,
-                    "partitions": {},
-                },
-            )
-            topic["partitions"][str(cut.partition)] = [
-                cut.position,
-                cut.target_end,
-                cut.timestamp,
-                cut.source_end,
-            ]
-            if cut.gone:
-                topic.setdefault("gone", []).append(cut.partition)
-            if not cut.proven:
-                topic.setdefault("unproven", []).append(cut.partition)
-        body = {item: getattr(self, item) for item in _PROMOTION_FIELDS}
-        body |= {} if self.ends_at is None else {"ends_at": self.ends_at}
-        body |= {name: value for name in ("uncut", "at_least") if (value := getattr(self, name))}
-        return orjson.dumps({"v": VERSION, **body, "topics": topics})
-
-
-_PROMOTION_FIELDS = (
-    "planned", "run", "host", "generation", "source_cluster_id", "target_cluster_id", "groups", "started", "timestamp",
-    "milliseconds",
-)  # fmt: skip
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        beyond = [
+            None if cut.source_end is None else max(0, cut.source_end - cut.position) for cut in self.cuts
+        ]
+        if None in beyond and not self.at_least:
+            left = "an unknown number of source offsets"
+        else:
+            # without the source, its ends are those that the mirror saw last
+            least = "" if self.ends_at is None and not self.at_least else "at least "
+            left = least + counted(sum(each or 0 for each in beyond) + self.uncut, "source offset")
+        return (
+            f"{self.host} {'promoted' if self.planned else 'failed over'} (promotion {self.number}): applications "
+            f"write to the copies of {counted(len(self.cuts), 'partition')}; left behind: {left}"
+        )
 
 
 def with_cuts(promotion: Promotion, cuts: Mapping[SourcePartition, tuple[int, int]]) -> Promotion:
@@ -233,8 +266,14 @@ def with_cuts(promotion: Promotion, cuts: Mapping[SourcePartition, tuple[int, in
     )
 
 
+@control_record(
+    "reversal",
+    key=("number",),
+    parts="ends",
+    sentence="the link back, {one.link}, begins at the cut of promotion {one.number}",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reversal:
+class Reversal(FailoverRecord):
     """
     Start of the link in the other direction.
 
@@ -249,33 +288,17 @@ class Reversal:
             than were mirrored, and its copy hold the same records up to there.
     """
 
-    number: int
+    number: Whole
     link: str
     ends: Mapping[SourcePartition, int]
     run: str
-    timestamp: int
-    cuts: Mapping[SourcePartition, tuple[int, int]] = field(default_factory=dict)
-
-    def key(self) -> bytes:
-        """Key of the record."""
-        return _key("reversal", self.number)
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps(
-            {
-                "v": VERSION,
-                "link": self.link,
-                "ends": _by_topic(self.ends),
-                "run": self.run,
-                "timestamp": self.timestamp,
-                **({"cuts": _by_topic(self.cuts)} if self.cuts else {}),
-            }
-        )
+    timestamp: Whole
+    cuts: Mapping[SourcePartition, tuple[int, int]] = field(default_factory=dict, metadata=OMITTED)
 
 
+@control_record("restoration", key=("number",), parts="ranges")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restoration:
+class Restoration(FailoverRecord):
     """
     Work on the orphans of a promotion; a later one says what the earlier ones have done, too.
 
@@ -290,33 +313,38 @@ class Restoration:
         ranges: What was dealt with, of each partition; None if an older release has written the record.
     """
 
-    number: int
+    number: Whole
     orphans: str
-    records: int
+    records: Whole
     place: str
     run: str
-    timestamp: int
-    lost: Mapping[SourcePartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    ranges: DealtRanges | None = None
+    timestamp: Whole
+    lost: Mapping[SourcePartition, tuple[tuple[int, int], ...]] = field(
+        default_factory=dict, metadata=OMITTED
+    )
+    ranges: DealtRanges | None = field(default=None, metadata=OMITTED | {"json_type": _RANGES})
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return _key("restoration", self.number)
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        body: dict[str, Any] = {item: getattr(self, item) for item in _RESTORATION_FIELDS}
-        body |= {"lost": _by_topic(self.lost)} if self.lost else {}
-        if self.ranges is not None:
-            body["ranges"] = _by_topic(encoded_ranges(self.ranges))
-        return orjson.dumps({"v": VERSION, **body})
-
-
-_RESTORATION_FIELDS = ("orphans", "records", "place", "run", "timestamp")
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        done = {
+            "export": f"exported to {self.place}",
+            "merge": "merged into the copies",
+            "keep": "kept where they are",
+            "recreate": "deleted with their topics",
+        }.get(self.orphans, self.orphans)
+        text = f"{counted(self.records, 'orphan')} of promotion {self.number}: {done}"
+        lost = sum(end - start for ranges in self.lost.values() for start, end in ranges)
+        return text + (f"; {counted(lost, 'source offset')} had been deleted before" if lost else "")
 
 
+@control_record(
+    "resumption",
+    key=("number",),
+    parts="starts",
+    sentence="promotion {one.number} has ended: the link mirrors again, from the cut of {one.link}",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumption:
+class Resumption(FailoverRecord):
     """
     Return of a promoted link: it mirrors again.
 
@@ -329,31 +357,16 @@ class Resumption:
         timestamp: Milliseconds since the epoch.
     """
 
-    number: int
+    number: Whole
     link: str
     starts: Mapping[SourcePartition, int]
     run: str
-    timestamp: int
-
-    def key(self) -> bytes:
-        """Key of the record."""
-        return _key("resumption", self.number)
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps(
-            {
-                "v": VERSION,
-                "link": self.link,
-                "starts": _by_topic(self.starts),
-                "run": self.run,
-                "timestamp": self.timestamp,
-            }
-        )
+    timestamp: Whole
 
 
+@control_record("fence", key=("number",))
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fence:
+class Fence(FailoverRecord):
     """
     Fence of the applications that write to the source.  Unlike the others it is not written by the link's owner.
 
@@ -369,22 +382,23 @@ class Fence:
         source_cluster_id: Id of the cluster of the entries; empty for a command, and in records of older releases.
     """
 
-    number: int
+    number: Whole
     method: str
     topics: tuple[str, ...]
     lifted: bool
     host: str
-    timestamp: int
+    timestamp: Whole
     lifting: bool = False
     source_cluster_id: str = ""
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return _key("fence", self.number)
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        return _numbered(asdict(self))
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        if self.lifted:
+            return f"the fence before promotion {self.number} is lifted: applications may write to the source again"
+        if self.lifting:
+            return f"the fence before promotion {self.number} is being lifted"
+        who = f"{self.host} fenced (method {self.method}), before promotion {self.number}"
+        return f"{who}: no application may write to {named(self.topics) if self.topics else 'the source'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +419,21 @@ class PromotionHistory:
     restorations: Mapping[int, Restoration] = field(default_factory=dict)
     resumptions: Mapping[int, Resumption] = field(default_factory=dict)
     fences: Mapping[int, Fence] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: RecordsByClass) -> PromotionHistory:
+        """Returns the history that these records tell; those of other kinds are ignored."""
+        reversals = _by_number(records.all(Reversal))
+        return cls(
+            {
+                number: with_cuts(promotion, reversals[number].cuts) if number in reversals else promotion
+                for number, promotion in _by_number(records.all(Promotion)).items()
+            },
+            reversals,
+            _by_number(records.all(Restoration)),
+            _by_number(records.all(Resumption)),
+            _by_number(records.all(Fence)),
+        )
 
     @property
     def last(self) -> Promotion | None:
@@ -451,11 +480,41 @@ class PromotionHistory:
         }
 
 
-def encoded(
-    record: Promotion | Reversal | Restoration | Resumption | Fence | Recreation | CopyBack,
-    *,
-    most: int = _PART_BYTES,
-) -> list[tuple[bytes, bytes]]:
+def _by_number(records: Iterable[_Numbered]) -> dict[int, _Numbered]:
+    return {one.number: one for one in sorted(records, key=lambda one: one.number)}
+
+
+@control_record("part", key=("of", "number", "part"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(ControlRecord):
+    """
+    Part of a record that has too many partitions for one.
+
+    Attributes:
+        of: Kind of that record.
+        number: Number of its promotion.
+        part: Counts the parts of the record, from 0.
+        found: Its value: the field of that record which stands in parts.
+    """
+
+    of: str
+    number: Whole
+    part: Whole
+    found: Mapping[str, Any]
+
+    def body(self) -> dict[str, Any]:
+        """Returns the fields of the value in their JSON form."""
+        return dict(self.found)
+
+    @classmethod
+    def decoded(cls, name: Mapping[str, Any], body: Mapping[str, Any]) -> Part:
+        """Returns the record; raises `RecordError` if a field of the key is missing, or has another type."""
+        of = read_field(name, "of", text)
+        number, part = (read_field(name, item, whole) for item in ("number", "part"))
+        return cls(of=of, number=number, part=part, found=body)
+
+
+def encoded(record: FailoverRecord, *, most: int = _PART_BYTES) -> list[tuple[bytes, bytes]]:
     """
     Returns key and value of each record that a record of failover is written as; the deciding one comes last.
 
@@ -463,26 +522,16 @@ def encoded(
         record: The record.
         most: Bytes that a record may have before it is written in parts.
     """
-    value = record.value()
-    kind = next((each for each, owner in _PARTED.items() if isinstance(record, owner)), None)
-    if kind is None or len(value) <= most:
+    value, kind, item = record.value(), record.declaration.kind, record.declaration.parts
+    body = record.body()
+    if not item or len(value) <= most or item not in body:
         return [(record.key(), value)]
-    body = orjson.loads(value)
-    item = _ITEMS[kind]
-    if item not in body:
-        return [(record.key(), value)]
-    parts = list(_parts(body[item], most))
-    found = [
-        (
-            orjson.dumps({"kind": "part", "of": kind, "number": record.number, "part": part}),
-            orjson.dumps({"v": VERSION, item: topics}),
-        )
-        for part, topics in enumerate(parts)
+    parts = [
+        Part(of=kind, number=record.number, part=number, found={item: topics})
+        for number, topics in enumerate(_parts(body[item], most))
     ]
-    return [
-        *found,
-        (record.key(), orjson.dumps({**body, "v": PARTED_VERSION, "parts": len(parts), item: {}})),
-    ]
+    deciding = {"v": PARTED_VERSION, **body, "parts": len(parts), item: {}}
+    return [*((part.key(), part.value()) for part in parts), (record.key(), orjson.dumps(deciding))]
 
 
 def _parts(topics: dict[str, dict[str, Any]], most: int) -> Iterator[dict[str, dict[str, Any]]]:
@@ -503,194 +552,33 @@ def _parts(topics: dict[str, dict[str, Any]], most: int) -> Iterator[dict[str, d
     yield portion
 
 
-def _whole(kind: str, body: dict[str, Any], parts: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """Returns the body of a record with its parts."""
-    if body["v"] != PARTED_VERSION:
-        return body
-    item = _ITEMS[kind]
+def joined(entry: ControlEntry, parts: Iterable[Part]) -> ControlEntry:
+    """
+    Returns an entry with its parts in its value; itself if it has none.
+
+    Args:
+        entry: The entry.
+        parts: Parts of any records.
+
+    Raises:
+        RecordError: A part is missing, or is none.
+    """
+    declared = entry.declared
+    if declared is None or entry.body.get("v") != PARTED_VERSION:
+        return entry
+    item = declared.declaration.parts
     topics: dict[str, dict[str, Any]] = {}
-    for part in range(whole(body["parts"])):
-        for topic, more in parts[part][item].items():
-            there = topics.setdefault(topic, {})
-            if "partitions" in more:
-                partitions = {**there.get("partitions", {}), **more["partitions"]}
-                there.update({**more, "partitions": partitions})
-            else:
-                there.update(more)
-    return {**body, item: topics}
-
-
-class HistoryRecords:
-    """Collects the records of failover of one control topic, oldest first."""
-
-    def __init__(self) -> None:
-        self._records: dict[tuple[str, int], dict[str, Any]] = {}
-        self._parts: dict[tuple[str, int], dict[int, dict[str, Any]]] = {}
-
-    def take(self, kind: str, name: Mapping[str, Any], body: dict[str, Any]) -> None:
-        """
-        Takes a record; ignores one of another kind.
-
-        Args:
-            kind: Kind of the record.
-            name: Its key.
-            body: Its value.
-
-        Raises:
-            AttributeError: It is not one of ours; so for the errors below.
-            KeyError: A field is missing.
-            TypeError: A field has another type.
-            ValueError: A number is negative.
-        """
-        if kind == "part":
-            parts = self._parts.setdefault((text(name["of"]), whole(name["number"])), {})
-            parts[whole(name["part"])] = body
-        elif kind in KINDS:
-            number = whole(name["number"])
-            _decoders(PromotionHistory({}, {}, {}, {}, {}))[kind][1](number, body)
-            self._records[kind, number] = body
-
-    def history(self) -> PromotionHistory:
-        """Returns the history of the link; raises as `take` if a part is missing."""
-        history = PromotionHistory({}, {}, {}, {}, {})
-        decoders = _decoders(history)
-        for (kind, number), body in sorted(self._records.items(), key=lambda item: item[0]):
-            found, decode = decoders[kind]
-            found[number] = decode(number, _whole(kind, body, self._parts.get((kind, number), {})))
-        for number, reversal in history.reversals.items():
-            if reversal.cuts and number in history.promotions:
-                decoders["promotion"][0][number] = with_cuts(history.promotions[number], reversal.cuts)
-        return history
-
-
-def _decoders(history: PromotionHistory) -> dict[str, tuple[Any, Any]]:
-    return {
-        "promotion": (history.promotions, _promotion),
-        "reversal": (history.reversals, _reversal),
-        "restoration": (history.restorations, _restoration),
-        "resumption": (history.resumptions, _resumption),
-        "fence": (history.fences, _fence),
-    }
-
-
-# Kinds that may be written in parts, and the item of each that these hold.
-_PARTED = {
-    "promotion": Promotion, "reversal": Reversal, "restoration": Restoration, "resumption": Resumption,
-}  # fmt: skip
-_ITEMS = {"promotion": "topics", "reversal": "ends", "restoration": "ranges", "resumption": "starts"}
-
-
-def _promotion(number: int, body: dict[str, Any]) -> Promotion:
-    cuts = [
-        checked(
-            Cut(
-                topic=text(topic),
-                partition=whole(int(partition)),
-                topic_id=there["topic_id"],
-                position=position,
-                target_topic=there["target"],
-                target_topic_id=there["target_topic_id"],
-                target_end=end,
-                timestamp=timestamp,
-                source_end=source_end,
-                proven=int(partition) not in there.get("unproven", ()),
-                gone=int(partition) in there.get("gone", ()),
-            )
-        )
-        for topic, there in body["topics"].items()
-        for partition, (position, end, timestamp, source_end) in there["partitions"].items()
-    ]
-    rest = {item: body[item] for item in _PROMOTION_FIELDS}
-    if (ends_at := body.get("ends_at")) is not None:
-        rest["ends_at"] = whole(ends_at)
-    rest["uncut"], rest["at_least"] = whole(body.get("uncut", 0)), body.get("at_least") is True
-    promotion = Promotion(number=number, cuts=tuple(sorted(cuts, key=lambda cut: cut.source)), **rest)
-    for name in ("run", "host", "source_cluster_id", "target_cluster_id"):
-        text(getattr(promotion, name))
-    for name in ("generation", "started", "timestamp"):
-        whole(getattr(promotion, name))
-    if type(promotion.planned) is not bool:
-        raise TypeError("planned")
-    return promotion
-
-
-def _reversal(number: int, body: dict[str, Any]) -> Reversal:
-    return Reversal(
-        number=number,
-        link=text(body["link"]),
-        ends=_offsets(body["ends"]),
-        run=text(body["run"]),
-        timestamp=whole(body["timestamp"]),
-        cuts={
-            SourcePartition(topic, int(partition)): (whole(position), whole(end))
-            for topic, partitions in body.get("cuts", {}).items()
-            for partition, (position, end) in partitions.items()
-        },
-    )
-
-
-def _resumption(number: int, body: dict[str, Any]) -> Resumption:
-    return Resumption(
-        number=number,
-        link=text(body["link"]),
-        starts=_offsets(body["starts"]),
-        run=text(body["run"]),
-        timestamp=whole(body["timestamp"]),
-    )
-
-
-def _restoration(number: int, body: dict[str, Any]) -> Restoration:
-    lost = {
-        SourcePartition(topic, int(partition)): tuple((whole(start), whole(end)) for start, end in ranges)
-        for topic, partitions in body.get("lost", {}).items()
-        for partition, ranges in partitions.items()
-    }
-    return Restoration(
-        number=number,
-        orphans=text(body["orphans"]),
-        records=whole(body["records"]),
-        place=text(body["place"]),
-        run=text(body["run"]),
-        timestamp=whole(body["timestamp"]),
-        lost=lost,
-        ranges=None if (ranges := body.get("ranges")) is None else decoded_ranges(ranges),
-    )
-
-
-def _offsets(topics: dict[str, dict[str, int]]) -> dict[SourcePartition, int]:
-    return {
-        SourcePartition(topic, int(partition)): whole(offset)
-        for topic, partitions in topics.items()
-        for partition, offset in partitions.items()
-    }
-
-
-def _by_topic(offsets: Mapping[SourcePartition, Any]) -> dict[str, dict[str, Any]]:
-    topics: dict[str, dict[str, Any]] = defaultdict(dict)
-    for source, offset in sorted(offsets.items()):
-        topics[source.topic][str(source.partition)] = offset
-    return topics
-
-
-def _fence(number: int, body: dict[str, Any]) -> Fence:
-    if type(body["lifted"]) is not bool:
-        raise TypeError("lifted")
-    return Fence(
-        number=number,
-        method=text(body["method"]),
-        topics=tuple(text(topic) for topic in body["topics"]),
-        lifted=body["lifted"],
-        host=text(body["host"]),
-        timestamp=whole(body["timestamp"]),
-        lifting=body.get("lifting") is True,
-        source_cluster_id=text(body.get("source_cluster_id", "")),
-    )
-
-
-def _numbered(body: dict[str, Any]) -> bytes:
-    del body["number"]
-    return orjson.dumps({"v": VERSION, **body})
-
-
-def _key(kind: str, number: int) -> bytes:
-    return orjson.dumps({"kind": kind, "number": number})
+    try:
+        number = whole(entry.name["number"])
+        own = {part.part: part.found for part in parts if (part.of, part.number) == (entry.kind, number)}
+        for part in range(whole(entry.body["parts"])):
+            for topic, more in own[part][item].items():
+                there = topics.setdefault(topic, {})
+                if "partitions" in more:
+                    partitions = {**there.get("partitions", {}), **more["partitions"]}
+                    there.update({**more, "partitions": partitions})
+                else:
+                    there.update(more)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"a part is missing, or is none: {error}") from error
+    return entry._replace(body={**entry.body, item: topics})

@@ -11,24 +11,20 @@ Records of a recreation: topics of an old source are deleted, and copied back wh
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import orjson
+from eomirror.records.control_record import FailoverRecord, SingleRecord, control_record, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["COPY_BACK_KEY", "RECREATION_KEY", "CopyBack", "Recreation"]
-
-VERSION: Final = 1
-
-RECREATION_KEY: Final = orjson.dumps({"kind": "recreation"})
-COPY_BACK_KEY: Final = orjson.dumps({"kind": "copy-back"})
+__all__ = ["CopyBack", "Recreation"]
 
 
+@control_record("recreation", deleted=("recreation", "the recreation record is deleted"))
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recreation:
+class Recreation(FailoverRecord, SingleRecord):
     """
     Decision to delete topics of the old source.
 
@@ -54,18 +50,20 @@ class Recreation:
     run: str
     timestamp: int
 
-    @staticmethod
-    def key() -> bytes:
-        """Key of the record."""
-        return RECREATION_KEY
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        if not self.topics:
+            return f"no topic of the old source is deleted after promotion {self.number}: that was withdrawn"
+        names = named(sorted(self.topics))
+        if self.done:
+            return f"{self.link} has copied back whole, after promotion {self.number}: {names}"
+        where = f"deleted on the old source after promotion {self.number}"
+        return f"{where}, to be copied back whole by {self.link}: {names}"
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps({"v": VERSION, **asdict(self)})
 
-
+@control_record("copy-back", deleted=("copy-back", "the copy-back record is deleted"))
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyBack:
+class CopyBack(FailoverRecord, SingleRecord):
     """
     Order that a link copies topics back whole, whatever their records have passed.
 
@@ -87,11 +85,7 @@ class CopyBack:
     timestamp: int
     command: str = "restore"
 
-    @staticmethod
-    def key() -> bytes:
-        """Key of the record."""
-        return COPY_BACK_KEY
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        return orjson.dumps({"v": VERSION, **asdict(self)})
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        verb = "has copied" if self.done else "copies"
+        return f"the link {verb} topics back whole, after promotion {self.number} of {self.link}"

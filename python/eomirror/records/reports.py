@@ -19,15 +19,25 @@ transactions.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from eomirror.records.json_fields import checked, text, whole
+from eomirror.records.control_record import (
+    ControlEntry,
+    ControlRecord,
+    RecordError,
+    RecordsByClass,
+    SingleRecord,
+    control_record,
+)
+from eomirror.records.json_fields import JSON_TYPES, MOST_CHARACTERS, JsonType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from eomirror.records.json_fields import Excerpt, Whole
 
 __all__ = [
     "DrillResult",
@@ -39,14 +49,17 @@ __all__ = [
     "decode_reports",
 ]
 
-VERSION = 1
 
-# every starting lane reads control, so the length of a text is limited
-_MOST_CHARACTERS = 1_000
+def _excerpts(groups: Mapping[str, str]) -> dict[str, str]:
+    return {name: reason[:MOST_CHARACTERS] for name, reason in groups.items() if len(name) <= MOST_CHARACTERS}
 
 
+_REASONS = JsonType(JSON_TYPES["Mapping[str, Any]"].read, _excerpts)
+
+
+@control_record("restarts", key=("lane",), informative=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneRestarts:
+class LaneRestarts(ControlRecord):
     """
     Attempts of one lane that ended early, in one run.
 
@@ -60,27 +73,23 @@ class LaneRestarts:
         timestamp: Time of the last one, ms since the epoch.
     """
 
-    lane: int
+    lane: Whole
     count: int
     endings: Mapping[str, int]
     ending: str
-    reason: str
+    reason: Excerpt
     run: str
     timestamp: int
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return orjson.dumps({"kind": "restarts", "lane": self.lane})
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        body = asdict(self) | {"reason": self.reason[:_MOST_CHARACTERS]}
-        del body["lane"]
-        return orjson.dumps({"v": VERSION, **body})
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        often = "once" if self.count == 1 else f"{self.count} times"
+        return f"lane {self.lane} ended early, {often} in this run: {self.ending}: {self.reason}"
 
 
+@control_record("groups-left", informative=True, silent=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsLeft:
+class GroupsLeft(SingleRecord):
     """
     Groups that a run leaves alone on the target, because consumers there have reached their offsets.
 
@@ -91,27 +100,15 @@ class GroupsLeft:
         timestamp: Time of the record, ms since the epoch.
     """
 
-    groups: Mapping[str, Any]
+    groups: Mapping[str, Any] = field(metadata={"json_type": _REASONS})
     count: int
     run: str
     timestamp: int
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return orjson.dumps({"kind": "groups-left"})
 
-    def value(self) -> bytes:
-        """Value of the record."""
-        groups = {
-            name: reason[:_MOST_CHARACTERS]
-            for name, reason in self.groups.items()
-            if len(name) <= _MOST_CHARACTERS
-        }
-        return orjson.dumps({"v": VERSION, **asdict(self), "groups": groups})
-
-
+@control_record("verification", key=("topic",), informative=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(ControlRecord):
     """
     Result of the last comparison of one topic.
 
@@ -135,25 +132,24 @@ class Verification:
     offsets: int
     up_to: Mapping[str, int]
     differences: Mapping[str, int] = field(default_factory=dict)
-    problem: str = ""
+    problem: Excerpt = ""
     from_offset: int = 0
     since: int = 0
     host: str = ""
     timestamp: int
 
-    def key(self) -> bytes:
-        """Key of the record."""
-        return orjson.dumps({"kind": "verification", "topic": self.topic})
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        body = asdict(self) | {"problem": self.problem[:_MOST_CHARACTERS]}
-        del body["topic"]
-        return orjson.dumps({"v": VERSION, **body})
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        part = [f"from offset {self.from_offset} on"] if self.from_offset else []
+        if self.since > 0:
+            part.append(f"records since {_iso(self.since)}")
+        found = [f"{count} {kind}" for kind, count in self.differences.items()]
+        return f"topic {self.topic} was compared with its source: {_compared(self, *part, *found)}"
 
 
+@control_record("tail", informative=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TailComparison:
+class TailComparison(SingleRecord):
     """
     Result of the last comparison of the ends of all copies, before a planned promotion.
 
@@ -175,23 +171,21 @@ class TailComparison:
     partitions: int
     offsets: int
     command: str
-    problem: str = ""
+    problem: Excerpt = ""
     host: str = ""
     timestamp: int
 
-    @staticmethod
-    def key() -> bytes:
-        """Key of the record."""
-        return orjson.dumps({"kind": "tail"})
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        body = asdict(self) | {"problem": self.problem[:_MOST_CHARACTERS]}
-        return orjson.dumps({"v": VERSION, **body})
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        return (
+            f"only the last {self.tail:,} offsets of each partition were compared with the source, before a "
+            f"{self.command}: {_compared(self)}"
+        )
 
 
+@control_record("drill", informative=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrillResult:
+class DrillResult(SingleRecord):
     """
     Result of a drill.
 
@@ -211,17 +205,17 @@ class DrillResult:
     host: str
     timestamp: int
     stage: str = ""
-    problem: str = ""
+    problem: Excerpt = ""
 
-    @staticmethod
-    def key() -> bytes:
-        """Key of the record."""
-        return orjson.dumps({"kind": "drill"})
-
-    def value(self) -> bytes:
-        """Value of the record."""
-        body = asdict(self) | {"problem": self.problem[:_MOST_CHARACTERS]}
-        return orjson.dumps({"v": VERSION, **body})
+    def sentence(self) -> str:
+        """Returns the text of the record in the timeline."""
+        if not self.passed:
+            # it measured nothing
+            where = f" at the stage {self.stage!r}" if self.stage else ""
+            why = f": {self.problem}" if self.problem else ""
+            return f"a drill failed{where}{why}; repeat it with eomirror drill --report FILE"
+        text = f"a drill passed: {self.rpo_records} records left behind, all merged later; "
+        return text + f"{self.rto_ms} ms to the promotion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,42 +246,29 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
         records: Key and value of each control record, oldest first; other kinds, and records that are not readable or
             of a newer version, are skipped.
     """
-    restarts: dict[int, LaneRestarts] = {}
-    verifications: dict[str, Verification] = {}
-    drill: DrillResult | None = None
-    tail: TailComparison | None = None
-    left: GroupsLeft | None = None
+    newest: dict[bytes | None, ControlRecord] = {}
     for key, value in records:
-        try:
-            name, body = orjson.loads(key or b"{}"), orjson.loads(value or b"{}")
-            kind = name.get("kind")
-            if body.get("v") != VERSION:
-                continue
-            if kind == "restarts":
-                lane = whole(name["lane"])
-                restarts[lane] = checked(LaneRestarts(lane=lane, **_given(LaneRestarts, body)))
-            elif kind == "verification":
-                topic = text(name["topic"])
-                verifications[topic] = checked(Verification(topic=topic, **_given(Verification, body)))
-            elif kind == "groups-left":
-                left = checked(GroupsLeft(**_given(GroupsLeft, body)))
-            elif kind == "drill":
-                drill = checked(DrillResult(**_given(DrillResult, body)))
-            elif kind == "tail":
-                tail = checked(TailComparison(**_given(TailComparison, body)))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            continue
+        entry = ControlEntry.of(key, value)
+        if entry.declared is not None and entry.declared.declaration.informative:
+            with suppress(RecordError):
+                newest[key] = entry.record()
+    found = RecordsByClass(newest.values())
     return Reports(
-        tuple(one for _, one in sorted(restarts.items())),
-        tuple(one for _, one in sorted(verifications.items())),
-        drill,
-        tail,
-        left,
+        tuple(sorted(found.all(LaneRestarts), key=lambda one: one.lane)),
+        tuple(sorted(found.all(Verification), key=lambda one: one.topic)),
+        found.last(DrillResult),
+        found.last(TailComparison),
+        found.last(GroupsLeft),
     )
 
 
-def _given(
-    kind: type[LaneRestarts | GroupsLeft | Verification | DrillResult | TailComparison],
-    body: Mapping[str, Any],
-) -> dict[str, Any]:
-    return {name: body[name] for name in kind.__slots__ if name in body}
+def _compared(one: Verification | TailComparison, *more: str) -> str:
+    problem = [one.problem] if one.problem else []
+    return ", ".join([f"{one.outcome}, {one.offsets} offsets", *more, *problem])
+
+
+def _iso(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError):
+        return str(milliseconds)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
 from eomirror.metrics.verdict import NO_ACTION
-from eomirror.status.failover_events import standing_fence
 from eomirror.status.lag import lag_rows
 from eomirror.status.retention import RETENTION_FIX, retention_risk
+from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,9 +32,9 @@ from eomirror.serve.markup import (
     word,
 )
 from eomirror.status.events import RECENT_TAKE_OVER_MS, TAKE_OVER
-from eomirror.status.failover_events import standing_fence
 from eomirror.status.live import ASKED_SECONDS
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
+from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from eomirror.errors import BrokerFailedError, UnreachableError
 from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
-from eomirror.status.failover_events import fence_dict
 from eomirror.status.model import MOST_GROUPS, GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.standing_fence import fence_dict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -119,7 +119,7 @@ class LinkStatus:
             lane and run that stopped it, and time.  A topic that resumes is removed.
         paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
         fence: Fence of the source's applications that stands: method, topics, host and time; None for none
-            (`eomirror.status.failover_events.standing_fence` makes its text).
+            (`eomirror.status.standing_fence.standing_fence` makes its text).
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
         known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored, also of

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 import structlog
 
@@ -20,8 +19,8 @@ from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.first_positions import of_grown_topics, without_surplus
-from eomirror.records.control import ControlView, Generation
-from eomirror.records.promotion import Cut, HistoryRecords, Promotion, PromotionHistory, lost
+from eomirror.records.control import ControlView, Generation, decode_control
+from eomirror.records.promotion import Cut, Promotion, PromotionHistory, lost
 from eomirror.recovery.copy_end import whole
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume, gone_sources
 from eomirror.status.model import LinkStatus, PartitionStatus
@@ -240,9 +239,7 @@ def test_a_cut_of_what_is_gone_loses_nothing_and_is_read_again() -> None:
     """And a promotion without such a cut is written as before."""
     made = promotion(cut(0, gone=False), cut(1, gone=True))
     assert (made.lost, lost([cut(0, gone=False, source_end=None)])) == (0, None)
-    records = HistoryRecords()
-    records.take("promotion", {"number": 1}, orjson.loads(made.value()))
-    read = records.history()
+    read = decode_control([(made.key(), made.value(), "c")]).history
     assert read.promotions[1] == made
     assert read.gone == {part(1)}
     assert PromotionHistory().gone == frozenset()
@@ -295,7 +292,7 @@ def test_what_is_gone_refuses_no_planned_command_and_a_topic_made_again_does() -
     assert (found.ready, check.level, check.text) == (
         True, Level.OK, "0; 1 gone on the source, their copies stay: t",
     )  # fmt: skip
-    assert [each.state for each in found.topics] == ["mirrored", "gone"]
+    assert [each.state for each in found.topics] == ["ok", "gone"]
 
     for parts in ((other, replace(one, gone=False)), (other, one, replace(other, topic="t", partition=1))):
         # the stop speaks of what exists as well
