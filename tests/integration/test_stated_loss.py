@@ -93,7 +93,7 @@ def test_records_behind_an_open_transaction_are_part_of_every_stated_loss(
     # the mirror is dead, and so is the source from here on
     code, found, said = scene.command("readiness", "--source-gone", lost=True)
     assert (code, found["lost"]) == (0, BEHIND + 1), said
-    assert found["verdict"].startswith(f"READY WITH LOSS {BEHIND + 1} as of "), said
+    assert found["verdict"].startswith(f"READY, LOSS NOT KNOWN: {BEHIND + 1} known + "), said
     (link,) = scene.command("status", lost=True)[1]["links"]
     assert link["known_lost"] == BEHIND + 1
     code, found, said = scene.command("failover", "--source-gone", "--yes", lost=True)
@@ -144,7 +144,7 @@ def test_topics_without_a_position_are_part_of_every_stated_loss(
     assert (found["lost"], found["at_least"]) == (FILLED + NEVER, True)
     # without the source, a topic that the mirror never found is not known
     code, found, said = scene.command("readiness", "--source-gone", lost=True)
-    assert found["verdict"].startswith(f"READY WITH LOSS at least {FILLED} as of "), said
+    assert found["verdict"].startswith(f"READY, LOSS NOT KNOWN: at least {FILLED} known + "), said
     assert f"{filled}-0" in check_of(found["checks"], "new partitions")["text"]
     (link,) = scene.command("status", lost=True)[1]["links"]
     assert link["known_lost"] == FILLED

@@ -29,8 +29,9 @@ def events(
     """
     Show what happened to each link: owners, starts of lanes, stopped topics, gaps, pauses, promotions, comparisons.
 
-    Reads the link's control and positions topics on the target; needs no running mirror. Both topics are compacted, so
-    the newest events are complete and of older ones only the last of each kind and topic is left.
+    Reads the link's control and positions topics on the target; needs no running mirror. Owners, take-overs, outages,
+    stops, pauses, generations and what failover did are kept for at least 7 days; of restarts, comparisons and starts
+    of lanes only the last of each lane and topic is left.
 
     Exit codes: 0 done; 1 a link is unknown.
     """

@@ -7,7 +7,7 @@ released.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
     from eomirror.driver.left_groups import LeftGroupRecords
+    from eomirror.driver.outage_records import OutageRecords
     from eomirror.driver.restart_records import RestartRecords
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from eomirror.plane.protocol import MetadataRecord
 
 __all__ = ["HEARTBEAT_SECONDS", "ClaimRenewal"]
+
+_Commit: TypeAlias = "Callable[[Sequence[MetadataRecord]], None]"
 
 #: MirrorMaker 2's default interval.
 HEARTBEAT_SECONDS = 1.0
@@ -40,6 +43,7 @@ class ClaimRenewal:
         stops: Stopped topics to write to control.
         restarts: Restarts of lanes to write to control.
         left: Groups that are left alone, to write to control.
+        outages: Outages of both clusters, to write to control.
         ends: Ends of the source to write to control.
         make_heart: Creates the sender of the link's heartbeats; None if it has none.
         quit_: Set when the lanes have finished.
@@ -58,6 +62,7 @@ class ClaimRenewal:
         make_heart: Callable[[], Heartbeats | None],
         *,
         left: LeftGroupRecords,
+        outages: OutageRecords,
         quit_: threading.Event,
         clock: Clock,
     ) -> None:
@@ -67,6 +72,7 @@ class ClaimRenewal:
         self._stops = stops
         self._restarts = restarts
         self._left = left
+        self._outages = outages
         self._ends = ends
         self._make_heart = make_heart
         self._quit = quit_
@@ -83,13 +89,9 @@ class ClaimRenewal:
 
     def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        self._stops.write(
-            lambda stops: self._restarts.write(
-                lambda restarts: self._left.write(
-                    lambda left: self._ends.write(lambda ends: commit([*stops, *restarts, *left, *ends]))
-                )
-            )
-        )
+        for due in (self._outages, self._ends, self._left, self._restarts, self._stops):
+            commit = _beside(due.write, commit)
+        commit([])
 
     def _renew(self, owner: LinkOwner) -> None:
         self.write(owner.renew)
@@ -104,3 +106,8 @@ class ClaimRenewal:
                 heart.beat()
         finally:
             heart.close()
+
+
+def _beside(write: Callable[[_Commit], None], commit: _Commit) -> _Commit:
+    """Returns a commit that adds the records that ``write`` passes."""
+    return lambda records: write(lambda own: commit([*records, *own]))

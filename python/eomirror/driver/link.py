@@ -26,6 +26,7 @@ from eomirror.driver.group_thread import GroupThread
 from eomirror.driver.lane import LaneThread, holds_nothing
 from eomirror.driver.left_groups import LeftGroupRecords
 from eomirror.driver.link_tools import refuse_left_out, without_lane
+from eomirror.driver.outage_records import OutageRecords
 from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords, UnauthorizedTopics
@@ -139,6 +140,7 @@ class LinkThread:
             self._ends,
             heart,
             left=LeftGroupRecords(spec, self._group_thread.left_alone, tools.clock),
+            outages=OutageRecords(spec.link, failing=self._failing_seconds, clock=tools.clock),
             quit_=self._quit,
             clock=tools.clock,
         )
@@ -202,7 +204,7 @@ class LinkThread:
         now = self._tools.clock.monotonic()
         with self._lock:
             shown = self._progress.snapshot(now)
-        contact, renewed = self._contact, self._claim_renewal.renewed
+        renewed = self._claim_renewal.renewed
         trouble = None if shown.error or shown.waiting else self._background.trouble
         return replace(
             shown,
@@ -212,7 +214,7 @@ class LinkThread:
             generation=self.generation,
             run=self._spec.run,
             source_age_seconds=self._source_age(),
-            source_failing_seconds=0.0 if contact is None else contact.failing(now),
+            source_failing_seconds=self._failing_seconds(),
             claim_age_seconds=None if renewed is None else max(0.0, now - renewed),
             spark_jobs=self._jobs,
         )
@@ -492,6 +494,10 @@ class LinkThread:
     def _source_age(self) -> float | None:
         contact = self._contact
         return None if contact is None else contact.age(self._tools.clock.monotonic())
+
+    def _failing_seconds(self) -> float:
+        contact = self._contact
+        return 0.0 if contact is None else contact.failing(self._tools.clock.monotonic())
 
     def _assigned(self) -> Collection[SourcePartition]:
         with self._lock:

@@ -23,6 +23,7 @@ Control is read by every starting lane, so it must not fill with ends: `_TOPICS_
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import TYPE_CHECKING
 
 from eomirror.plane.protocol import MetadataRecord
@@ -45,6 +46,8 @@ __all__ = ["EndRecords"]
 _TOPICS_A_SECOND = 20.0
 # A link of 5,000 partitions asks for their ends every 20 s: a partition costs 40 us, so this is a hundredth of a core.
 _PARTITIONS_A_SECOND = 250.0
+# The rate at which applications write is that of this time.
+_RATE_SECONDS = 60.0
 # A broker answers from memory.
 _REQUEST_SECONDS = 10.0
 
@@ -75,6 +78,9 @@ class EndRecords:
         self._as_of: dict[SourcePartition, int] = {}
         self._next = self._next_request = 0.0
         self._seen: int | None = None
+        # growth of all ends, in offsets, at the answers of the last minute or so
+        self._grown = 0
+        self._growth: deque[tuple[float, int]] = deque()
 
     def update(self, progress: LaneProgress) -> None:
         """Takes the ends of a lane's report, which may be older than an answer of the source."""
@@ -106,7 +112,12 @@ class EndRecords:
         with self._lock:
             self._listing = listing
             for (topic, number), end in ends.items():
+                self._grown += max(0, end - self._ends.get(topic, {}).get(number, end))
                 self._set(SourcePartition(topic, number), end)
+            self._growth.append((now, self._grown))
+            # one look at or before the begin of that time stays
+            while len(self._growth) > 1 and self._growth[1][0] <= now - _RATE_SECONDS:
+                self._growth.popleft()
             # Of a partition that does not exist no record waits.
             self._as_of.update((SourcePartition(*where), as_of) for where in (*ends, *missing))
             self._forget_but(assigned | (listed - {SourcePartition(*where) for where in missing}))
@@ -138,7 +149,7 @@ class EndRecords:
             seen = oldest if oldest and (due or not self._changed) else None
         records = [self._record(ends) for ends in due.values()]
         if seen is not None and seen != self._seen:
-            records.append(self._record(SourceSeen(timestamp=seen)))
+            records.append(self._record(SourceSeen(timestamp=seen, rate=self._rate())))
         commit(records)
         with self._lock:
             self._seen = seen if seen is not None else self._seen
@@ -147,6 +158,13 @@ class EndRecords:
             self._changed -= {topic for topic, ends in due.items() if ends == self._of(topic)}
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _rate(self) -> float | None:
+        with self._lock:
+            if len(self._growth) < 2:  # noqa: PLR2004  a rate lies between two looks
+                return None
+            (began, before), (ended, after) = self._growth[0], self._growth[-1]
+        return round((after - before) / (ended - began), 1)
 
     def _set(self, source: SourcePartition, end: int) -> None:
         ends = self._ends.setdefault(source.topic, {})

@@ -36,6 +36,7 @@ __all__ = [
     "TopicReadiness",
     "Verified",
     "assess",
+    "rough",
     "with_refusal",
     "with_verified",
 ]
@@ -240,8 +241,8 @@ class Readiness:
     Attributes:
         verb: Command that the verdict is for.
         ready: True if that command would start.
-        verdict: ``READY``, ``READY WITH LOSS n`` or ``NOT READY``; n may be ``at least n``, ``n as of s s ago`` or
-            ``unknown``.
+        verdict: ``READY``, ``READY WITH LOSS n`` (n may be ``at least n``), ``NOT READY``, or ``READY, LOSS NOT KNOWN``
+            with what is known and an estimate of what was written since the source was last read.
         lost: Source offsets that a failover at this moment would leave behind: up to the ends of the logs, also in
             partitions without a position; None if unknown.  Without the source it counts up to the last known ends.
         at_least: True if more may be lost than ``lost``, of topics that are stopped or left out.
@@ -313,7 +314,9 @@ def assess(facts: Facts, verb: Verb, *, force: bool = False) -> Readiness:
         link=facts.status.link,
         verb=verb.value,
         ready=ready,
-        verdict=_verdict(ready, lost if disaster else 0, age, at_least=at_least and disaster),
+        verdict=_verdict(
+            ready, lost if disaster else 0, age, at_least=at_least and disaster, rate=facts.status.last_rate
+        ),
         lost=lost,
         at_least=at_least,
         lost_age_seconds=None if lost is None else age,
@@ -339,16 +342,30 @@ def with_refusal(readiness: Readiness, name: str, error: MirrorError) -> Readine
     return replace(readiness, ready=False, verdict="NOT READY", checks=(*readiness.checks, check))
 
 
-def _verdict(ready: bool, lost: int | None, age: float | None, *, at_least: bool) -> str:  # noqa: FBT001  private, named at the call
+def _verdict(
+    ready: bool,  # noqa: FBT001  private, named at the call
+    lost: int | None,
+    age: float | None,
+    *,
+    at_least: bool,
+    rate: float | None,
+) -> str:
     if not ready:
         return "NOT READY"
     if lost is None:
-        return "READY WITH LOSS unknown"
-    if lost == 0 and age is None and not at_least:
-        return "READY"
-    return f"READY WITH LOSS {'at least ' if at_least else ''}{lost}" + (
-        "" if age is None else f" as of {age:.0f} s ago"
-    )
+        return "READY, LOSS NOT KNOWN"
+    known = f"{'at least ' if at_least else ''}{lost}"
+    if age is not None:
+        since = f"what was written in the last {age:.0f} s"
+        if rate is not None:
+            since = f"about {rough(rate * age)} written in the last {age:.0f} s ({rough(rate)}/s)"
+        return f"READY, LOSS NOT KNOWN: {known} known + {since}"
+    return "READY" if lost == 0 and not at_least else f"READY WITH LOSS {known}"
+
+
+def rough(value: float) -> str:
+    """Returns a number with two digits that count: more of an estimate would look like knowledge."""
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"  # noqa: PLR2004  two digits
 
 
 def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:

@@ -18,8 +18,9 @@ from eomirror.clock import Clock, Deadline
 from eomirror.errors import LaneError, MirrorError, StateError, TransactionFailedError
 from eomirror.link.ownership import is_complete
 from eomirror.plane.client.producer import TransactionalProducer
-from eomirror.plane.protocol import CommitOutcome, ProducerIdentity
+from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity
 from eomirror.records.control import decode_control
+from eomirror.records.events import lasting_events
 from eomirror.records.names import LinkNames
 from eomirror.records.position import decode_key
 
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
-    from eomirror.plane.protocol import MetadataRecord
-    from eomirror.records.control import ControlView
+    from eomirror.records.control import Claim, ControlView
     from eomirror.records.position import Position
     from eomirror.recovery.hanging import HangingClient, OpenRange
     from eomirror.types import SourcePartition
@@ -52,6 +52,9 @@ class ControlProducer:
         read_positions: Reads positions up to their last stable offsets.
         partitions: Returns the partition count of the positions topic.
         hanging_client: Finds and ends hanging transactions on the target; None to skip the check.
+
+    Attributes:
+        owner: Claim that stands, for the event of the next one; None if it is not known.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class ControlProducer:
         self._hanging_client = hanging_client
         self._clock = clock
         self._producer: TransactionalProducer | None = None
+        self.owner: Claim | None = None
 
     @property
     def ready(self) -> bool:
@@ -107,16 +111,17 @@ class ControlProducer:
 
     def commit(self, records: Sequence[MetadataRecord]) -> None:
         """
-        Commits records in a transaction of their own.
+        Commits records in a transaction of their own, with the events of those whose events last.
 
         Raises:
             LaneError: The transaction is not committed, or its outcome is unknown; the producer is closed.
             MirrorError: The target refuses the request.
         """
         producer = self._ready()
+        events, owner = self._events(records)
         producer.begin()
         try:
-            producer.write(records)
+            producer.write([*records, *events])
             producer.flush(self._link.transaction_timeout)
             producer.take_acks()
             outcome = producer.commit()
@@ -125,6 +130,7 @@ class ControlProducer:
             producer.abort()
             self.drop()
             raise
+        self.owner = owner
         if outcome is CommitOutcome.SUSPECT:
             # A straggling EndTxn must not end the next transaction (EO-9).
             self.drop()
@@ -179,6 +185,13 @@ class ControlProducer:
         )
         self._producer.init()
         return self._producer
+
+    def _events(self, records: Sequence[MetadataRecord]) -> tuple[list[MetadataRecord], Claim | None]:
+        """Returns the events to write beside records, and the claim that stands after them."""
+        control = [(one.key, one.value) for one in records if one.topic == self._names.control_topic]
+        events, owner = lasting_events(control, owner=self.owner, now_ms=self._clock.wall_ms())
+        topic = self._names.control_topic
+        return [MetadataRecord(topic, 0, one.key(), one.value()) for one in events], owner
 
     def _ready(self) -> TransactionalProducer:
         if self._producer is None:

@@ -17,6 +17,7 @@ from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import Pause, decode_control
+from eomirror.records.events import lasting_events
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def write_control(
         try:
             producer.init()
             producer.begin()
-            producer.write([MetadataRecord(topic, 0, key, value) for key, value in records])
+            events, _ = lasting_events(records, owner=None, now_ms=clock.wall_ms())
+            written = [*records, *((event.key(), event.value()) for event in events)]
+            producer.write([MetadataRecord(topic, 0, key, value) for key, value in written])
             producer.flush(link.transaction_timeout)
             producer.commit()
         except LaneError as error:

@@ -13,7 +13,7 @@ from eomirror.lane.spec import Ending
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import PREFIX, by_name
 from eomirror.metrics.verdict import VERDICTS
-from eomirror.status.events import RECENT_TAKE_OVER_MS, TAKE_OVER
+from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.status.lag import total_lag
 from eomirror.status.live import STATES
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from eomirror.failover.machine import Verb
-from eomirror.failover.readiness import Facts, assess
+from eomirror.failover.readiness import Facts, assess, rough
 from eomirror.status.live import owner_process
 from eomirror.status.retention import retention_risk
 
@@ -378,8 +378,8 @@ def _failover(view: LinkView) -> str:
         least = f"at least {found.lost:,} records, and " if found.lost else ""
         text = f"loses {least}what was written since the source was last read, {_duration(since)} ago"
         if guess := (status.last_rate or 0.0) * since:
-            rate = _rough(guess / since)
-            text += f" (about {_rough(guess)} records, if applications went on at {rate} records/s)"
+            rate = rough(guess / since)
+            text += f" (about {rough(guess)} records, if applications went on at {rate} records/s)"
         return text + more
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
@@ -408,11 +408,6 @@ def _part_of_loss(view: LinkView) -> str:
     named = f"topic {unknown[0]}" + (f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else "")
     others = sum(item.lag_records or 0 for item in mirrored)
     return f"unknown for {named}; of the others it loses at most {others:,} records"
-
-
-def _rough(value: float) -> str:
-    """Returns a number with two digits that count."""
-    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"  # noqa: PLR2004  two digits
 
 
 def _duration(seconds: float) -> str:

@@ -71,7 +71,7 @@ __all__ = [
 _NUMBERS = ("generation", "revision", "highest_lane", "timestamp")
 
 
-@control_record("generation")
+@control_record("generation", lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation(SingleRecord):
     """
@@ -123,7 +123,7 @@ class Generation(SingleRecord):
         return text + (f", revision {self.revision} adds partitions" if self.revision else "")
 
 
-@control_record("claim")
+@control_record("claim", lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(SingleRecord):
     """
@@ -240,6 +240,7 @@ class Adopted(ControlRecord):
 
 @control_record(
     "hand-back",
+    lasting=True,
     sentence="the link was handed back to {one.replicator}",
     deleted=("taken-back", "the link is taken back"),
 )
@@ -264,6 +265,7 @@ class HandedOver(SingleRecord):
 @control_record(
     "stopped",
     key=("topic",),
+    lasting=True,
     sentence="topic {one.topic} is stopped: {one.reason}",
     deleted=("resumed", "topic {topic} resumes"),
 )
@@ -294,7 +296,7 @@ class Stopped(ControlRecord):
         return (self.reason, self.fix, self.exit_code) == (other.reason, other.fix, other.exit_code)
 
 
-@control_record("pause", deleted=("resumed", "the link resumes"))
+@control_record("pause", lasting=True, deleted=("resumed", "the link resumes"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(SingleRecord):
     """
@@ -344,9 +346,11 @@ class SourceSeen(SingleRecord):
 
     Attributes:
         timestamp: Milliseconds since the epoch.
+        rate: Offsets per second by which the ends of the source have grown before it; None if not known.
     """
 
     timestamp: Whole
+    rate: float | None = field(default=None, metadata=OMITTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +362,10 @@ class ControlView:
         ends: Log ends of the source, as the mirror has read them.
         starts: Log starts of those of these partitions that no lane mirrors.
         seen: Time as of which the ends hold, ms since the epoch; None if it is not known.
+        seen_rate: Offsets per second by which they grew before; None if it is not known.
         recreation: The last recreation of source topics; None for none.
         copy_back: The last order that this link copies topics back whole; None for none.
+        dated: Keys of past events, with their times, ms since the epoch.
     """
 
     generation: Generation | None = None
@@ -373,8 +379,10 @@ class ControlView:
     ends: Mapping[SourcePartition, int] = field(default_factory=dict)
     starts: Mapping[SourcePartition, int] = field(default_factory=dict)
     seen: int | None = None
+    seen_rate: float | None = None
     recreation: Recreation | None = None
     copy_back: CopyBack | None = None
+    dated: Mapping[bytes, int] = field(default_factory=dict)
 
     @property
     def recreated(self) -> Mapping[str, str]:
@@ -419,6 +427,7 @@ def decode_control(records: Iterable[tuple[bytes | None, bytes | None, str]]) ->
     """
     newest: dict[bytes | None, ControlRecord] = {}
     parted: dict[bytes | None, ControlEntry] = {}
+    records = list(records)
     for key, value, where in records:
         if value is None:
             if (record := newest.get(key)) is not None and record.declaration.deleted is not None:
@@ -463,9 +472,31 @@ def decode_control(records: Iterable[tuple[bytes | None, bytes | None, str]]) ->
         ends={SourcePartition(one.topic, number): end for one in ends for number, end in one.ends.items()},
         starts={SourcePartition(one.topic, number): at for one in ends for number, at in one.starts.items()},
         seen=None if seen is None else seen.timestamp,
+        seen_rate=None if seen is None else seen.rate,
         recreation=found.last(Recreation),
         copy_back=found.last(CopyBack),
+        dated=_dated(records),
     )
+
+
+def _dated(records: Iterable[tuple[bytes | None, bytes | None, str]]) -> dict[bytes, int]:
+    """Returns the keys of past events, with their times."""
+    found: dict[bytes, int] = {}
+    for key, value, _ in records:
+        entry = ControlEntry.of(key, None)
+        at = entry.name.get("at")
+        if (
+            key is None
+            or entry.declared is None
+            or not entry.declared.declaration.dated
+            or not isinstance(at, int)
+        ):
+            continue
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = at
+    return found
 
 
 def _entry(key: bytes | None, value: bytes, where: str) -> ControlEntry:

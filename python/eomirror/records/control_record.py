@@ -164,6 +164,9 @@ class control_record:  # noqa: N801  a decorator
         key: Attributes that are in the key; the others are in the value.
         informative: True if nothing is decided from the record: one that is not readable is skipped.
         silent: True if it is no event of the timeline.
+        lasting: True if its event is kept for days (`eomirror.records.events.PastEvent`), also once the next record of
+            the same key replaces it.
+        dated: True if its key has its time, ``at``, and it is deleted once it is old.
         sentence: Text of the record in the timeline, with its attributes as ``{one.topic}``; a class with a method of
             that name has none.
         deleted: Kind and text of the event of its deletion, after which it stands no more; may name the ``{topic}`` of
@@ -176,6 +179,8 @@ class control_record:  # noqa: N801  a decorator
     key: tuple[str, ...] = ()
     informative: bool = False
     silent: bool = False
+    lasting: bool = False
+    dated: bool = False
     sentence: str = ""
     deleted: tuple[str, str] | None = None
     parts: str = ""

@@ -150,6 +150,7 @@ def _pair(value: Any) -> tuple[int, int]:
 JSON_TYPES: Mapping[str, JsonType] = {
     "int": _exactly(int),
     "int | None": _exactly(int, type(None)),
+    "float | None": _exactly(int, float, type(None)),
     "str": _exactly(str),
     "bool": _exactly(bool),
     "Whole": JsonType(whole),

@@ -183,7 +183,7 @@ class TailComparison(SingleRecord):
         )
 
 
-@control_record("drill", informative=True)
+@control_record("drill", informative=True, lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillResult(SingleRecord):
     """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eomirror.metrics.verdict import NO_ACTION
+from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.serve.markup import (
     Number,
     Time,
@@ -31,7 +32,6 @@ from eomirror.serve.markup import (
     time,
     word,
 )
-from eomirror.status.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.status.live import ASKED_SECONDS
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 from eomirror.status.standing_fence import standing_fence

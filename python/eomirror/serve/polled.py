@@ -17,7 +17,7 @@ from eomirror.metrics.verdict import Window
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 from eomirror.status.live import LinkFacts, LinkView
-from eomirror.status.outages import SeenEvents
+from eomirror.status.outages import StandingEvents
 from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class PolledEndpoints:
             return all(self._judged.values()), {"links": states}
 
     def _poll(self, facts: LinkFacts, make: Callable[[], Reader]) -> None:
-        window, seen = Window(), SeenEvents()
+        window, seen = Window(), StandingEvents()
         before: Verdict | None = None
         topics = TopicsReader(facts.name, make, self._clock)
         try:

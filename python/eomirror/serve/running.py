@@ -18,7 +18,7 @@ from eomirror.metrics.verdict import NOT_MIRRORING, Window
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 from eomirror.status.live import LinkFacts, running_view
-from eomirror.status.outages import SeenEvents
+from eomirror.status.outages import StandingEvents
 from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class RunningEndpoints:
         self._latest: tuple[float, Snapshot | None] = (clock.monotonic(), None)
         self._lock = threading.Lock()
         self._windows = {name: Window() for name in self._facts}
-        self._seen = {name: SeenEvents() for name in self._facts}
+        self._seen = {name: StandingEvents() for name in self._facts}
         # with its time, and the states of the links then
         self._judged: tuple[float, list[str], list[Judged]] = (float("-inf"), [], [])
         self._endpoints = Endpoints(

@@ -367,7 +367,7 @@ def link_status(
         fence=fence_dict(control.history.fence),
         known_lost=None if seen_ms is None else _known_lost(positions, control),
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
-        last_rate=None if seen_ms is None else sum(_rates(history, seen_ms).values()),
+        last_rate=None if seen_ms is None else control.seen_rate,
         orphans=_orphans(control, observed),
         away=("source",) if away else (),
         problem=problem,

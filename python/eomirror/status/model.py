@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eomirror.status.events import Event
+    from eomirror.records.events import Event
 
 __all__ = ["MOST_GROUPS", "GroupsStatus", "LinkStatus", "PartitionStatus"]
 
@@ -125,8 +125,8 @@ class LinkStatus:
         known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored, also of
             topics that it leaves out; None if these ends or their age are not known, or the source answers.
         source_seen_seconds: Age of these ends; None without them.
-        last_rate: Without the source: records per second in the `RATE_WINDOW_SECONDS` before it was last read; None if
-            that time is not known.
+        last_rate: Without the source: offsets per second by which its ends grew before it was last read, as the owner
+            recorded it; None if it did not.
         away: Clusters that do not answer, of ``source`` and ``target``.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
@@ -145,7 +145,7 @@ class LinkStatus:
             the nearest first (`eomirror.status.retention.retention_rows`).
         source_seconds: Time in which the source answered one request of the reader; None if it did not.
         target_seconds: The same of the target.
-        events: Newest events, oldest first; older ones thin out (`eomirror.status.events`).
+        events: Newest events, oldest first; older ones thin out (`eomirror.records.events`).
         remark: Restriction that the link's settings imply; empty for none.
         orphans: Of a promoted link, source ``offsets`` beyond the cut that have no copy and about which nothing was
             decided (markers count), their ``ranges``, and the ``decided`` records by action (`eomirror restore`);

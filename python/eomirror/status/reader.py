@@ -24,11 +24,11 @@ from eomirror.kafka.record_timestamps import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
 from eomirror.link.foreign_tails import ForeignTails
+from eomirror.records.events import link_events
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts, gone_sources
 from eomirror.status.derive import Observed, groups_status, link_status, with_reports
-from eomirror.status.events import link_events
 from eomirror.status.hanging import with_hanging
 from eomirror.status.liveness import Liveness, judge_liveness
 from eomirror.status.model import GroupsStatus, LinkStatus

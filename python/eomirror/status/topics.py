@@ -17,10 +17,10 @@ from eomirror.errors import StateError
 from eomirror.kafka.compacted_topic import control_view
 from eomirror.kafka.topic_follower import TopicFollower
 from eomirror.link.valid_positions import PositionSelection
+from eomirror.records.events import MOST_EVENTS
 from eomirror.records.mm2 import Checkpoint, decode_checkpoint
 from eomirror.records.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
 from eomirror.status.derive import RATE_WINDOW_SECONDS
-from eomirror.status.events import MOST_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,8 +13,8 @@ from eomirror.cli.app import main
 from eomirror.demo.drill import Drill, DrillReport
 from eomirror.errors import ClusterError
 from eomirror.kafka import plain_producer, session
+from eomirror.records.events import link_events
 from eomirror.records.reports import DrillResult, decode_reports
-from eomirror.status.events import link_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ import structlog
 from eomirror.cli.app import main
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import UnreachableError
+from eomirror.records.events import Event
 from eomirror.status import link_readers
-from eomirror.status.events import Event
 from eomirror.status.lag import lag_rows
 from eomirror.status.model import LinkStatus, PartitionStatus
 from support.two_links import TWO_LINKS

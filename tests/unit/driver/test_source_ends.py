@@ -280,3 +280,28 @@ def test_a_link_without_partitions_says_nothing() -> None:
     ends.ask(source, None)
     ends.write(control.commit)
     assert (control.records, source.requests) == ([], 0)
+
+
+def test_the_rate_of_the_source_is_that_of_the_last_minute() -> None:
+    """Of all ends together; a partition that is new, or that went back, is no growth."""
+    clock, control = PlayedClock(1000), Control()
+    source: Any = Source(clock, t1=1_000, t2=0)
+    ends = records_of(clock, "t1", "t2", "t3")
+
+    def rate() -> float | None:
+        ends.ask(source, None)
+        ends.write(control.commit)
+        return control.view().seen_rate
+
+    assert rate() is None
+    for growing in (*[True] * 20, False, False):
+        clock.now += 5
+        source.ends["t1"] += 50 * growing
+        source.ends["t2"] += 100 * growing
+        found = rate()
+        assert found == 30 or not growing
+    # ten of the last twelve looks
+    assert found == 25
+    source.ends |= {"t3": 10**9, "t1": 0}
+    clock.now += 5
+    assert rate() == 22.5

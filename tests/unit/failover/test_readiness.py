@@ -34,6 +34,9 @@ MOVE = GroupMove(
     has=None, action="move",
 )  # fmt: skip
 
+UNKNOWN = "READY, LOSS NOT KNOWN"
+SINCE = "what was written in the last 4 s"
+
 
 def facts(status: dict[str, Any] | None = None, **changes: Any) -> Facts:
     return Facts(status=replace(STATUS, **(status or {})), **changes)
@@ -85,18 +88,28 @@ def test_a_command_is_refused_for_its_own_reasons(verb: Verb, given: Facts, refu
     [
         (facts(), "READY", 0, 0.0),
         (facts(LAGS), "READY WITH LOSS 12", 12, 0.004),
-        (facts(**GONE), "READY WITH LOSS unknown", None, None),
-        (facts(**GONE, known_lost=7), "READY WITH LOSS unknown", None, None),
-        (facts(**GONE, known_lost=7, seen_seconds=4.2), "READY WITH LOSS 7 as of 4 s ago", 7, None),
-        (facts(**GONE, known_lost=0, seen_seconds=4.2), "READY WITH LOSS 0 as of 4 s ago", 0, None),
-        (facts({"lag_records": None}), "READY WITH LOSS unknown", None, 0.0),
+        (facts(**GONE), UNKNOWN, None, None),
+        (facts(**GONE, known_lost=7), UNKNOWN, None, None),
+        (
+            facts(**GONE, known_lost=7, seen_seconds=4.2),
+            f"{UNKNOWN}: 7 known + {SINCE}",
+            7,
+            None,
+        ),
+        (
+            facts(**GONE, known_lost=0, seen_seconds=4.2),
+            f"{UNKNOWN}: 0 known + {SINCE}",
+            0,
+            None,
+        ),
+        (facts({"lag_records": None}), UNKNOWN, None, 0.0),
         # counted to the ends of the logs, and in partitions without a position
         (facts(known_lost=509), "READY WITH LOSS 509", 509, 0.0),
         (facts({**LAGS, **STOPPED}, known_lost=300), "READY WITH LOSS at least 300", 300, 0.004),
         (facts(STOPPED), "READY WITH LOSS at least 0", 0, 0.0),
         (
             facts(STOPPED, **GONE, known_lost=300, seen_seconds=4.2),
-            "READY WITH LOSS at least 300 as of 4 s ago",
+            f"{UNKNOWN}: at least 300 known + {SINCE}",
             300,
             None,
         ),

@@ -25,7 +25,9 @@ from eomirror.records.control import (
     Stopped,
     decode_control,
 )
+from eomirror.records.control_record import ControlEntry, RecordError
 from eomirror.records.dealt_ranges import DealtRange
+from eomirror.records.events import Outage, PastEvent, link_events
 from eomirror.records.promotion import (
     Cut,
     Fence,
@@ -46,7 +48,6 @@ from eomirror.records.reports import (
     Verification,
     decode_reports,
 )
-from eomirror.status.events import link_events
 from eomirror.types import Assignment, SourcePartition
 
 A0, B1, B2 = SourcePartition("a", 0), SourcePartition("b", 1), SourcePartition("b", 2)
@@ -333,6 +334,24 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         "utover: equal, 500 offsets"),
     ),
     (
+        PastEvent(at=7, of="stopped", topic="t", text="topic t is stopped: gone"),
+        b'{"kind":"event","at":7,"of":"stopped","topic":"t"}',
+        b'{"v":1,"text":"topic t is stopped: gone"}',
+        "topic t is stopped: gone",
+    ),
+    (
+        Outage(at=5_000, cluster="east", until=59_000),
+        b'{"kind":"outage","at":5000,"cluster":"east"}',
+        b'{"v":1,"until":59000}',
+        "cluster east did not answer for 54 s, until 1970-01-01T00:00:59Z",
+    ),
+    (
+        SourceSeen(timestamp=7, rate=385.5),
+        b'{"kind":"seen"}',
+        b'{"v":1,"timestamp":7,"rate":385.5}',
+        None,
+    ),
+    (
         DrillResult(passed=True, rpo_records=7, rto_ms=1234, host="h", timestamp=7),
         b'{"kind":"drill"}',
         (b'{"v":1,"passed":true,"rpo_records":7,"rto_ms":1234,"host":"h","timestamp":7,"stage":"","'
@@ -380,6 +399,7 @@ DELETED: list[tuple[bytes, tuple[str, str] | None]] = [
 
 # fields that later releases have added, by kind
 LATER = {
+    "seen": {"rate"},
     "claim": {"command"},
     "ends": {"starts"},
     "promotion": {"at_least", "ends_at", "uncut"},
@@ -498,7 +518,12 @@ def read(key: bytes, value: bytes) -> Any:
             starts={source.partition: start for source, start in view.starts.items()},
         )
     if view.seen is not None:
-        return SourceSeen(timestamp=view.seen)
+        return SourceSeen(timestamp=view.seen, rate=view.seen_rate)
+    if view.dated:
+        try:
+            return ControlEntry.of(key, value).record()
+        except RecordError:
+            return None
     singles = (view.generation, view.claim, view.handed_over, view.pause, view.recreation, view.copy_back)
     informative = (*reports.restarts, *reports.verifications, reports.drill, reports.tail, reports.left)
     found = [

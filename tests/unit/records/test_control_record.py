@@ -13,7 +13,7 @@ from eomirror.errors import StateError
 from eomirror.records import control_record as registry
 from eomirror.records.control import Gap, Stopped, decode_control
 from eomirror.records.control_record import OMITTED, ControlEntry, ControlRecord, RecordError, control_record
-from eomirror.status.events import link_events
+from eomirror.records.events import link_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,9 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror.errors import UnreachableError
+from eomirror.records.events import Event
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
-from eomirror.status.events import Event
 from eomirror.status.live import LinkFacts
 from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from eomirror.records.control import Gap, Generation, HandedOver, Stopped
+from eomirror.records.control import Gap, Generation, HandedOver, Stopped, decode_control
+from eomirror.records.events import KEPT_MS, MOST_EVENTS, TAKE_OVER, Outage, lasting_events, link_events
 from eomirror.records.position import AttemptClaim
-from eomirror.status.events import MOST_EVENTS, link_events
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 
@@ -100,3 +100,51 @@ def test_an_owner_that_is_a_command_is_named() -> None:
     claims = [claim(run="a"), claim(run="b", command="failover")]
     found = link_events([(one.key(), one.value(), at) for at, one in enumerate(claims)], [])
     assert "run b (eomirror failover) took the link from run a" in found[1].text
+
+
+def test_what_a_compacted_log_forgets_has_an_event_of_its_own() -> None:
+    """Kill, take-over, stop and resumption of last night, from a control topic that keeps the newest of each key."""
+    log: dict[bytes, tuple[bytes | None, int]] = {}
+    owner = None
+
+    def write(now_ms: int, *records: tuple[bytes, bytes | None]) -> None:
+        nonlocal owner
+        events, owner = lasting_events(records, owner=owner, now_ms=now_ms)
+        for key, value in (*records, *((event.key(), event.value()) for event in events)):
+            log.pop(key, None)
+            log[key] = value, now_ms + 3
+
+    stop = Stopped(topic="bad", reason="gone", fix="", exit_code=4, lane=0, run="a", timestamp=1)
+    for at in range(0, 60_000, 5_000):
+        one = claim(run="a", pid=1, sequence=at, timestamp=at)
+        write(at, (one.key(), one.value()))
+    write(70_000, (stop.key(), stop.value()))
+    write(80_000, (stop.key(), None))
+    for at in range(200_000, 900_000, 5_000):
+        one = claim(run="b", pid=2, sequence=at, timestamp=at)
+        write(at, (one.key(), one.value()))
+    outage = Outage(at=300_000, cluster="east", until=354_000)
+    write(354_000, (outage.key(), outage.value()))
+
+    found = link_events([(key, value, at) for key, (value, at) in log.items()], [])
+    assert [(event.at, event.kind) for event in found] == [
+        (0, "owner"), (70_000, "stopped"), (80_000, "resumed"), (200_000, TAKE_OVER), (300_000, "outage"),
+    ]  # fmt: skip
+    assert "whose claim was last renewed at 1970-01-01T00:00:55Z: it was killed" in found[3].text
+    assert found[4].text == "cluster east did not answer for 54 s, until 1970-01-01T00:05:54Z"
+
+    view = decode_control((key, value, "control-0@0") for key, (value, _) in log.items())
+    assert sorted(view.dated.values()) == [0, 70_000, 80_000, 200_000, 300_000]
+    assert KEPT_MS >= 7 * 24 * 3600 * 1000
+
+
+def test_events_of_a_release_without_them_are_those_of_its_records() -> None:
+    """They are told until the first event of their own."""
+    old, new = claim(run="a", released=True, timestamp=5), claim(run="b", timestamp=900_000)
+    events, _ = lasting_events([(new.key(), new.value())], owner=old, now_ms=900_000)
+    records = [(old.key(), old.value(), 5), (new.key(), new.value(), 900_002)]
+    records += [(event.key(), event.value(), 900_002) for event in events]
+    assert [(event.at, event.kind) for event in link_events(records, [])] == [
+        (5, "released"),
+        (900_000, "owner"),
+    ]

@@ -64,6 +64,7 @@ def picture(
     problem: str = "",
     ends: Any = (),
     seen_ms: int | None = None,
+    seen_rate: float | None = None,
 ) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
@@ -79,6 +80,7 @@ def picture(
             recreation=recreation,
             ends=dict(ends),
             seen=seen_ms,
+            seen_rate=seen_rate,
         ),
         {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
         history=history,
@@ -122,12 +124,12 @@ def test_without_the_source_a_topic_that_is_left_out_is_part_of_the_loss() -> No
 
 
 def test_the_last_rate_is_that_before_the_source_was_last_read() -> None:
-    """A link that was idle then lost nothing at the rate of yesterday."""
-    history = [replace(position(ORDERS, 10), records=50, timestamp=2_000)]
+    """As the owner recorded it: positions are compacted, so the longer an outage, the lower their rate would be."""
     ends = {ORDERS: 25, PAY: 10}
-    assert picture(history=history, ends=ends, seen_ms=3_000, problem="away", now_ms=90_000).last_rate == 5.0
-    assert picture(history=history, ends=ends, seen_ms=60_000, problem="away", now_ms=90_000).last_rate == 0.0
-    assert picture(history=history, ends=ends, seen_ms=3_000).last_rate is None
+    away: dict[str, Any] = {"ends": ends, "seen_ms": 3_000, "problem": "away", "now_ms": 90_000}
+    assert picture(**away, seen_rate=385.5).last_rate == 385.5
+    assert picture(**away).last_rate is None
+    assert picture(ends=ends, seen_ms=3_000, seen_rate=385.5).last_rate is None
 
 
 def test_what_topics_showed_last_is_kept_without_what_changes_by_itself() -> None:

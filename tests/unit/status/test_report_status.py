@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eomirror.records.events import link_events
 from eomirror.records.reports import DrillResult, LaneRestarts, Reports, TailComparison, Verification
 from eomirror.status.derive import with_reports
-from eomirror.status.events import link_events
 from eomirror.status.model import LinkStatus, PartitionStatus
 
 PARTITION = PartitionStatus(

@@ -12,7 +12,7 @@ from eomirror.errors import StateError
 from eomirror.kafka.compacted_topic import LogRecord, control_view
 from eomirror.kafka.topic_follower import News
 from eomirror.link.valid_positions import valid_positions
-from eomirror.status.events import link_events
+from eomirror.records.events import link_events
 from eomirror.status.topics import PositionsLog, StatusTopics, without_renewals
 from support.claims import claim
 from support.lane_fakes import ORDERS, position
