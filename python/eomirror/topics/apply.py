@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.errors import AuthorizationError, ClusterError, TopicError, UnreachableError
+from eomirror.errors import AuthorizationError, ClusterError, QuotaError, TopicError, UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Surplus
+from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Refuse, Surplus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -79,42 +79,78 @@ class TargetTopics:
         first = (topic, 0)
         return self._admin.offsets([first], at="latest", read_committed=True)[first] > 0
 
-    def apply(self, changes: Sequence[Change]) -> dict[str, TopicFacts]:
+    def apply(
+        self, changes: Sequence[Change], *, refused: list[MirrorError] | None = None
+    ) -> dict[str, TopicFacts]:
         """
         Applies changes in order, then waits until every partition has a leader.
+
+        Args:
+            changes: Changes.
+            refused: Receives the errors of topics that are not created or grown, which are then not raised; their
+                ``topic`` is the target's.
 
         Returns:
             The topics that were created or grown, as they are afterwards.
 
         Raises:
             TopicError: A topic cannot be mirrored.
+            QuotaError: A quota delays a change.
             ClusterError: The cluster refuses, or does not get ready in time.
         """
         # One request for all topics: a link's first run may have hundreds.
-        self._admin.create_topics([change for change in changes if isinstance(change, CreateTopic)])
+        wanted = [change for change in changes if isinstance(change, CreateTopic)]
+        errors: list[MirrorError] = []
+        self._admin.create_topics(wanted, refused=errors)
+        if refused is None and errors:
+            raise errors[0]
+        lacking = {error.topic for error in errors}
         expected: dict[str, int] = {}
         for change in changes:
-            if isinstance(change, CreateTopic):
-                expected[change.name] = change.partitions
-                self._log.info(
-                    "topic_created",
-                    topic=change.name,
-                    partitions=change.partitions,
-                    replication_factor=change.replication_factor,
-                )
-            elif isinstance(change, AddPartitions):
-                self._grow(change.name, change.before, change.total)
-                expected[change.name] = change.total
-            elif isinstance(change, AlterConfig):
-                self._configure(change)
-            elif isinstance(change, Surplus):
-                self._tell_surplus(change)
-            elif isinstance(change, Differs):
-                self._tell_differs(change)
-            else:
+            if isinstance(change, CreateTopic | AddPartitions):
+                if change.name in lacking:
+                    continue
+                if isinstance(change, CreateTopic):
+                    expected[change.name] = change.partitions
+                    self._tell_created(change)
+                elif (late := self._late(change)) is None:
+                    expected[change.name] = change.total
+                elif refused is None:
+                    raise late
+                else:
+                    errors.append(late)
+            elif isinstance(change, Refuse):
                 raise TopicError(change.reason, fix=change.fix, topic=change.topic)
+            else:
+                self._set_or_tell(change)
+        if refused is not None:
+            refused += errors
         grown = {change.name for change in changes if isinstance(change, AddPartitions)}
         return self.settle(expected, grown=grown)
+
+    def _late(self, change: AddPartitions) -> QuotaError | None:
+        """Grows a topic; returns the error of a quota that delays it."""
+        try:
+            self._grow(change.name, change.before, change.total)
+        except QuotaError as error:
+            return error
+        return None
+
+    def _set_or_tell(self, change: AlterConfig | Surplus | Differs) -> None:
+        if isinstance(change, AlterConfig):
+            self._configure(change)
+        elif isinstance(change, Surplus):
+            self._tell_surplus(change)
+        else:
+            self._tell_differs(change)
+
+    def _tell_created(self, change: CreateTopic) -> None:
+        self._log.info(
+            "topic_created",
+            topic=change.name,
+            partitions=change.partitions,
+            replication_factor=change.replication_factor,
+        )
 
     def settle(self, expected: Mapping[str, int], *, grown: Collection[str] = ()) -> dict[str, TopicFacts]:
         """
