@@ -432,7 +432,7 @@ class Discovery:
             # The link cannot do without its own topics; of the others one that is refused is left out.
             for error in (*self._topics.refused([*state, *readers]), *self._source_topics.refused(on_source)):
                 raise error
-            by_name = {error.topic: error for error in self._topics.refused(flat)}
+            by_name = {error.topic: error for error in self._topics.refused(flat, spare_settings=True)}
         refused |= {
             change.topic: TopicError(change.reason, fix=change.fix, topic=change.topic)
             for change in flat

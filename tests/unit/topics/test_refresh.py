@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import AuthorizationError, ClusterError, QuotaError, TopicError
-from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, TopicFacts
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, QuotaError, TopicError
+from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, CreateTopic, TopicFacts
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.diff import AlterConfig
 from eomirror.topics.discovery import Discovery
@@ -465,6 +465,39 @@ class Policed(Admin):
             elif not validate_only:
                 self.made[topic.name] = topic
                 left -= 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "refuses", "made"),
+    [
+        ({"retention.ms": "1", "segment.ms": "2"}, {"retention.ms": "retention.ms: too much"}, {"segment.ms": "2"}),
+        ({"retention.ms": "1", "segment.ms": "2"}, {"retention.ms": "Value of 'retention.ms'."}, {"segment.ms": "2"}),
+        ({"retention.ms": "1", "segment.ms": "2"},
+         {"retention.ms": "retention.ms", "segment.ms": "segment.ms"}, {}),
+        ({"retention.ms": "1", "segment.ms": "2"}, {"retention.ms": "a policy of this cluster"}, None),
+        ({"retention.ms": "1"}, {"retention.ms": "delete.retention.ms or retention.ms.x"}, None),
+        ({"retention.ms": "1"}, {"east.retention.ms": "no name like east.retention.ms here"}, None),
+    ],
+)  # fmt: skip
+def test_a_topic_is_created_without_a_setting_that_its_refusal_names(
+    settings: dict[str, str], refuses: dict[str, str], made: dict[str, str] | None
+) -> None:
+    """Told by name; where the brokers name none, the topic is left out as a whole, and the others are created."""
+    target: Any = Policed(refuses)
+    name = "east.retention.ms" if "east.retention.ms" in refuses else "east.t"
+    changes = [CreateTopic(name, 1, 1, settings), CreateTopic("east.other", 1, 1, {})]
+    topics = TargetTopics(target, link="one")
+    refused: list[MirrorError] = []
+    with capture_logs() as logged:
+        topics.apply(changes, refused=refused)
+
+    assert "east.other" in target.made
+    assert [error.topic for error in refused] == ([name] if made is None else [])
+    assert (dict(target.made[name].configs) if name in target.made else None) == made
+    told = {(line["setting"], line["wanted"]) for line in logged if line["event"] == "topic_setting_refused"}
+    assert told == (set() if made is None else settings.items() - made.items())
+    with pytest.raises(TopicError):
+        TargetTopics(target, link="one").apply(changes)
 
 
 def test_topics_that_a_quota_holds_back_follow_while_the_others_flow() -> None:
