@@ -117,6 +117,7 @@ def configs(west: Any, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in future.result(10).items()}
 
 
+@pytest.mark.slow
 def test_a_policy_refuses_one_topic_or_one_setting(
     east: Any,
     topic_name: str,
@@ -187,7 +188,9 @@ def test_a_policy_refuses_one_topic_or_one_setting(
     assert link.process.poll() is None
 
 
-@pytest.mark.parametrize("naming", ["prefix", "identity", "pattern"])
+@pytest.mark.parametrize(
+    "naming", ["prefix", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("identity", "pattern"))]
+)
 def test_a_name_that_is_too_long_is_left_out(
     east: Any, west: Any, topic_name: str, run: Callable[..., Run], judge: JavaJudge, naming: str
 ) -> None:

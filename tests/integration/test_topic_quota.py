@@ -141,7 +141,7 @@ def test_topics_flow_while_a_quota_holds_the_others_back(site: Site, tmp_path: P
 @pytest.mark.parametrize(
     "site",
     [
-        (12, 2.0, {}),
+        pytest.param((12, 2.0, {}), marks=pytest.mark.slow),
         pytest.param((12, 1.0, {"start": "latest"}), marks=pytest.mark.slow),
         pytest.param((30, 2.0, {}), marks=pytest.mark.slow),
     ],
