@@ -8,8 +8,9 @@ Exceptions of eomirror. Pure.
     |-- ConfigError                   exit 78  the configuration is refused; holds every fault
     |-- ClusterError                  exit 1   a cluster cannot be reached or refuses us
     |   |-- UnreachableError          exit 1   no answer; a mirror retries
-    |   |   `-- HandshakeError          exit 1   the TLS handshake failed on either side; a mirror that starts gives up,
-    |   |                                      one that runs retries
+    |   |   |-- HandshakeError          exit 1   the TLS handshake failed on either side; a mirror that starts gives up,
+    |   |   |                                  one that runs retries
+    |   |   `-- QuotaError              exit 1   a quota delays a change; a mirror waits for the time that it was told
     |   |-- BrokerFailedError         exit 1   a broker failed without a reason; a mirror retries
     |   `-- AuthorizationError        exit 1   an ACL is missing; names resource and operation; a running
     |                                          mirror waits for it, unless it is to end caught up
@@ -58,6 +59,7 @@ __all__ = [
     "NotReadyError",
     "OutcomeUnknownError",
     "PlaneChangedError",
+    "QuotaError",
     "RecordRefusedError",
     "SourceDamagedError",
     "SourceUnreadableError",
@@ -190,6 +192,22 @@ class HandshakeError(UnreachableError):
     A mirror that starts gives up, because the configuration is wrong.  One that runs retries, because a certificate may
     be under replacement.
     """
+
+
+class QuotaError(UnreachableError):
+    """
+    A quota of the cluster delays a change.  A mirror waits and repeats it.
+
+    Args:
+        message: The quota and its cluster.
+        seconds: Time until the cluster takes the next change.
+        fix: How to get a larger quota.
+        topic: Topic that waits.
+    """
+
+    def __init__(self, message: str, *, seconds: float, fix: str = "", topic: str = "") -> None:
+        super().__init__(message, fix=fix, topic=topic)
+        self.seconds = seconds
 
 
 class BrokerFailedError(ClusterError):

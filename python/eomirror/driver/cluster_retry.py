@@ -14,7 +14,7 @@ import structlog
 
 from eomirror.clock import Clock, jitter
 from eomirror.driver.retry import Backoff
-from eomirror.errors import BrokerFailedError, HandshakeError, StoppedError, UnreachableError
+from eomirror.errors import BrokerFailedError, HandshakeError, QuotaError, StoppedError, UnreachableError
 
 if TYPE_CHECKING:
     import threading
@@ -72,7 +72,8 @@ class ClusterRetry:
                 if error.message != logged or now - logged_at >= _LOG_SECONDS:
                     self._log_wait(error, now - began)
                     logged, logged_at = error.message, now
-                self._over.wait(jitter(backoff.seconds))
+                told = error.seconds if isinstance(error, QuotaError) else 0.0
+                self._over.wait(told or jitter(backoff.seconds))
             else:
                 if logged:
                     log.info("link_reached_its_clusters", link=self._link)

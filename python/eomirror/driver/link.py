@@ -377,7 +377,7 @@ class LinkThread:
         discovery = self._make_discovery()
         self._contact = discovery.contact
         # a run with until="caught-up" must not end successfully without some of the topics
-        partitions = discovery.prepare(strict=self._tools.wants_goals)
+        partitions = discovery.prepare(strict=self._tools.wants_goals, patient=False)
         self._refuse_duplicates(partitions)
         if self._over.is_set():
             raise StoppedError(f"link {self.name}: stopped before it was taken")

@@ -185,12 +185,22 @@ class StopRecords:
         Args:
             topics: All skipped topics with the reason; an earlier one that is missing here is about to be mirrored.
         """
+        given = {topic: StoppedTopic.of(error) for topic, error in topics.items()}
         with self._lock:
             for topic in self._left_out - topics.keys():
                 self._stopped.pop(topic, None)
                 self._waiting[topic] = {}
+            for topic in self._left_out & topics.keys():
+                stop = self._stopped.get(topic)
+                if (
+                    stop is not None
+                    and stop.lane is None
+                    and stop.reason != given[topic].reason[:_MOST_CHARACTERS]
+                ):
+                    # such as the number of topics that a quota has let through
+                    del self._stopped[topic]
             self._left_out = set(topics)
-        self.stopped({topic: StoppedTopic.of(error) for topic, error in topics.items()}, None)
+        self.stopped(given, None)
 
     def tried_again(self, topics: Iterable[str], mirrored: Collection[SourcePartition]) -> None:
         """Records that stopped topics are retried."""

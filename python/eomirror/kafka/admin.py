@@ -12,6 +12,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import structlog
 from confluent_kafka import (
     IsolationLevel,
     KafkaError,
@@ -30,7 +31,7 @@ from confluent_kafka.admin import (
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.rights import Right
-from eomirror.errors import AuthorizationError, MirrorError, TopicError, UnreachableError
+from eomirror.errors import AuthorizationError, MirrorError, QuotaError, TopicError, UnreachableError
 from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, RetryingAdmin, error_code, try_seconds
 from eomirror.kafka.cluster_metadata import (
     ClusterFacts,
@@ -61,11 +62,19 @@ __all__ = [
     "identify",
 ]
 
+log = structlog.get_logger(__name__)
+
 _LEADERLESS = MISSING | {KafkaError.LEADER_NOT_AVAILABLE}
 # short, because the setting has a default
 _BROKER_SECONDS = 5.0
 _ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 
+
+# Partitions of the first request under a quota, or of the first that only validates: what a quota might make of them is
+# not known before the first answer.
+_FEW_PARTITIONS = 20
+# A wait for a quota that needs no report.
+_SHORT_SECONDS = 1.0
 
 # records that a request adds to the controller's log (one per topic, partition and setting): a KRaft
 # controller refuses a request of more than 10,000 of them (measured with 4.3: 1,000 topics with ten settings each)
@@ -101,18 +110,15 @@ def has_topic(cluster: Cluster, topic: str, *, client_id: str) -> bool:
         admin.close()
 
 
-def _portions(topics: Sequence[CreateTopic]) -> list[list[str]]:
-    """Returns topic names, divided into requests; a topic that is too large has a request of its own."""
-    portions: list[list[str]] = []
-    room = 0
-    for topic in topics:
-        size = 1 + topic.partitions + len(topic.configs)
-        if not portions or size > room:
-            portions.append([])
-            room = _MOST_RECORDS
-        portions[-1].append(topic.name)
-        room -= size
-    return portions
+def _first_of(topics: Sequence[CreateTopic], partitions: int) -> int:
+    """Returns the number of topics that the next request creates; one that is too large has a request of its own."""
+    records = 0
+    for number, topic in enumerate(topics):
+        records += 1 + topic.partitions + len(topic.configs)
+        partitions -= topic.partitions
+        if number and (records > _MOST_RECORDS or partitions < 0):
+            return number
+    return len(topics)
 
 
 class PendingTopics:
@@ -538,11 +544,15 @@ class ClusterAdmin:
         """
         Creates topics, in as few requests as a controller accepts; an existing topic is left alone.
 
+        Under a quota on topic changes the requests are small, and each waits for the time that the answer before told.
+
         Args:
             topics: What to create.
-            validate_only: Let the broker check rights, names, policies and settings, and create nothing.
+            validate_only: Let the broker check rights, names, policies and settings, and create nothing.  That spends
+                the quota, too: it ends with the first answer that a quota throttles, and the others are not checked.
             refused: Receives the errors of topics whose name or setting is refused, which are then not raised; their
-                ``topic`` is the refused one.
+                ``topic`` is the refused one.  A topic that waits for a quota for longer than a second gets a
+                `QuotaError`; without ``refused``, the call takes as long as the quota wants.
 
         Raises:
             AuthorizationError: We may not create one of them.
@@ -566,8 +576,53 @@ class ClusterAdmin:
                     raise error from raised
                 refused.append(TopicError(error.message, fix=error.fix, topic=name))
 
-        for names in _portions(topics):
-            self._retrying.each(names, send, failed)
+        waiting = list(topics)
+        size = _FEW_PARTITIONS if validate_only or self._retrying.throttled else _MOST_RECORDS
+        while waiting:
+            if not validate_only and self._must_wait(refused, waiting):
+                return
+            count = _first_of(waiting, size)
+            self._retrying.each([topic.name for topic in waiting[:count]], send, failed)
+            waiting = waiting[count:]
+            if validate_only and self._retrying.held:
+                # The creation that follows may begin: it would never, if each try had to wait for its validation.
+                self._retrying.release()
+                if waiting:
+                    log.info(
+                        "topics_not_validated",
+                        cluster=self.name,
+                        topics=len(waiting),
+                        reason="a quota throttles",
+                    )
+                return
+            size = self._next_size(size)
+
+    def _next_size(self, size: int) -> int:
+        """Returns the most partitions of the next request: few under a quota, more while it allows them."""
+        return size * 2 if self._retrying.held <= _SHORT_SECONDS else min(size, _FEW_PARTITIONS)
+
+    def _must_wait(self, refused: list[MirrorError] | None, waiting: Sequence[CreateTopic]) -> bool:
+        """Waits for a quota; returns True if that is too long for the caller, with an error for each topic."""
+        held = self._retrying.held
+        if held > _SHORT_SECONDS and refused is not None:
+            refused += [self._held_back(topic.name) for topic in waiting]
+            return True
+        if held > 0:
+            if held > _SHORT_SECONDS:
+                error = self._held_back("")
+                log.warning("quota_holds_back", reason=error.message, seconds=round(held, 1), fix=error.fix)
+            self._clock.sleep(held)
+        return False
+
+    def _held_back(self, topic: str) -> QuotaError:
+        """Returns the error of a topic whose change waits for a quota."""
+        return QuotaError(
+            f"the quota on topic changes of cluster {self.name} holds us back",
+            seconds=self._retrying.held,
+            fix="none: what is missing follows as the quota allows; to make it faster raise controller_mutation_rate "
+            f"of {self.account.who} there (kafka-configs.sh --alter --add-config)",
+            topic=topic,
+        )
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """
@@ -596,8 +651,11 @@ class ClusterAdmin:
 
         Raises:
             AuthorizationError: We may not alter it.
+            QuotaError: A quota on topic changes delays it for longer than a second.
             ClusterError: The cluster refuses or cannot be reached.
         """
+        if self._retrying.held > _SHORT_SECONDS:
+            raise self._held_back(name)
 
         def grow() -> None:
             futures = self._client.create_partitions(

@@ -9,6 +9,11 @@ cache of an AdminClient.  Measured after one of three brokers was killed, whose 
 ListOffsets took its 30 s, and so did each description of a topic.  So an unanswered request is followed by one of a new
 client, which learns the current leaders from any broker.
 
+A quota on changes of topics (`controller_mutation_rate`) refuses nothing: librdkafka's versions of the requests are
+older than that answer (KIP-599).  The broker makes the change, tells how long it throttles, and reads nothing more from
+that connection meanwhile: the next request on it, also one that only reads, would time out.  So a throttled connection
+is replaced, and `held` tells for how long the next change should wait.
+
 librdkafka retries a connection for ever and reports the reason only to its log and error callback, which both need
 `poll`.  The last reason is kept, so that an error can say that the credentials are refused rather than "timed out".
 """
@@ -64,6 +69,8 @@ _LATE_SECONDS = 0.2
 # every further try gets twice as long
 _TRY_SECONDS = 2.0
 _TRY_SECONDS_EACH = 0.002
+# A request quota delays by its window at most, which is a second by default: too short to replace a connection.
+_MUTED_SECONDS = 1.0
 # A listener with SASL answers the first request of a client without, and closes the connection at the second.
 _CLOSED_AT_ONCE = 5
 # how long after a refused handshake or login another bootstrap server may still let us in
@@ -92,6 +99,10 @@ _LOGIN = frozenset(
 )
 
 
+# Clusters whose quota has throttled a client of this process: a link that waits for it begins with a new client.
+_throttling: set[tuple[str, str]] = set()
+
+
 class RetryingAdmin:
     """
     An AdminClient with retries.
@@ -114,6 +125,8 @@ class RetryingAdmin:
         self._client_id = client_id
         self._reason: KafkaError | None = None
         self.broken = 0
+        self._held_until = float("-inf")
+        self._muted = False
         self._log = ClientLog(cluster=cluster.alias)
         self.client: Any = self._new_client()
 
@@ -127,16 +140,28 @@ class RetryingAdmin:
         """The cluster, and our user there."""
         return account_of(self._cluster)
 
+    @property
+    def throttled(self) -> bool:
+        """True if the cluster has a quota that this process has met."""
+        return (self._cluster.alias, self._cluster.bootstrap_servers) in _throttling
+
+    @property
+    def held(self) -> float:
+        """Seconds until a quota allows the next change; 0 if none is in the way."""
+        return max(0.0, self._held_until - self._clock.monotonic())
+
+    def release(self) -> None:
+        """Lets the next change begin although a quota was exceeded."""
+        self._held_until = float("-inf")
+
     def close(self) -> None:
         """Releases the client: its destructor closes the connections."""
         self.client = None
 
-    def renew(self) -> None:
+    def renew(self, reason: str = "a request was not answered in time") -> None:
         """Replaces a client whose requests are not answered; requests of other threads end with a retriable error."""
         if self.client is not None:
-            log.debug(
-                "client_replaced", cluster=self._cluster.alias, reason="a request was not answered in time"
-            )
+            log.debug("client_replaced", cluster=self._cluster.alias, reason=reason)
             self.client = self._new_client()
 
     def connected(self, ask: Callable[[float], Any]) -> Any:
@@ -188,7 +213,7 @@ class RetryingAdmin:
             except (KafkaException, FutureTimeoutError) as raised:
                 if not self._worth_repeating(raised, deadline):
                     raise self.translated(raised, doing, right) from raised
-                self._clock.sleep(_PAUSE_SECONDS)
+                self._pause(deadline)
             else:
                 self._served()
                 return answer
@@ -258,9 +283,15 @@ class RetryingAdmin:
             if waiting:
                 if reads and answered.passed:
                     self.renew()
-                self._clock.sleep(_PAUSE_SECONDS)
+                self._pause(deadline)
         self._served()
         return found
+
+    def _pause(self, deadline: Deadline) -> None:
+        """Waits before a retry, also for the time that a quota told."""
+        if self.client is not None:
+            self.client.poll(0)
+        self._clock.sleep(max(_PAUSE_SECONDS, min(self.held, deadline.remaining())))
 
     def is_retriable(self, raised: Exception) -> bool:
         """Returns whether a read request that failed with this error should be retried."""
@@ -284,6 +315,7 @@ class RetryingAdmin:
             {
                 **admin_properties(self._cluster, client_id=self._client_id),
                 "error_cb": self._on_error,
+                "throttle_cb": self._on_throttle,
                 "logger": self._log,
             },
         )
@@ -302,8 +334,11 @@ class RetryingAdmin:
                 return
 
     def _served(self) -> None:
-        """Drops the last reason after a successful request."""
+        """Drops the last reason after a successful request, and a connection that was throttled."""
         self.client.poll(0)
+        if self._muted:
+            self._muted = False
+            self.renew("a quota throttles its connection")
         self._reason = None
         self._log.closed = 0
 
@@ -317,6 +352,12 @@ class RetryingAdmin:
             "security.protocol configuration (connecting to a SASL listener?)",
         )
         return True
+
+    def _on_throttle(self, event: Any) -> None:
+        seconds = float(event.throttle_time)
+        self._held_until = max(self._held_until, self._clock.monotonic() + seconds)
+        self._muted = self._muted or seconds > _MUTED_SECONDS
+        _throttling.add((self._cluster.alias, self._cluster.bootstrap_servers))
 
     def _on_error(self, error: KafkaError) -> None:
         # "all brokers are down" follows every failure and never says why; a refused login is followed by

@@ -267,6 +267,8 @@ class LocalCluster:
         """Folders, properties and commands of all brokers; formats storage that is new."""
         self.brokers = []
         unformatted = []
+        # behind Kafka's own: a class archive is of no use to another beginning of the class path
+        path = os.pathsep.join([self._class_path, *map(str, self.spec.classes)])
         for node_id, ports in nodes.items():
             folder = self._node_folder(node_id)
             data = folder / "data"
@@ -282,14 +284,12 @@ class LocalCluster:
             performance = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS")
             command = [str(find_java()), *jvm_arguments(self.spec, logging, performance=performance)]
             command += archive_arguments(*kafka_archive(self.spec.kafka_version, self._class_path))
-            command += ["-cp", self._class_path, "kafka.Kafka", str(properties)]
+            command += ["-cp", path, "kafka.Kafka", str(properties)]
             self.brokers.append(Broker(node_id, ports, folder, command, on_started=self._watch))
             if not read_cluster_id(data):
                 unformatted.append(properties)
         if unformatted:
-            format_storage(
-                self.spec, self._class_path, unformatted, cluster_id=self.cluster_id, users=self._users
-            )
+            format_storage(self.spec, path, unformatted, cluster_id=self.cluster_id, users=self._users)
 
     def _launch_all(self, deadline: Deadline, on_ready: Callable[[int], None]) -> None:
         for broker in self.brokers:

@@ -69,6 +69,8 @@ class ClusterSpec:
             its password).
         authorizer: Check rights (ACLs).  `ADMIN` and the INTERNAL listener may do everything, others nothing
             until it is granted.
+        classes: Jars and folders that follow Kafka's own on the class path, such as with a policy that ``properties``
+            name.
 
     Raises:
         UsageError: A value that cannot work.
@@ -87,6 +89,7 @@ class ClusterSpec:
     extra_listeners: tuple[Listener, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     authorizer: bool = False
+    classes: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.errors import AuthorizationError, ClusterError, TopicError, UnreachableError
+from eomirror.errors import AuthorizationError, ClusterError, QuotaError, TopicError, UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Surplus
+from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Refuse, Surplus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,9 +50,13 @@ class TargetTopics:
         self._logged: set[Surplus | Differs] = set()
         self._refused: set[tuple[str, str, str]] = set()
 
-    def refused(self, changes: Iterable[Change]) -> list[MirrorError]:
+    def refused(self, changes: Iterable[Change], *, spare_settings: bool = False) -> list[MirrorError]:
         """
         Lets the brokers validate rights, names, policies and settings of new topics.  Creates nothing.
+
+        Args:
+            changes: Changes, of which only new topics count.
+            spare_settings: As for `_create`.
 
         Returns:
             The error of each refused topic, which its ``topic`` names: a name, a setting or a policy.
@@ -60,14 +65,8 @@ class TargetTopics:
             AuthorizationError: A topic may not be created.
             ClusterError: The cluster cannot be reached.
         """
-        changes = list(changes)
-        refused: list[MirrorError] = []
-        self._admin.create_topics(
-            [change for change in changes if isinstance(change, CreateTopic)],
-            validate_only=True,
-            refused=refused,
-        )
-        return refused
+        wanted = [change for change in changes if isinstance(change, CreateTopic)]
+        return self._create(wanted, validate_only=True, spare_settings=spare_settings)
 
     def has_records(self, topic: str) -> bool:
         """
@@ -79,42 +78,115 @@ class TargetTopics:
         first = (topic, 0)
         return self._admin.offsets([first], at="latest", read_committed=True)[first] > 0
 
-    def apply(self, changes: Sequence[Change]) -> dict[str, TopicFacts]:
+    def apply(
+        self, changes: Sequence[Change], *, refused: list[MirrorError] | None = None
+    ) -> dict[str, TopicFacts]:
         """
         Applies changes in order, then waits until every partition has a leader.
+
+        Args:
+            changes: Changes.
+            refused: Receives the errors of topics that are not created or grown, which are then not raised; their
+                ``topic`` is the target's.  A new topic is then created without a setting that is refused.
 
         Returns:
             The topics that were created or grown, as they are afterwards.
 
         Raises:
             TopicError: A topic cannot be mirrored.
+            QuotaError: A quota delays a change.
             ClusterError: The cluster refuses, or does not get ready in time.
         """
         # One request for all topics: a link's first run may have hundreds.
-        self._admin.create_topics([change for change in changes if isinstance(change, CreateTopic)])
+        wanted = [change for change in changes if isinstance(change, CreateTopic)]
+        errors = self._create(wanted, spare_settings=refused is not None)
+        if refused is None and errors:
+            raise errors[0]
+        lacking = {error.topic for error in errors}
         expected: dict[str, int] = {}
         for change in changes:
-            if isinstance(change, CreateTopic):
-                expected[change.name] = change.partitions
-                self._log.info(
-                    "topic_created",
-                    topic=change.name,
-                    partitions=change.partitions,
-                    replication_factor=change.replication_factor,
-                )
-            elif isinstance(change, AddPartitions):
-                self._grow(change.name, change.before, change.total)
-                expected[change.name] = change.total
-            elif isinstance(change, AlterConfig):
-                self._configure(change)
-            elif isinstance(change, Surplus):
-                self._tell_surplus(change)
-            elif isinstance(change, Differs):
-                self._tell_differs(change)
-            else:
+            if isinstance(change, CreateTopic | AddPartitions):
+                if change.name in lacking:
+                    continue
+                if isinstance(change, CreateTopic):
+                    expected[change.name] = change.partitions
+                    self._tell_created(change)
+                elif (late := self._late(change)) is None:
+                    expected[change.name] = change.total
+                elif refused is None:
+                    raise late
+                else:
+                    errors.append(late)
+            elif isinstance(change, Refuse):
                 raise TopicError(change.reason, fix=change.fix, topic=change.topic)
+            else:
+                self._set_or_tell(change)
+        if refused is not None:
+            refused += errors
         grown = {change.name for change in changes if isinstance(change, AddPartitions)}
         return self.settle(expected, grown=grown)
+
+    def _late(self, change: AddPartitions) -> QuotaError | None:
+        """Grows a topic; returns the error of a quota that delays it."""
+        try:
+            self._grow(change.name, change.before, change.total)
+        except QuotaError as error:
+            return error
+        return None
+
+    def _set_or_tell(self, change: AlterConfig | Surplus | Differs) -> None:
+        if isinstance(change, AlterConfig):
+            self._configure(change)
+        elif isinstance(change, Surplus):
+            self._tell_surplus(change)
+        else:
+            self._tell_differs(change)
+
+    def _tell_created(self, change: CreateTopic) -> None:
+        self._log.info(
+            "topic_created",
+            topic=change.name,
+            partitions=change.partitions,
+            replication_factor=change.replication_factor,
+        )
+
+    def _create(
+        self, topics: Sequence[CreateTopic], *, validate_only: bool = False, spare_settings: bool
+    ) -> list[MirrorError]:
+        """
+        Creates topics; returns the errors of those that the brokers refuse, or that wait for a quota.
+
+        Args:
+            topics: Topics to create.
+            validate_only: Create nothing.
+            spare_settings: Create a topic without a setting that the refusal names, and log that.
+        """
+        errors: list[MirrorError] = []
+        self._admin.create_topics(topics, validate_only=validate_only, refused=errors)
+        if not spare_settings:
+            return errors
+        given = {topic.name: topic for topic in topics}
+        lasting: list[MirrorError] = []
+        spared: dict[str, list[tuple[str, MirrorError]]] = {}
+        while errors:
+            less: list[CreateTopic] = []
+            for error in errors:
+                topic = given[error.topic]
+                if not (named := _named_settings(topic, error)):
+                    lasting.append(error)
+                    spared.pop(topic.name, None)
+                    continue
+                left = {name: value for name, value in topic.configs.items() if name not in named}
+                given[topic.name] = replace(topic, configs=left)
+                less.append(given[topic.name])
+                spared.setdefault(topic.name, []).extend((name, error) for name in named)
+            errors = []
+            self._admin.create_topics(less, validate_only=validate_only, refused=errors)
+        values = {topic.name: topic.configs for topic in topics}
+        for name, settings in spared.items():
+            for setting, error in settings:
+                self._tell_refused(name, setting, values[name][setting], None, error)
+        return lasting
 
     def settle(self, expected: Mapping[str, int], *, grown: Collection[str] = ()) -> dict[str, TopicFacts]:
         """
@@ -179,21 +251,28 @@ class TargetTopics:
                     self._configure(replace(change, values={name: value}))
                 return
             (setting,) = change.values
-            if (change.name, setting, error.message) not in self._refused:
-                self._refused.add((change.name, setting, error.message))
-                self._log.warning(
-                    "topic_setting_refused",
-                    topic=change.name,
-                    setting=setting,
-                    wanted=change.values[setting],
-                    found=change.before.get(setting),
-                    reason=error.message,
-                    fix=f"the topic is mirrored without it: allow {setting}={change.values[setting]} in the "
-                    "cluster's alter policy; or leave the setting to the target: put it under the link's "
-                    "`exclude_configs`",
-                )
+            self._tell_refused(
+                change.name, setting, change.values[setting], change.before.get(setting), error
+            )
         else:
             self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
+
+    def _tell_refused(
+        self, topic: str, setting: str, wanted: str, found: str | None, error: MirrorError
+    ) -> None:
+        # Refused at the creation of a copy, it is refused again when settings are compared.
+        if (topic, setting, wanted) not in self._refused:
+            self._refused.add((topic, setting, wanted))
+            self._log.warning(
+                "topic_setting_refused",
+                topic=topic,
+                setting=setting,
+                wanted=wanted,
+                found=found,
+                reason=error.message,
+                fix=f"the topic is mirrored without it, and the target's value applies: allow {setting}={wanted} in "
+                "the cluster's policy; or leave the setting to the target: put it under the link's `exclude_configs`",
+            )
 
     def _tell_surplus(self, change: Surplus) -> None:
         if change not in self._logged:
@@ -220,3 +299,14 @@ class TargetTopics:
             meaning="the configuration leaves them to the target"
             + ("; the copy's brokers change or refuse timestamps of the source" if alters else ""),
         )
+
+
+def _named_settings(topic: CreateTopic, error: MirrorError) -> list[str]:
+    """Returns the settings of a new topic that a refusal names; none if it says nothing about a setting."""
+    if isinstance(error, QuotaError):
+        return []
+    # A topic may have the name of a setting.
+    words = error.message.replace(f"create topic {topic.name} ", "")
+    return [
+        name for name in topic.configs if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", words)
+    ]

@@ -26,6 +26,7 @@ from eomirror.errors import (
     ConfigError,
     Fault,
     MirrorError,
+    QuotaError,
     TopicError,
     UnreachableError,
 )
@@ -131,6 +132,9 @@ class Discovery:
         self._found: frozenset[str] = frozenset()
         self._configs_compared = float("-inf")
         self._skipped = SkippedTopics(link.name)
+        # Copies that exist and topics in all, as the last error of a quota states them.
+        self._counted = (0, 0)
+        self._held_until = float("-inf")
         self._own = StateTopicsCheck(link, self._target, learn=self._learn_defaults, clock=clock)
         self._both_ways = BidirectionalConfigs(link.loops.onward, goes_first=link.source < link.target)
 
@@ -150,24 +154,37 @@ class Discovery:
             AuthorizationError: A right is missing, on either side.
             StateError: The link's state topics are damaged.
         """
-        return self._look()[0]
+        return self._look(validate=True)[0]
 
-    def prepare(self, *, strict: bool = True) -> tuple[AssignedPartition, ...]:
+    def prepare(self, *, strict: bool = True, patient: bool = True) -> tuple[AssignedPartition, ...]:
         """
         Checks everything, then creates missing topics and waits until they can be written.
 
         Args:
             strict: True if a topic that cannot be served is refused even if the link has run before; otherwise the
                 other topics are prepared, and it is left out as by `refresh`.
+            patient: True to wait in this call for a quota on topic changes, if the link cannot begin before.
 
         Returns:
             Every partition to mirror.
 
         Raises:
-            MirrorError: As for `plan`; also if a transactional.id may not be used.  No topic was created.
+            QuotaError: Unless ``patient``: the link cannot begin until a quota allows more topics.
+            MirrorError: As for `plan`; also if a transactional.id may not be used.  On a first run no topic was
+                created, as far as a quota let the brokers validate all topics.
         """
+        while True:
+            try:
+                return self._prepare(strict=strict)
+            except QuotaError as error:
+                if not patient:
+                    raise
+                log.warning("topics_held_back", link=self._link.name, reason=error.message, fix=error.fix)
+                self._clock.sleep(error.seconds)
+
+    def _prepare(self, *, strict: bool) -> tuple[AssignedPartition, ...]:
         try:
-            plan, pairs = self._look()
+            plan, pairs = self._look(validate=False)
         except (TopicError, ClusterError) as error:
             if strict or isinstance(error, UnreachableError) or not all(self._ids):
                 # Also if the cluster ids are not known yet.
@@ -186,10 +203,15 @@ class Discovery:
                 )
         self._tell(plan)
         # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
-        self._own.created(self._topics.apply([*plan.state, *plan.readers]))
-        self._source_topics.apply(plan.readers_on_source)
-        self._apply_all(plan, pairs, strict=strict)
-        if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
+        try:
+            self._own.created(self._topics.apply([*plan.state, *plan.readers]))
+            self._source_topics.apply(plan.readers_on_source)
+        except QuotaError as error:
+            raise self._with_count(error, pairs) from error
+        begun = not plan.first_run and self._topics.has_records(self._names.control_topic)
+        # Topics that the first generation of a link lacks begin at their beginning, despite the link's `start`.
+        self._apply_all(plan, pairs, strict=strict, wait=not begun and self._link.start != "earliest")
+        if strict or not begun:
             return self._assigned(plan.targets)
         return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
 
@@ -232,16 +254,30 @@ class Discovery:
         if not plan.targets and not plan.awaited and not plan.changes:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
 
-    def _apply_all(self, plan: Plan, pairs: Mapping[str, TopicPair], *, strict: bool) -> None:
-        """Creates and changes copies; leaves out a topic that the brokers refuse, unless ``strict``."""
+    def _apply_all(self, plan: Plan, pairs: Mapping[str, TopicPair], *, strict: bool, wait: bool) -> None:
+        """
+        Creates and changes copies; leaves out a topic that the brokers refuse, unless ``strict``.
+
+        Raises:
+            QuotaError: A quota delays copies, and the link cannot begin without them: ``strict``, ``wait``, or there
+                are no others.
+        """
         try:
-            self._apply(pairs, {topic: plan.changes[topic] for topic in pairs})
+            refused = self._apply(pairs, {topic: plan.changes[topic] for topic in pairs})
         except ClusterError as error:
             if strict or isinstance(error, UnreachableError):
                 raise
             self._refresh_topics({topic: pair.source for topic, pair in pairs.items()}, plan.targets)
             if not self._ready:
                 raise
+            return
+        held = [error for error in refused.values() if isinstance(error, QuotaError)]
+        lasting = [error for error in refused.values() if not isinstance(error, QuotaError)]
+        if lasting and (strict or not (self._ready or held)):
+            raise lasting[0]
+        if held and (strict or wait or not self._ready):
+            raise held[0]
+        self._leave_refused(refused)
 
     def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
         """Prepares the topics that can be served; raises ``refused`` on a first run, or if there are none."""
@@ -291,10 +327,13 @@ class Discovery:
         targets = {topic: name for topic, name in targets.items() if topic in sources}
         now = self._clock.monotonic()
         everything = now - self._configs_compared >= _CONFIGS_SECONDS
+        held = self._skipped.held() if now < self._held_until else frozenset()
         looked_at = {
             topic: sources[topic]
             for topic in targets
-            if everything or topic not in self._ready or self._ready[topic][0] != sources[topic]
+            if everything
+            or (topic not in self._ready and topic not in held)
+            or (topic in self._ready and self._ready[topic][0] != sources[topic])
         }
         if everything:
             self._configs_compared = now
@@ -352,7 +391,14 @@ class Discovery:
                 fix="add brokers to the target, or set `replication_factor` to say that fewer replicas are meant",
             )
 
-    def _look(self) -> tuple[Plan, dict[str, TopicPair]]:
+    def _look(self, *, validate: bool) -> tuple[Plan, dict[str, TopicPair]]:
+        """
+        Makes every check.
+
+        Args:
+            validate: True to let the brokers validate new topics in any case, and not on a first run only: that spends
+                a quota on topic changes as the creation does.
+        """
         as_of = self._clock.wall_ms()
         source, target = self._source.describe_cluster(), self._target.describe_cluster()
         self._ids = (source.cluster_id, target.cluster_id)
@@ -381,10 +427,12 @@ class Discovery:
         changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
         flat = [change for each in changes.values() for change in each]
         check_target_rights(self._link, self._target, [*state, *readers, *flat], pairs)
-        # The link cannot do without its own topics; of the others one that is refused is left out.
-        for error in (*self._topics.refused([*state, *readers]), *self._source_topics.refused(on_source)):
-            raise error
-        by_name = {error.topic: error for error in self._topics.refused(flat)}
+        by_name: dict[str, MirrorError] = {}
+        if validate or first_run:
+            # The link cannot do without its own topics; of the others one that is refused is left out.
+            for error in (*self._topics.refused([*state, *readers]), *self._source_topics.refused(on_source)):
+                raise error
+            by_name = {error.topic: error for error in self._topics.refused(flat, spare_settings=True)}
         refused |= {
             change.topic: TopicError(change.reason, fix=change.fix, topic=change.topic)
             for change in flat
@@ -637,26 +685,72 @@ class Discovery:
             )
         return (pair.source.name, pair.source.topic_id, pair.name) in self._written
 
-    def _apply(self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]) -> None:
-        fresh = self._topics.apply([change for each in changes.values() for change in each])
+    def _apply(
+        self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]
+    ) -> dict[str, MirrorError]:
+        """Creates and changes copies; returns the error of each source topic whose copy is refused or has to wait."""
+        errors: list[MirrorError] = []
+        fresh = self._topics.apply([change for each in changes.values() for change in each], refused=errors)
+        by_name = {error.topic: error for error in errors}
         # A copy that another process created since our look has settled as well.
         missing = {
             pair.name: 1 if self._link.keyed else pair.source.partitions
             for pair in pairs.values()
-            if pair.target is None and pair.name not in fresh and changes[pair.source.name]
+            if pair.target is None
+            and pair.name not in fresh
+            and pair.name not in by_name
+            and changes[pair.source.name]
         }
         fresh.update(self._topics.settle(missing))
         for topic, pair in pairs.items():
             copy = fresh.get(pair.name, pair.target)
             if copy is not None:
                 self._ready[topic] = (pair.source, copy)
-            self._both_ways.note(pair, changes[topic])
-        self._skipped.clear(pairs.keys())
+            if pair.name not in by_name:
+                self._both_ways.note(pair, changes[topic])
+        refused = {topic: by_name[pair.name] for topic, pair in pairs.items() if pair.name in by_name}
+        self._skipped.clear(pairs.keys() - refused.keys())
+        quotas = [error for error in refused.values() if isinstance(error, QuotaError)]
+        held = self._with_count(quotas[0], pairs) if quotas else None
+        return {
+            topic: held
+            if held is not None and isinstance(error, QuotaError)
+            else TopicError(error.message, fix=error.fix, topic=topic)
+            for topic, error in refused.items()
+        }
+
+    def _leave_refused(self, refused: Mapping[str, MirrorError]) -> None:
+        """Logs the topics that the brokers refuse, one by one, and in one line those that wait for a quota."""
+        held = [topic for topic, error in refused.items() if isinstance(error, QuotaError)]
+        if held:
+            error = refused[held[0]]
+            self._skipped.hold(held, error)
+            seconds = error.seconds if isinstance(error, QuotaError) else 0.0
+            self._held_until = self._clock.monotonic() + seconds
+        for topic, error in refused.items():
+            if topic not in held:
+                self._skipped.record(topic, error)
+
+    def _with_count(self, error: QuotaError, pairs: Mapping[str, TopicPair]) -> QuotaError:
+        """Returns the error with the number of copies that exist; of many it changes with each tenth part only."""
+        waiting = {topic for topic, pair in pairs.items() if pair.target is None and topic not in self._ready}
+        there = {topic for topic, pair in pairs.items() if pair.target is not None} | self._ready.keys()
+        count, total = len(there), len(there | waiting)
+        if total != self._counted[1] or not 0 <= count - self._counted[0] < max(1, total // 10):
+            self._counted = count, total
+        count, total = self._counted
+        return QuotaError(
+            f"{error.message}: {count} of {total} topics created",
+            seconds=error.seconds,
+            fix=error.fix,
+        )
 
     def _refresh_topics(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> None:
         try:
             pairs = self._pairs(sources, targets)
-            self._apply(pairs, {topic: self._changes(pair) for topic, pair in pairs.items()})
+            self._leave_refused(
+                self._apply(pairs, {topic: self._changes(pair) for topic, pair in pairs.items()})
+            )
         except MirrorError as error:
             if len(sources) == 1:
                 self._skipped.record(next(iter(sources)), error)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from eomirror.errors import QuotaError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -34,6 +36,17 @@ class SkippedTopics:
         if (topic, error.message) not in self._said:
             self._said.add((topic, error.message))
             log.warning("topic_left_out", link=self._link, topic=topic, reason=error.message, fix=error.fix)
+
+    def hold(self, topics: Iterable[str], error: MirrorError) -> None:
+        """Logs, in one line for all of them, that topics wait for a quota."""
+        self.errors.update(dict.fromkeys(topics, error))
+        if ("", error.message) not in self._said:
+            self._said.add(("", error.message))
+            log.warning("topics_held_back", link=self._link, reason=error.message, fix=error.fix)
+
+    def held(self) -> frozenset[str]:
+        """Returns the topics that wait for a quota."""
+        return frozenset(topic for topic, error in self.errors.items() if isinstance(error, QuotaError))
 
     def log_names(self, patterns: TopicFilter, names: Iterable[str]) -> None:
         """

@@ -15,6 +15,7 @@ from eomirror.errors import (
     ClusterError,
     HandshakeError,
     MirrorError,
+    QuotaError,
     StoppedError,
     UnreachableError,
 )
@@ -118,3 +119,12 @@ def test_a_stop_ends_the_waiting() -> None:
     rig.over.set()
     with pytest.raises(StoppedError):
         rig.do(AWAY)
+
+
+def test_a_quota_is_waited_for_as_long_as_the_cluster_told() -> None:
+    """Neither shorter, which spends it, nor longer, as the backoff of a cluster that is away grows."""
+    rig = Rig()
+    counts = [QuotaError(f"{number} of 30 topics created", seconds=7.5) for number in range(0, 30, 6)]
+    assert rig.do(*counts) == "done"
+    assert rig.over.waits == [7.5] * 5
+    assert rig.said == [*(each.message for each in counts), ""]

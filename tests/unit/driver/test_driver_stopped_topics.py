@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.config import Cluster, Link, Secret
 from eomirror.driver.stopped_topics import SETTLED_SECONDS, StopRecords
-from eomirror.errors import DataLossError, TopicError
+from eomirror.errors import DataLossError, QuotaError, TopicError
 from eomirror.lane.machine import LaneState
 from eomirror.lane.spec import LaneProgress, LaneSpec, PartitionProgress, StoppedTopic
 from eomirror.records.control import Stopped, decode_control
@@ -204,6 +204,19 @@ def test_topics_that_no_lane_has_are_shown_until_they_are_prepared() -> None:
     assert rig.write() == found
     rig.stops.left_out({})
     assert set(rig.write()) == {"pay"}
+
+
+def test_a_reason_that_changes_is_written_again() -> None:
+    """A quota lets topics through one after the other; a reason that stays is written once."""
+    rig = Rig()
+    written = []
+    for count in (6, 12, 12):
+        rig.stops.left_out({"orders": QuotaError(f"{count} of 30 topics created", seconds=5)})
+        found = rig.write()
+        written.append(found["orders"].reason)
+        rig.clock.sleep(5)
+    assert written == ["6 of 30 topics created", "12 of 30 topics created", "12 of 30 topics created"]
+    assert found["orders"].timestamp == 105_000
 
 
 def test_a_reason_that_shows_a_secret_is_left_out() -> None:

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eomirror.config import load_config
-from eomirror.errors import UnreachableError
+from eomirror.errors import MirrorError, QuotaError, UnreachableError
+from eomirror.kafka import admin_client
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
 from support.clocks import PlayedClock
@@ -70,6 +71,46 @@ class Controller:
     def poll(self, seconds: float) -> int:
         """Nothing happens."""
         return int(seconds) * 0
+
+
+class Quota(Controller):
+    """
+    Takes topics, also when they exceed a quota, and tells for how long it throttles then.
+
+    Args:
+        rate: Partitions per second; eleven seconds of it may be spent at once.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate, self.clock = rate, PlayedClock()
+        self.left, self.asked_at = 11 * rate, 0.0
+        self.sent: list[int] = []
+        self.made: Any = None
+
+    def create_topics(self, topics: list[Any], **_: Any) -> dict[str, Any]:
+        """Take them all."""
+        now = self.clock.monotonic()
+        self.left = min(11 * self.rate, self.left + (now - self.asked_at) * self.rate)
+        self.asked_at = now
+        self.sent.append(sum(one.num_partitions for one in topics))
+        self.left -= self.sent[-1]
+        if self.left < 0:
+            self.made._retrying._on_throttle(SimpleNamespace(throttle_time=-self.left / self.rate))
+        return super().create_topics(topics)
+
+
+def under(client: Quota, monkeypatch: pytest.MonkeyPatch) -> ClusterAdmin:
+    """An admin client whose clock is the quota's; its connection is never replaced, only asked to be."""
+    monkeypatch.setattr(admin_client, "_throttling", set())
+    made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=client.clock)
+    made.close()
+    made._retrying.client = client
+    client.made = made
+    renewed: list[str] = []
+    monkeypatch.setattr(made._retrying, "renew", renewed.append)
+    client.renewed = renewed  # type: ignore[attr-defined]
+    return made
 
 
 def admin(client: Broken | OldEpochs | Controller | Waits) -> ClusterAdmin:
@@ -256,3 +297,62 @@ def test_very_many_topics_are_created_in_several_requests() -> None:
     assert len(client.requests) < 5
     admin(client).create_topics([], validate_only=True)
     assert len(client.requests) < 5
+
+
+def some(count: int) -> list[CreateTopic]:
+    """Topics of three partitions."""
+    return [CreateTopic(f"t{number}", 3, 1, {}) for number in range(count)]
+
+
+def test_a_quota_on_topic_changes_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request meets it; then a few topics at a time, on connections that the broker has not muted."""
+    client = Quota(2.0)
+    asked = under(client, monkeypatch)
+    asked.create_topics(some(10))
+    assert client.sent == [30]
+    assert client.renewed == ["a quota throttles its connection"]  # type: ignore[attr-defined]
+
+    asked.create_topics([CreateTopic(f"u{number}", 3, 1, {}) for number in range(30)])
+
+    assert sum(client.sent[1:]) == 90
+    assert max(client.sent[1:]) <= 20
+    assert client.clock.monotonic() == pytest.approx((30 + 90 - client.sent[-1] - 22) / 2, abs=1)
+    assert client.left < 0
+
+
+def test_a_caller_that_can_do_something_else_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each topic that waits has its error, which tells for how long; nothing is sent before."""
+    client = Quota(2.0)
+    asked = under(client, monkeypatch)
+    asked.create_topics(some(10))
+    refused: list[MirrorError] = []
+    asked.create_topics([CreateTopic("u", 3, 1, {}), CreateTopic("v", 3, 1, {})], refused=refused)
+    assert client.sent == [30]
+    assert [(type(error), error.topic) for error in refused] == [(QuotaError, "u"), (QuotaError, "v")]
+    assert "quota on topic changes of cluster east" in refused[0].message
+    assert isinstance(refused[0], QuotaError)
+    assert refused[0].seconds == pytest.approx(4.0)
+    with pytest.raises(QuotaError):
+        asked.create_partitions("t1", 5)
+
+    client.clock.sleep(4.0)
+    refused.clear()
+    asked.create_topics([CreateTopic("u", 3, 1, {})], refused=refused)
+    assert (client.sent, refused) == ([30, 3], [])
+
+
+def test_a_validation_spends_little_of_a_quota_and_delays_no_creation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ends with the first answer that is throttled; without a quota all topics are checked, in few requests."""
+    client = Quota(2.0)
+    asked = under(client, monkeypatch)
+    asked.create_topics(some(300), validate_only=True)
+    assert client.sent == [18, 39]
+    asked.create_topics(some(1), refused=[])
+    assert client.sent == [18, 39, 3]
+
+    free = Quota(1e9)
+    under(free, monkeypatch).create_topics(some(1_000), validate_only=True)
+    assert sum(free.sent) == 3_000
+    assert len(free.sent) < 12

@@ -10,11 +10,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import AuthorizationError, ClusterError, TopicError
-from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, TopicFacts
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, QuotaError, TopicError
+from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, CreateTopic, TopicFacts
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.diff import AlterConfig
 from eomirror.topics.discovery import Discovery
+from support.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -418,3 +419,137 @@ def test_a_refused_setting_is_named_and_takes_no_other_with_it() -> None:
     (told,) = [line for line in logged if line["event"] == "topic_setting_refused"]
     assert (told["topic"], told["setting"]) == ("t", "retention.ms")
     assert "exclude_configs" in told["fix"]
+
+
+class Policed(Admin):
+    """A target without the copies, whose brokers refuse some settings and hold topics back."""
+
+    def __init__(self, refuses: dict[str, str] | None = None, *, most: int = 1_000) -> None:
+        super().__init__()
+        self.refuses = refuses or {}
+        self.most = most
+        self.made: dict[str, Any] = {}
+        self.validated = 0
+        self.seconds = 5.0
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+        found = super().describe_topics(names)
+        return {
+            name: facts if name.startswith("eomirror.") or name in self.made else None  # type: ignore[misc]
+            for name, facts in found.items()
+        }
+
+    def create_topics(
+        self, topics: list[Any], *, validate_only: bool = False, refused: Any = None, **_: Any
+    ) -> None:
+        self.validated += len(topics) if validate_only else 0
+        left = self.most
+        for topic in topics:
+            bad = [
+                words for name, words in self.refuses.items() if name in topic.configs or name in topic.name
+            ]
+            if bad:
+                refused.append(
+                    TopicError(
+                        f"could not create topic {topic.name} on cluster b: {bad[0]}", topic=topic.name
+                    )
+                )
+            elif left <= 0:
+                refused.append(
+                    QuotaError(
+                        "the quota on topic changes of cluster b holds us back",
+                        seconds=self.seconds,
+                        topic=topic.name,
+                    )
+                )
+            elif not validate_only:
+                self.made[topic.name] = topic
+                left -= 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "refuses", "made"),
+    [
+        ({"retention.ms": "1", "segment.ms": "2"}, {"retention.ms": "retention.ms: too much"}, {"segment.ms": "2"}),
+        ({"retention.ms": "1", "segment.ms": "2"}, {"retention.ms": "Value of 'retention.ms'."}, {"segment.ms": "2"}),
+        ({"retention.ms": "1", "segment.ms": "2"},
+         {"retention.ms": "retention.ms", "segment.ms": "segment.ms"}, {}),
+        ({"retention.ms": "1", "segment.ms": "2"}, {"retention.ms": "a policy of this cluster"}, None),
+        ({"retention.ms": "1"}, {"retention.ms": "delete.retention.ms or retention.ms.x"}, None),
+        ({"retention.ms": "1"}, {"east.retention.ms": "no name like east.retention.ms here"}, None),
+    ],
+)  # fmt: skip
+def test_a_topic_is_created_without_a_setting_that_its_refusal_names(
+    settings: dict[str, str], refuses: dict[str, str], made: dict[str, str] | None
+) -> None:
+    """Told by name; where the brokers name none, the topic is left out as a whole, and the others are created."""
+    target: Any = Policed(refuses)
+    name = "east.retention.ms" if "east.retention.ms" in refuses else "east.t"
+    changes = [CreateTopic(name, 1, 1, settings), CreateTopic("east.other", 1, 1, {})]
+    topics = TargetTopics(target, link="one")
+    refused: list[MirrorError] = []
+    with capture_logs() as logged:
+        topics.apply(changes, refused=refused)
+
+    assert "east.other" in target.made
+    assert [error.topic for error in refused] == ([name] if made is None else [])
+    assert (dict(target.made[name].configs) if name in target.made else None) == made
+    told = {(line["setting"], line["wanted"]) for line in logged if line["event"] == "topic_setting_refused"}
+    assert told == (set() if made is None else settings.items() - made.items())
+    with pytest.raises(TopicError):
+        TargetTopics(target, link="one").apply(changes)
+
+
+def test_topics_that_a_quota_holds_back_follow_while_the_others_flow() -> None:
+    """One line for all of them, with numbers; they are left out until their turn, and nothing is validated again."""
+    names = [f"t{number}" for number in range(6)]
+    target = Policed(most=2)
+    target.seconds = 0.0
+    made = discovery(Admin(names), target)
+    with capture_logs() as logged:
+        begun = made.prepare(strict=False, patient=False)
+        seen = [{item.source.topic for item in begun}]
+        reasons = [{error.message for error in made.left_out().values()}]
+        for _ in range(2):
+            seen.append({item.source.topic for item in made.refresh()})
+            reasons.append({error.message for error in made.left_out().values()})
+    assert [len(each) for each in seen] == [2, 4, 6]
+    held = "the quota on topic changes of cluster b holds us back: {} of 6 topics created"
+    assert reasons == [{held.format(2)}, {held.format(4)}, set()]
+    assert [line["reason"] for line in logged if line["event"] == "topics_held_back"] == [
+        held.format(2),
+        held.format(4),
+    ]
+    assert not [line for line in logged if line["event"] == "topic_left_out"]
+    assert target.validated == 0
+
+    slow = discovery(Admin(names), Policed(most=2))
+    slow.prepare(strict=False, patient=False)
+    slow._configs_compared = slow._clock.monotonic()
+    assert len({item.source.topic for item in slow.refresh()}) == 2
+    slow._held_until = 0.0
+    assert len({item.source.topic for item in slow.refresh()}) == 4
+
+
+@pytest.mark.parametrize(("strict", "start", "said"), [(True, "earliest", 9), (False, "latest", 0)])
+def test_a_link_that_must_begin_with_all_topics_waits_for_the_quota(
+    strict: bool, start: str, said: int
+) -> None:
+    """A run that ends when it has caught up, and a first run that does not begin at the beginning."""
+    names = [f"t{number}" for number in range(6)]
+    source, target = Admin(names), Policed(most=2)
+    target.said = said
+    made = discovery(source, target, replace(LINK, start=start))
+    for count in (2, 4):
+        with pytest.raises(QuotaError, match=f": {count} of 6 topics created") as raised:
+            made.prepare(strict=strict, patient=False)
+        assert raised.value.seconds == 5
+    assert len({item.source.topic for item in made.prepare(strict=strict, patient=False)}) == 6
+
+    clock = PlayedClock()
+    sides: Any = [SimpleNamespace(cluster=NOWHERE, admin=admin) for admin in (source, Policed(most=2))]
+    sides[1].admin.said = said
+    patient = Discovery(replace(LINK, start=start), *sides, clock=clock)
+    source.cluster_id, sides[1].admin.cluster_id = "a", "b"
+    assert len({item.source.topic for item in patient.prepare(strict=strict)}) == 6
+    assert clock.now == 10
