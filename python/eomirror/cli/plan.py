@@ -78,8 +78,13 @@ def plan(
         for link, found in plans
     ]
 
+    alone = plans[0][1] if len(plans) == 1 else None
+
     def draw() -> None:
         for link, found in plans:
+            if found is alone and isinstance(found, MirrorError):
+                # said on stderr
+                return
             if isinstance(found, MirrorError):
                 _draw_problem(link, found)
             else:
@@ -88,13 +93,15 @@ def plan(
             stdout_console().print(f"note: no link uses cluster {escape(alias)}")
 
     print_result(output, {"links": structured, "unused_clusters": list(unused)}, draw)
+    if isinstance(alone, MirrorError):
+        raise alone
     return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
 
 
 def _plans(
     config: Config, chosen: Sequence[Link]
 ) -> Iterator[tuple[Link, tuple[Plan, ExpectedCopy | None] | MirrorError]]:
-    """Yields each link with its plan, or with the error that keeps one of several from running."""
+    """Yields each link with its plan, or with the error that keeps it from running."""
     from eomirror.errors import MirrorError
     from eomirror.kafka.reachability import clusters_of, unreachable_clusters
 
@@ -107,8 +114,6 @@ def _plans(
                     raise unreachable[alias]
             yield link, _plan_of(config, link)
         except MirrorError as error:
-            if len(chosen) == 1:
-                raise
             yield link, error
 
 
@@ -141,8 +146,7 @@ def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
         "name": link.name,
         "source": {"cluster": link.source},
         "target": {"cluster": link.target},
-        "problem": error.message,
-        "fix": error.fix or None,
+        **error.as_dict(),
     }
 
 

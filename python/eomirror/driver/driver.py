@@ -26,7 +26,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
 from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.driver.link import LinkThread
-from eomirror.driver.link_tools import Copies, Engine, LinkTools
+from eomirror.driver.link_tools import Copies, Engine, LinkTools, same_error
 from eomirror.driver.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.session import link_sessions
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.driver.link_tools import AllMissing
     from eomirror.groups.follower import GroupFollower
     from eomirror.kafka.session import ClusterSession
     from eomirror.link.heartbeats import Heartbeats
@@ -133,6 +134,7 @@ class DriverOptions:
         owner: Creates a link's owner.
         heart: Creates the sender of a link's heartbeats; None if it has none.
         follower: Creates the follower of a link's groups; None if it follows none.
+        all_missing: As of `LinkTools`.
     """
 
     version: str
@@ -151,6 +153,7 @@ class DriverOptions:
     heart: Callable[[Link, Cluster, Cluster, Clock], Heartbeats | None] = _heart
     follower: Callable[..., GroupFollower | None] = _follower
     identify: Callable[[Cluster], str] = _identify
+    all_missing: AllMissing = same_error
     clock: Clock = SYSTEM_CLOCK
 
 
@@ -298,6 +301,7 @@ class MirrorDriver:
             identify=lambda alias: options.identify(options.clusters[alias]),
             copies=self._copies,
             stop_seconds=self._more_stop_seconds,
+            all_missing=options.all_missing,
         )
         sessions = link_sessions(link, source, target, "driver", clock=self._clock)
         return LinkThread(
