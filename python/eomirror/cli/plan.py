@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -120,15 +119,13 @@ def _plans(
 def _plan_of(config: Config, link: Link) -> tuple[Plan, ExpectedCopy | None]:
     from eomirror.kafka.session import link_sessions
     from eomirror.link.planned_copy import planned_copy
-    from eomirror.link.state import LinkState
-    from eomirror.topics.discovery import Discovery
+    from eomirror.link.state import link_discovery
     from eomirror.topics.rights import refuse_missing_rights
 
     source, target = config.clusters[link.source], config.clusters[link.target]
     with closing(link_sessions(link, source, target, "plan")) as sessions:
         refuse_missing_rights(config, link, sessions)
-        positions = partial(LinkState(link, sessions[1]).positions, wait_for_open=False, overruled=())
-        found = Discovery(link, *sessions, clusters=config.clusters, positions=positions).plan()
+        found = link_discovery(link, *sessions, clusters=config.clusters).plan()
         return found, planned_copy(link, found, sessions)
 
 

@@ -18,7 +18,6 @@ import queue
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -69,15 +68,13 @@ def _discovery(
     options: DriverOptions,
 ) -> Discovery:
     from eomirror.link.ended import refuse_ended
-    from eomirror.link.state import LinkState
-    from eomirror.topics.discovery import Discovery
+    from eomirror.link.state import link_discovery
 
     if not options.although_promoted:
         refuse_ended(link, target)
-    positions = partial(
-        LinkState(link, target).positions, wait_for_open=False, overruled=options.adopt.keys()
+    return link_discovery(
+        link, source, target, clock=clock, clusters=options.clusters, overruled=options.adopt.keys()
     )
-    return Discovery(link, source, target, clock=clock, clusters=options.clusters, positions=positions)
 
 
 def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
