@@ -41,6 +41,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -108,10 +110,12 @@ class MirrorError(Exception):
     Attributes:
         exit_code: Exit code of a command that ends with the error.
         topic_retried: A topic that stops with the error only lacks an ACL or a serving leader, and is retried.
+        missing_rights: Rights that are missing, as far as they are known: plain values of `config.rights.Right`.
     """
 
     exit_code: ClassVar[int] = 1
     topic_retried: ClassVar[bool] = False
+    missing_rights: tuple[Mapping[str, str], ...] = ()
 
     def __init__(self, message: str, *, fix: str = "", topic: str = "") -> None:
         super().__init__(message)
@@ -121,6 +125,11 @@ class MirrorError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+    def as_dict(self) -> dict[str, object]:
+        """Returns the fields for ``-o json``; `missing_rights` where there are some."""
+        plain: dict[str, object] = {"problem": self.message, "fix": self.fix or None}
+        return plain | ({"missing_rights": list(self.missing_rights)} if self.missing_rights else {})
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark pickles exceptions of tasks; keyword-only arguments need `_rebuild`

@@ -10,6 +10,7 @@ The command line is a thin layer over this class.  It never exits the process an
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from eomirror.errors import ConfigError, UsageError
@@ -121,6 +122,7 @@ class Mirror:
         from eomirror.kafka.client_check import property_faults  # noqa: PLC0415  imported on use
         from eomirror.log import configure_logging  # noqa: PLC0415  imported on use
         from eomirror.spark.context import engine_settings  # noqa: PLC0415  imported on use
+        from eomirror.topics.rights import with_all_missing  # noqa: PLC0415  imported on use
 
         if isinstance(until, str) and until != CAUGHT_UP:
             raise UsageError(
@@ -156,6 +158,7 @@ class Mirror:
                 although_promoted=self._although_promoted,
                 on_event=self._on_event,
                 clusters=self._config.clusters,
+                all_missing=partial(with_all_missing, self._config),
             ),
         )
         with self._lock:

@@ -1,4 +1,4 @@
-"""Source topics and partitions that are deleted for good: their copies stay, and hold back nothing."""
+"""Topics and partitions that are deleted for good, on either side: what is left stays, and is not created again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from eomirror import Mirror
-from eomirror.localkafka.cluster import ClusterSpec
 from support.disaster import Disaster
+from support.guarded import guarded_spec
 from support.mirrors import running
 from support.plane import plane_under_test
 from support.records import create_topic, delete_topic, produce, read_committed, wait_for
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from eomirror.localkafka.cluster import ClusterSpec
     from support.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -65,6 +66,10 @@ class Scene(Disaster):
         rows = [(b"k%d" % n, b"%d-%d" % (self._numbers, n), 1_600_000_000_000 + n, ()) for n in range(count)]
         properties = self.east if side == "east" else self.west
         return produce(properties, topic, partitions, rows, transactional_id=f"{self.name}-w-{side}")
+
+    def topics(self, side: str) -> Any:
+        """Names of the topics on that side."""
+        return AdminClient(self.east if side == "east" else self.west).list_topics(timeout=10).topics
 
     def held(self, word: str) -> dict[int, list[Record]]:
         """What a plain reader sees in the copy."""
@@ -274,10 +279,7 @@ def test_a_topic_that_an_acl_hides_is_not_gone(
     spark_context: Any,
 ) -> None:
     """The brokers do not list it, and it may hold anything: no verdict, and no planned command."""
-    spec = ClusterSpec(
-        "hiding", security="sasl_plaintext", authorizer=True, users={"mirror": "secret"}, heap="384m"
-    )
-    guarded = start_cluster(spec)
+    guarded = start_cluster(guarded_spec("hiding"))
     everything = dict(guarded.client_properties)
     scene = Scene(everything, west.client_properties, topic_name, tmp_path, spark_context, back=False)
     scene.write("east", 20)
@@ -317,3 +319,50 @@ def test_a_topic_that_an_acl_hides_is_not_gone(
         assert code != 0, said
         # parked from here on, as a deleted topic would be
         scene.run()
+
+
+@pytest.mark.timeout(200)
+def test_a_deleted_copy_is_not_created_by_the_way_back(scenes: Any) -> None:
+    """EO-5: the link that returns lists the topic again, and has a position of it."""
+    scene = scenes(equal_names=True)
+    scene.write("east", 20)
+    # without a record nothing of it is lost
+    scene.make("lost", 1, 0)
+    scene.catch_up()
+    delete_topic(scene.west, scene.target("lost"))
+    for verb, *options in (("failover", "--yes", "--force"), ("reverse", "--yes"), ("failback", "--yes")):
+        code, found, said = scene.command(verb, *options)
+        assert code == 0, (verb, found, said)
+        assert scene.target("lost") not in scene.topics("west"), verb
+    assert f"the target topic {scene.target('lost')} was deleted" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("identity", NAMINGS)
+@pytest.mark.timeout(400)
+def test_a_deleted_copy_is_created_by_no_command(scenes: Any, identity: bool, tmp_path: Path) -> None:
+    """EO-5: neither on the way over nor on the way back; the link that returns stops the topic by name."""
+    scene = scenes(equal_names=identity)
+    scene.write("east", 20)
+    scene.make("lost", 2)
+    scene.catch_up()
+    delete_topic(scene.west, scene.target("lost"))
+
+    orphans = "--orphans", "export", "--to", str(tmp_path / "orphans"), "--yes"
+    for verb, *options in (
+        ("readiness",), ("promote", "--dry-run"), ("cutover", "--dry-run", "--method", "wait"),
+        ("failover", "--yes", "--force"), ("reverse", "--dry-run"), ("reverse", "--yes"),
+        ("restore", "--orphans", "merge", "--yes"), ("restore", *orphans),
+    ):  # fmt: skip
+        scene.command(verb, *options)
+        assert scene.target("lost") not in scene.topics("west"), verb
+    scene.write("west", 20)
+    scene.catch_up(scene.back)
+    for options in (("--dry-run",), ("--yes",)):
+        scene.check("failback", *options)
+        assert scene.target("lost") not in scene.topics("west"), options
+    code, said = scene.run()
+    assert code == 1
+    assert f"the target topic {scene.target('lost')} was deleted" in said
+    assert scene.target("lost") not in scene.topics("west"), "run"
+    assert scene.count("east") == scene.count("west")

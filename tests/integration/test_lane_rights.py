@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
     ResourceType,
 )
+from structlog.testing import capture_logs
 
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
+from eomirror.config.rights import told
 from eomirror.errors import AuthorizationError
+from eomirror.groups.groups_there import unreadable_topics
+from eomirror.kafka.consumer_groups import Committed, GroupCoordinators
+from eomirror.kafka.plain_producer import PlainProducer, write_records
 from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link.lane_state import LaneTopics
 from eomirror.link.owner import LinkOwner
-from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import LocalCluster
+from eomirror.plane.protocol import ProducerIdentity
+from eomirror.recovery.hanging_client import TargetHangingClient
 from eomirror.spark.attempt import run_lane
 from eomirror.topics.discovery import Discovery
+from support.guarded import acl, add_acls, delete_acls, guarded_spec
 from support.quiet_mailbox import QuietMailbox
 from support.records import create_topic, produce, read_committed, some_records, wait_for
 
@@ -33,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
-
-_WHO = "User:mirror"
 
 
 class Guarded:
@@ -45,54 +51,33 @@ class Guarded:
         self.ours = cluster.client_properties_of("mirror")
         self._admin = AdminClient(dict(self.everything))
 
-    def grant(self, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
-        """All rights on it."""
-        binding = AclBinding(kind, name, pattern, _WHO, "*", AclOperation.ALL, AclPermissionType.ALLOW)
-        for future in self._admin.create_acls([binding]).values():
-            future.result(30)
+    def grant(
+        self,
+        kind: ResourceType,
+        name: str,
+        pattern: ResourcePatternType,
+        operation: AclOperation = AclOperation.ALL,
+    ) -> None:
+        """All rights on it, or one."""
+        add_acls(self._admin, [acl(name, kind=kind, pattern=pattern, operation=operation)])
 
     def revoke(self, topic: str) -> None:
         """All rights on one topic."""
-        one = AclBindingFilter(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            _WHO,
-            "*",
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        for future in self._admin.delete_acls([one]).values():
-            assert future.result(30)
+        delete_acls(self._admin, [acl(topic)])
 
     def deny_write(self, topic: str) -> AclBinding:
         """Take away the right to write a topic, whatever else grants it."""
-        binding = AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            _WHO,
-            "*",
-            AclOperation.WRITE,
-            AclPermissionType.DENY,
-        )
-        for future in self._admin.create_acls([binding]).values():
-            future.result(30)
+        return self.deny(AclOperation.WRITE, topic)
+
+    def deny(self, operation: AclOperation, topic: str) -> AclBinding:
+        """Take away one right on a topic."""
+        binding = acl(topic, permission=AclPermissionType.DENY, operation=operation)
+        add_acls(self._admin, [binding])
         return binding
 
     def lift(self, binding: AclBinding) -> None:
         """Delete a rule."""
-        one = AclBindingFilter(
-            binding.restype,
-            binding.name,
-            binding.resource_pattern_type,
-            binding.principal,
-            binding.host,
-            binding.operation,
-            binding.permission_type,
-        )
-        for future in self._admin.delete_acls([one]).values():
-            assert future.result(30)
+        delete_acls(self._admin, [binding])
 
     def config(self, topics: list[str]) -> Any:
         """Of a link that copies these within the cluster."""
@@ -106,10 +91,7 @@ class Guarded:
 @pytest.fixture
 def guarded() -> Iterator[Guarded]:
     """The cluster, where the mirror may write its own topics."""
-    spec = ClusterSpec(
-        "guarded", security="sasl_plaintext", authorizer=True, users={"mirror": "secret"}, heap="384m"
-    )
-    with LocalCluster.start(spec) as cluster:
+    with LocalCluster.start(guarded_spec()) as cluster:
         made = Guarded(cluster)
         # no right to any group: the mirror is in none, though librdkafka looks for a coordinator and is refused
         for kind in (ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID):
@@ -215,3 +197,65 @@ def test_a_missing_right_to_write_the_links_own_topics_is_named(guarded: Guarded
     finally:
         owner.close()
         sessions.close()
+
+
+def test_every_refusal_names_user_operation_resource_and_command(guarded: Guarded) -> None:
+    """Heartbeats and reports, commits of groups, and the search for hanging transactions, each as brokers refuse it."""
+    for topic in ("kept", "hidden", "seen"):
+        create_topic(guarded.everything, topic)
+    guarded.grant(ResourceType.TOPIC, "kept", ResourcePatternType.LITERAL)
+    guarded.grant(ResourceType.TOPIC, "seen", ResourcePatternType.LITERAL, AclOperation.DESCRIBE)
+    guarded.grant(ResourceType.GROUP, "app", ResourcePatternType.LITERAL)
+    config = guarded.config(["kept"])
+    link, cluster = config.links[0], config.clusters["west"]
+    sessions = link_sessions(link, config.clusters["east"], cluster, "test")
+    said: list[tuple[str, str]] = []
+
+    producer = PlainProducer(cluster, client_id="test", topic="hidden")
+    with capture_logs() as logs:
+        producer.send(b"k", b"v")
+        wait_for(lambda: producer._producer.poll(0.1) and logs)
+    producer.close()
+    said.append(("Write on topic hidden", logs[0]["reason"]))
+    problem = write_records(cluster, "hidden", [(b"k", b"v")], client_id="test", seconds=30)
+    said.append(("Write on topic hidden", problem))
+
+    groups = GroupCoordinators(cluster, "test")
+    offsets = {("kept", 0): Committed(0), ("hidden", 0): Committed(0)}
+    said.append(("Read on topic hidden", groups.write("app", offsets)))
+    said.append(("Describe on group other", str(groups.look(["other"])["other"])))
+    with pytest.raises(AuthorizationError) as refused:
+        groups.write("other", {("kept", 0): Committed(0)})
+    said.append(("Read on group other", told(refused.value)))
+    groups.close()
+    rule = guarded.deny(AclOperation.READ, "kept")
+    wait_for(lambda: unreadable_topics(sessions.target.admin, ["kept"]))
+    said.append(("Read on topic kept", unreadable_topics(sessions.target.admin, ["kept"])["kept"]))
+    guarded.lift(rule)
+
+    hanging = TargetHangingClient(link, sessions.target, offset_map=Mock())
+    try:
+        for ask in (
+            lambda: hanging.batch_at(("seen", 0, 0)),
+            lambda: hanging.batches({("seen", 0): 0}),
+            lambda: hanging.committed(("seen", 0), (0, 1)),
+            lambda: hanging.writers([("seen", 0)]),
+            lambda: hanging.is_written_by(("seen", 0), 0, ProducerIdentity(1, 0)),
+        ):
+            with pytest.raises(AuthorizationError) as raised:
+                ask()
+            said.append(("Read on topic seen", told(raised.value)))
+        with pytest.raises(AuthorizationError) as raised:
+            hanging.end(0, [("seen", 0)], commit=False)
+        said.append(("Write on topic seen", told(raised.value)))
+        with capture_logs() as logs:
+            hanging.record_states({("seen", 0): 0})
+        said.append(("Read on topic seen", f"{logs[0]['reason']}: {logs[0]['fix']}"))
+    finally:
+        sessions.close()
+    for right, text in said:
+        operation, _, resource = right.partition(" on ")
+        kind, name = resource.split()
+        assert f"User:mirror lacks {right} of cluster west" in text, (right, text)
+        assert "--allow-principal 'User:mirror'" in text, (right, text)
+        assert f"--operation {operation} --{kind} '{name}'" in text, (right, text)

@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -25,13 +24,14 @@ from confluent_kafka.admin import (
 
 from eomirror.config import load_config
 from eomirror.kafka.session import link_sessions
-from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import LocalCluster
 from eomirror.topics.rights import missing_rights
+from support.guarded import add_acls, delete_acls, guarded_spec
 from support.plane import plane_under_test
 from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -66,7 +66,6 @@ class Guarded:
     def __init__(self, folder: Path, east: LocalCluster, west: LocalCluster) -> None:
         self.clusters = {"east": east, "west": west}
         self.folder = folder
-        self._made: list[AclBinding] = []
 
     def all(self, alias: str) -> dict[str, str]:
         """Properties of a client that may do everything."""
@@ -99,11 +98,11 @@ class Guarded:
 
     def grant(self, lines: Sequence[str]) -> None:
         """Runs lines as an administrator does."""
-        self._each(lines, "create")
+        self._each(lines, add_acls)
 
     def revoke(self, lines: Sequence[str]) -> None:
         """Takes back what lines gave."""
-        self._each(lines, "delete")
+        self._each(lines, delete_acls)
 
     def missing(self) -> list[str]:
         """The commands for what is missing, of all links, as `plan` finds it."""
@@ -115,24 +114,11 @@ class Guarded:
                 found += [need.plain["command"] for need in missing_rights(config, link, sessions)]
         return list(dict.fromkeys(found))
 
-    def _each(self, lines: Sequence[str], what: str) -> None:
-        for alias, cluster in self.clusters.items():
-            address = self.clusters[alias].client_properties_of("mirror")["bootstrap.servers"]
+    def _each(self, lines: Sequence[str], change: Callable[[AdminClient, list[AclBinding]], None]) -> None:
+        for cluster in self.clusters.values():
+            address = cluster.client_properties_of("mirror")["bootstrap.servers"]
             made = [entry for line in lines for server, entry in [binding_of(line)] if server == address]
-            admin = AdminClient(dict(cluster.client_properties))
-            if what == "create":
-                futures: Any = admin.create_acls(made) if made else {}
-            else:
-                wanted = [
-                    AclBindingFilter(
-                        one.restype, one.name, one.resource_pattern_type, one.principal, one.host, one.operation,
-                        one.permission_type,
-                    )
-                    for one in made
-                ]  # fmt: skip
-                futures = admin.delete_acls(wanted) if wanted else {}
-            for future in futures.values():
-                future.result(30)
+            change(AdminClient(dict(cluster.client_properties)), made)
 
     def write(self, topic: str, seed: int = 1) -> Any:
         """Creates a topic on east and writes to it."""
@@ -153,13 +139,10 @@ class Guarded:
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Guarded]:
     """The clusters."""
-
-    def spec(name: str) -> ClusterSpec:
-        return ClusterSpec(
-            name, security="sasl_plaintext", authorizer=True, users={"mirror": "secret"}, heap="384m"
-        )
-
-    with LocalCluster.start(spec("east")) as east, LocalCluster.start(spec("west")) as west:
+    with (
+        LocalCluster.start(guarded_spec("east")) as east,
+        LocalCluster.start(guarded_spec("west")) as west,
+    ):
         yield Guarded(tmp_path, east, west)
 
 
@@ -222,7 +205,64 @@ def test_plan_names_exactly_what_is_missing(guarded: Guarded) -> None:
     code, _, said = guarded.command("run", "--until", "caught-up")
     assert code == 1, said
     assert "User:mirror lacks Describe on topic orders of cluster east" in said
-    assert lines[0].partition(" --operation")[0] in said
+    # all at once, as `plan` does, and nothing that is there
+    [failed] = [json.loads(line) for line in said.splitlines() if '"run_failed"' in line]
+    assert {right["command"] for right in failed["missing_rights"]} == set(taken)
+    assert set(failed["fix"].splitlines()) == set(taken)
+
+    code, out, said = guarded.command("plan", "-o", "json")
+    assert code == 1, said
+    (link,) = json.loads(out)["links"]
+    rights = link["missing_rights"]
+    assert {right["command"] for right in rights} == set(taken)
+    for right in rights:
+        assert right["principal"] == "User:mirror"
+        assert f"--operation {right['operation']} --{right['resource']} '{right['name']}'" in right["command"]
+        assert (right["pattern"] == "prefixed") == right["command"].endswith("prefixed")
+        assert (
+            guarded.clusters[right["cluster"]].client_properties_of("mirror")["bootstrap.servers"]
+            in right["command"]
+        )
+
+
+@pytest.mark.slow
+def test_the_printed_rights_suffice_for_the_way_back(guarded: Guarded) -> None:
+    """`reverse` and `failback`, with the link back run between them, as a user who has what `--acls` printed."""
+    guarded.write("orders")
+    guarded.commit("app-1", "orders", 40)
+    guarded.configure(
+        {"name": "there", "source": "east", "target": "west", "topics": ["orders"], "groups": ["app-.*"]},
+        {
+            "name": "back", "source": "west", "target": "east", "topics": ["east\\.orders"], "groups": ["app-.*"],
+            "naming": {"match": r"east\.(.*)", "to": "$1"},
+        },
+    )  # fmt: skip
+    guarded.grant(guarded.printed())
+    wait_for(lambda: guarded.missing() == [], 20)
+
+    def ran(*words: str) -> None:
+        code, out, said = guarded.command(*words)
+        assert code == 0, (words, out, said)
+        assert "lacks" not in said + out, (words, said, out)
+        assert "AUTHORIZATION" not in said + out, (words, said, out)
+
+    ran("run", "--until", "caught-up", "--link", "there")
+    ran("failover", "--link", "there", "--yes", "--force")
+    ran("reverse", "--link", "there", "--dry-run")
+    ran("reverse", "--link", "there", "--yes")
+    produce(guarded.all("west"), "east.orders", 1, some_records(5, 50), transactional_id="west")
+    ran("run", "--until", "caught-up", "--link", "back")
+    ran("readiness", "--link", "back")
+    ran("failback", "--link", "there", "--dry-run")
+    ran("failback", "--link", "there", "--yes")
+    produce(guarded.all("east"), "orders", 1, some_records(6, 50), transactional_id="east")
+    ran("run", "--until", "caught-up", "--link", "there")
+    ran("verify", "--link", "there")
+    found = [
+        read_committed(guarded.all(side), name)
+        for side, name in (("east", "orders"), ("west", "east.orders"))
+    ]
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

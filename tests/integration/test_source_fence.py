@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -29,6 +28,7 @@ from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.ports import free_ports
 from support.alert_rules import History, Scrape, firing
 from support.disaster import Disaster
+from support.guarded import acl, add_acls, guarded_spec
 from support.moving.java import java_gateway
 from support.records import create_topic, wait_for
 from support.switched_clients import JavaApplication
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
+_USERS = "application", "operator"
 _EVERYTHING = AclBindingFilter(
     ResourceType.TOPIC, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )
@@ -61,9 +62,7 @@ def add(
     pattern: ResourcePatternType = ResourcePatternType.LITERAL,
 ) -> None:
     """Add an entry; for writes to one topic by default."""
-    binding = AclBinding(kind, name, pattern, principal, "*", operation, permission)
-    for future in admin.create_acls([binding]).values():
-        future.result(30)
+    add_acls(admin, [acl(name, principal, permission, operation=operation, kind=kind, pattern=pattern)])
 
 
 def delete(admin: AdminClient, name: str, principal: str, *, kind: ResourceType = ResourceType.TOPIC) -> None:
@@ -75,18 +74,10 @@ def delete(admin: AdminClient, name: str, principal: str, *, kind: ResourceType 
         future.result(30)
 
 
-def guarded_spec(**properties: str) -> ClusterSpec:
-    """A cluster with an authorizer and two users that are no super users."""
-    return ClusterSpec(
-        "guarded", security="sasl_plaintext", authorizer=True, heap="384m", properties=properties,
-        users={"application": "secret", "operator": "secret"},
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[LocalCluster]:
     """Who has no entry may do nothing, as is Kafka's default."""
-    with LocalCluster.start(guarded_spec()) as cluster:
+    with LocalCluster.start(guarded_spec("guarded", *_USERS)) as cluster:
         yield cluster
 
 
@@ -332,7 +323,7 @@ def test_a_fence_that_would_shut_out_mirror_and_consumers_is_refused(
     by its name or its prefix, the fence stops writers and nothing else.
     """
     setting = {"allow.everyone.if.no.acl.found": "true"}
-    guarded = start_cluster(guarded_spec(**setting))
+    guarded = start_cluster(guarded_spec("guarded", *_USERS, **setting))
     everything = dict(guarded.client_properties)
     scene = Disaster(everything, west.client_properties, topic_name, tmp_path, spark_context, back=False)
     # the mirror is no super user: it is shut out as well

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,8 +77,13 @@ def plan(
         for link, found in plans
     ]
 
+    alone = plans[0][1] if len(plans) == 1 else None
+
     def draw() -> None:
         for link, found in plans:
+            if found is alone and isinstance(found, MirrorError):
+                # said on stderr
+                return
             if isinstance(found, MirrorError):
                 _draw_problem(link, found)
             else:
@@ -88,13 +92,15 @@ def plan(
             stdout_console().print(f"note: no link uses cluster {escape(alias)}")
 
     print_result(output, {"links": structured, "unused_clusters": list(unused)}, draw)
+    if isinstance(alone, MirrorError):
+        raise alone
     return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
 
 
 def _plans(
     config: Config, chosen: Sequence[Link]
 ) -> Iterator[tuple[Link, tuple[Plan, ExpectedCopy | None] | MirrorError]]:
-    """Yields each link with its plan, or with the error that keeps one of several from running."""
+    """Yields each link with its plan, or with the error that keeps it from running."""
     from eomirror.errors import MirrorError
     from eomirror.kafka.reachability import clusters_of, unreachable_clusters
 
@@ -107,23 +113,19 @@ def _plans(
                     raise unreachable[alias]
             yield link, _plan_of(config, link)
         except MirrorError as error:
-            if len(chosen) == 1:
-                raise
             yield link, error
 
 
 def _plan_of(config: Config, link: Link) -> tuple[Plan, ExpectedCopy | None]:
     from eomirror.kafka.session import link_sessions
     from eomirror.link.planned_copy import planned_copy
-    from eomirror.link.state import LinkState
-    from eomirror.topics.discovery import Discovery
+    from eomirror.link.state import link_discovery
     from eomirror.topics.rights import refuse_missing_rights
 
     source, target = config.clusters[link.source], config.clusters[link.target]
     with closing(link_sessions(link, source, target, "plan")) as sessions:
         refuse_missing_rights(config, link, sessions)
-        positions = partial(LinkState(link, sessions[1]).positions, wait_for_open=False, overruled=())
-        found = Discovery(link, *sessions, clusters=config.clusters, positions=positions).plan()
+        found = link_discovery(link, *sessions, clusters=config.clusters).plan()
         return found, planned_copy(link, found, sessions)
 
 
@@ -141,8 +143,7 @@ def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
         "name": link.name,
         "source": {"cluster": link.source},
         "target": {"cluster": link.target},
-        "problem": error.message,
-        "fix": error.fix or None,
+        **error.as_dict(),
     }
 
 

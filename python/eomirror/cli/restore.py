@@ -190,8 +190,6 @@ def _recreated(action: Action, topics: str, *, to: bool) -> int:
 
 
 def _as_dict(one: RestorationReport | Recreated | MirrorError) -> dict[str, Any]:
-    if isinstance(one, MirrorError):
-        return {"problem": one.message, "fix": one.fix or None}
     return one.as_dict() if hasattr(one, "as_dict") else asdict(one)
 
 

@@ -319,7 +319,11 @@ def _failure_in_one_format() -> Iterator[None]:
         import structlog
 
         structlog.get_logger(__name__).error(
-            "run_failed", error=error.message, fix=error.fix, exit_code=error.exit_code
+            "run_failed",
+            error=error.message,
+            fix=error.fix,
+            exit_code=error.exit_code,
+            **({"missing_rights": error.missing_rights} if error.missing_rights else {}),
         )
         raise click.exceptions.Exit(error.exit_code) from error
 

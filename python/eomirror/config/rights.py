@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from eomirror.config.model import Cluster, Config, Link
     from eomirror.errors import MirrorError
 
-__all__ = ["TOLD_AS", "Account", "NeededRight", "Right", "account_of", "lacking", "named", "needed_rights"]
+__all__ = [
+    "TOLD_AS",
+    "Account",
+    "NeededRight",
+    "Right",
+    "account_of",
+    "lacking",
+    "lacking_all",
+    "named",
+    "needed_rights",
+    "told",
+]
 
 #: Operation of an ACL on a topic, and its name among a broker's authorized operations (KIP-430).
 TOLD_AS = {
@@ -40,8 +51,15 @@ _IMPLIED = {"Describe": {"Read", "Write", "Alter", "Delete"}, "DescribeConfigs":
 _LANES = 8
 _ANY = "*"
 _COMMAND = "kafka-acls.sh"
-# how the extension names a partition that may not be read
-_DENIED = re.compile(r"(?P<topic>[\w.-]+)-\d+: .*TOPIC_AUTHORIZATION_FAILED")
+# how the extension names a partition that may not be read, also with an offset
+_DENIED = re.compile(r"(?P<topic>[\w.-]+)-\d+(@\d+)?: .*TOPIC_AUTHORIZATION_FAILED")
+# error code of a broker -> resource that it speaks of
+_SPOKEN_OF = {
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "GROUP_AUTHORIZATION_FAILED": "group",
+    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactional-id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,18 @@ class Right:
             f"{' --resource-pattern-type prefixed' if self.prefixed else ''}"
         )
 
+    def plain(self, account: Account) -> dict[str, str]:
+        """Returns it as plain values, with the command that grants it."""
+        return {
+            "cluster": account.cluster,
+            "principal": f"User:{account.principal}" if account.principal else "",
+            "operation": self.operation,
+            "resource": self.resource,
+            "name": self.name,
+            "pattern": "prefixed" if self.prefixed else "literal",
+            "command": self.acl(account),
+        }
+
 
 def lacking(
     doing: str, account: Account, rights: Collection[Right], *, topic: str = ""
@@ -136,26 +166,57 @@ def lacking(
         topic: The source topic that it concerns.
     """
     named = ", ".join(map(str, rights))
-    return AuthorizationError(
+    error = AuthorizationError(
         f"{doing}{account.who} lacks {named} of cluster {account}",
         fix="\n".join(right.acl(account) for right in rights),
         topic=topic,
     )
+    error.missing_rights = tuple(right.plain(account) for right in rights)
+    return error
 
 
-def named(error: MirrorError, *accounts: Account) -> MirrorError:
+def lacking_all(doing: str, needed: Iterable[NeededRight]) -> AuthorizationError:
+    """Returns the error for missing rights of several users, as `lacking`."""
+    needed = tuple(needed)
+    errors = [
+        lacking("", account, [need.right for need in needed if need.account == account])
+        for account in dict.fromkeys(need.account for need in needed)
+    ]
+    error = AuthorizationError(
+        doing + "; ".join(error.message for error in errors), fix="\n".join(error.fix for error in errors)
+    )
+    error.missing_rights = tuple(need.plain for need in needed)
+    return error
+
+
+def told(error: MirrorError) -> str:
+    """Returns the message of an error, for a reason that stands in a line; with the commands, if rights are missing."""
+    return f"{error.message}: {'; '.join(error.fix.splitlines())}" if error.missing_rights else error.message
+
+
+def named(error: MirrorError, *accounts: Account, rights: Iterable[Right] = ()) -> MirrorError:
     """
-    Returns an error of the extension that tells a denied partition, with the right and its command; others as they are.
+    Returns an error of the extension for a missing right, with the right and its command; others as they are.
 
     Args:
         accounts: Users on the clusters that may have answered.
+        rights: Rights that the request needs, of which those on what the answer speaks of are named; without one for
+            a partition that the error names, Read on its topic.
     """
-    found = _DENIED.search(error.message)
-    if found is None or error.fix.startswith(_COMMAND):
+    code = next((code for code in _SPOKEN_OF if code in error.message), "")
+    if not code or error.missing_rights:
         return error
-    right = Right("Read", "topic", found["topic"])
-    told = [lacking(f"{error.message}; ", account, [right]) for account in accounts]
-    return type(error)(told[0].message, fix="\n".join(each.fix for each in told), topic=error.topic)
+    found = _DENIED.search(error.message)
+    wanted = [right for right in dict.fromkeys(rights) if right.resource == _SPOKEN_OF[code]]
+    if found is not None:
+        topic = found["topic"]
+        wanted = [right for right in wanted if right.name == topic] or [Right("Read", "topic", topic)]
+    if not wanted:
+        return error
+    every = [lacking(f"{error.message}; ", account, wanted) for account in accounts]
+    made = type(error)(every[0].message, fix="\n".join(each.fix for each in every), topic=error.topic)
+    made.missing_rights = tuple(right for each in every for right in each.missing_rights)
+    return made
 
 
 class NeededRight(NamedTuple):
@@ -175,17 +236,7 @@ class NeededRight(NamedTuple):
     @property
     def plain(self) -> dict[str, str]:
         """The right as plain values."""
-        kind = "prefixed" if self.right.prefixed else "literal"
-        return {
-            "cluster": self.account.cluster,
-            "principal": f"User:{self.account.principal}" if self.account.principal else "",
-            "operation": self.right.operation,
-            "resource": self.right.resource,
-            "name": self.right.name,
-            "pattern": kind,
-            "purpose": self.purpose,
-            "command": self.right.acl(self.account),
-        }
+        return {**self.right.plain(self.account), "purpose": self.purpose}
 
 
 def needed_rights(config: Config, links: Iterable[Link], *, principal: str = "") -> tuple[NeededRight, ...]:

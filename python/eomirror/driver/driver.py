@@ -18,7 +18,6 @@ import queue
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -26,7 +25,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
 from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.driver.link import LinkThread
-from eomirror.driver.link_tools import Copies, Engine, LinkTools
+from eomirror.driver.link_tools import Copies, Engine, LinkTools, same_error
 from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.driver.link_tools import AllMissing
     from eomirror.groups.follower import GroupFollower
     from eomirror.kafka.session import ClusterSession
     from eomirror.link.heartbeats import Heartbeats
@@ -68,15 +68,13 @@ def _discovery(
     options: DriverOptions,
 ) -> Discovery:
     from eomirror.link.ended import refuse_ended
-    from eomirror.link.state import LinkState
-    from eomirror.topics.discovery import Discovery
+    from eomirror.link.state import link_discovery
 
     if not options.although_promoted:
         refuse_ended(link, target)
-    positions = partial(
-        LinkState(link, target).positions, wait_for_open=False, overruled=options.adopt.keys()
+    return link_discovery(
+        link, source, target, clock=clock, clusters=options.clusters, overruled=options.adopt.keys()
     )
-    return Discovery(link, source, target, clock=clock, clusters=options.clusters, positions=positions)
 
 
 def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
@@ -133,6 +131,7 @@ class DriverOptions:
         owner: Creates a link's owner.
         heart: Creates the sender of a link's heartbeats; None if it has none.
         follower: Creates the follower of a link's groups; None if it follows none.
+        all_missing: As of `LinkTools`.
     """
 
     version: str
@@ -151,6 +150,7 @@ class DriverOptions:
     heart: Callable[[Link, Cluster, Cluster, Clock], Heartbeats | None] = _heart
     follower: Callable[..., GroupFollower | None] = _follower
     identify: Callable[[Cluster], str] = _identify
+    all_missing: AllMissing = same_error
     clock: Clock = SYSTEM_CLOCK
 
 
@@ -298,6 +298,7 @@ class MirrorDriver:
             identify=lambda alias: options.identify(options.clusters[alias]),
             copies=self._copies,
             stop_seconds=self._more_stop_seconds,
+            all_missing=options.all_missing,
         )
         sessions = link_sessions(link, source, target, "driver", clock=self._clock)
         return LinkThread(

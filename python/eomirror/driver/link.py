@@ -30,7 +30,7 @@ from eomirror.driver.outage_records import OutageRecords
 from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords, UnauthorizedTopics
-from eomirror.errors import MirrorError, StoppedError, SupersededError, TopicError
+from eomirror.errors import AuthorizationError, MirrorError, StoppedError, SupersededError, TopicError
 from eomirror.groups.followed_groups import Mirrored
 from eomirror.lane.spec import StoppedTopic
 from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
@@ -371,7 +371,18 @@ class LinkThread:
             )
 
     def _take(self) -> tuple[Discovery, Layout]:
-        """Prepares the topics and takes the link; each retry starts from the beginning, like a restarted mirror."""
+        """
+        Prepares the topics and takes the link; each retry starts from the beginning, like a restarted mirror.
+
+        Raises:
+            AuthorizationError: Names all rights that are missing, so that one round of grants suffices.
+        """
+        try:
+            return self._prepare()
+        except AuthorizationError as error:
+            raise self._tools.all_missing(error, self._spec.link, self._sessions) from error
+
+    def _prepare(self) -> tuple[Discovery, Layout]:
         # a claim of an earlier try belongs to this run, so it needs no release
         self._close()
         discovery = self._make_discovery()

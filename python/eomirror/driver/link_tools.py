@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eomirror.errors import TopicError
+from eomirror.errors import MirrorError, TopicError
 from eomirror.lane.spec import StoppedTopic
 
 if TYPE_CHECKING:
@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from eomirror.clock import Clock
+    from eomirror.config import Link
     from eomirror.driver.channel import LaneChannel
+    from eomirror.errors import AuthorizationError
+    from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
     from eomirror.link.assignment import Layout
     from eomirror.spark.jobs import LaneJobs
     from eomirror.types import SourcePartition
+
+    AllMissing = Callable[[AuthorizationError, Link, LinkSessions], MirrorError]
 
 __all__ = [
     "Copies",
     "Engine",
     "LinkTools",
     "refuse_left_out",
+    "same_error",
     "without_lane",
 ]
 
@@ -68,6 +74,11 @@ class Copies:
         return taken
 
 
+def same_error(error: AuthorizationError, *_: object) -> AuthorizationError:
+    """Returns the error, for a run that knows no other rights."""
+    return error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTools:
     """
@@ -83,6 +94,7 @@ class LinkTools:
         identify: Returns the id of a cluster, given its alias in the configuration.
         copies: Link that mirrors each pair of source and target topic.
         stop_seconds: Time for lanes to end, beyond that of a run with few lanes.
+        all_missing: Returns the error of a start that lacks a right with all that are missing.
     """
 
     run: str
@@ -96,6 +108,7 @@ class LinkTools:
     identify: Callable[[str], str] = str
     copies: Copies = field(default_factory=Copies)
     stop_seconds: float = 0.0
+    all_missing: AllMissing = same_error
 
 
 def without_lane(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror._native import last_hop
+from eomirror.config.rights import Right, account_of, named
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.records.names import HOPS_HEADER
 from eomirror.recovery.hanging_client import extension_client
@@ -92,7 +93,10 @@ class CopiedRecords:
             if self._client is None:
                 self._client = extension_client(self._cluster, self._client_id)
             return self._client.copied((source.topic, source.partition), offsets, origin, _SECONDS)
-        except (AuthorizationError, UnreachableError):
+        except AuthorizationError as error:
+            right = Right("Read", "topic", source.topic)
+            raise named(error, account_of(self._cluster), rights=[right]) from None
+        except UnreachableError:
             raise
         except ClusterError as error:
             log.warning(

@@ -18,7 +18,7 @@ from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, link_discovery
 from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, lost
@@ -26,7 +26,6 @@ from eomirror.recovery.resume import gone_sources
 from eomirror.status.hanging import HangingTransactions
 from eomirror.status.reader import StatusReader
 from eomirror.topics.diff import AlterConfig, Differs
-from eomirror.topics.discovery import Discovery
 from eomirror.topology.covered import covered_text
 from eomirror.types import SourcePartition
 
@@ -327,7 +326,7 @@ def _drifts(config: Config, link: Link, clock: Clock) -> tuple[str, ...] | str:
     clusters = config.clusters[link.source], config.clusters[link.target]
     try:
         with closing(link_sessions(link, *clusters, "readiness", clock=clock)) as sessions:
-            plan = Discovery(link, *sessions, clock=clock, clusters=config.clusters).plan()
+            plan = link_discovery(link, *sessions, clock=clock, clusters=config.clusters).plan()
     except MirrorError as error:
         return error.message
     return drifts_of(plan)

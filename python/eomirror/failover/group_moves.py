@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eomirror.groups.offset_rule import PASSES, metadata_left_out, past_others, ruling
@@ -112,7 +113,7 @@ def plan_moves(
     active: Mapping[str, str] | None = None,
     from_checkpoints: bool = False,
     keeps: bool = False,
-    denied: Collection[str] = (),
+    denied: Mapping[str, str] = MappingProxyType({}),
     limit: int | None = None,
 ) -> list[GroupMove]:
     """
@@ -128,7 +129,7 @@ def plan_moves(
         active: Groups that commit on the source, or may, with the reason.
         from_checkpoints: True if the source was not asked.
         keeps: True if the link keeps the groups' offsets on the target.
-        denied: Topics on the target that we may not read.
+        denied: As of `commit_denied`, on the target.
         limit: Bytes of metadata that brokers of the target take; None if unknown.
     """
     moves = []

@@ -641,6 +641,7 @@ class _Recreate(PromotedLink):
     ) -> None:
         """Creates the topics, and sets the positions of the link back to the beginning of their copies."""
         self.tell(f"creating {', '.join(sorted(copies)[:_SHOWN])} again")
+        # without positions: these topics were deleted by this command
         partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
         positions = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
         gone = set(found.topics.values())

@@ -56,11 +56,10 @@ from eomirror.failover.reversal import refuse_changed
 from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.source_comparison import changed_sources, end_marks
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, link_discovery
 from eomirror.records.dealt_ranges import DealtRange, united
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Restoration
-from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -370,7 +369,7 @@ class _Restore(PromotedLink):
         if not short:
             return
         self.tell(f"copies of {', '.join(map(str, sorted(short)[:_SHOWN]))} have lost merged records")
-        partitions = Discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
+        partitions = link_discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
         owner = self.owner(self.link, self.sessions, although_promoted=True, adopt=short)
         with closing(owner):
             owner.acquire(self.link.lanes, partitions)

@@ -42,11 +42,10 @@ from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.source_comparison import changed_sources, end_marks
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, link_discovery
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
 from eomirror.records.recreation import CopyBack
-from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -374,7 +373,7 @@ class _Reverse(PromotedLink):
 
     def _settings(self, link: Link, sessions: LinkSessions) -> tuple[ChangedSetting, ...]:
         """Returns the settings of existing topics that a link changes before it mirrors."""
-        return Discovery(link, *sessions, clock=self.clock).plan().settings(link.target)
+        return link_discovery(link, *sessions, clock=self.clock).plan().settings(link.target)
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -748,7 +747,7 @@ class _Reverse(PromotedLink):
         if not moved:
             self.note(record)
             return
-        partitions = Discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
+        partitions = link_discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
         positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
         owner = self.owner(
             self.link,
@@ -778,7 +777,8 @@ class _Reverse(PromotedLink):
         found: Mapping[SourcePartition, Begin],
     ) -> None:
         self.tell(f"setting the positions of {back.name} to the cut")
-        partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
+        discovery = link_discovery(back, *sessions, clock=self.clock, overruled=starts.keys())
+        partitions = discovery.prepare(strict=True)
         order = None
         if reversal.cuts:
             back = whole_link(back)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from eomirror.config.rights import Right, lacking, told
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -63,12 +65,18 @@ def groups_there(groups: ClusterGroups, names: Sequence[str]) -> GroupsThere:
     )
 
 
-def unreadable_topics(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
+def unreadable_topics(admin: ClusterAdmin, topics: Iterable[str]) -> dict[str, str]:
     """
-    Returns the topics that we may not read, for which brokers refuse commits; none where they tell no rights.
+    Returns the topics that we may not read, for which brokers refuse commits, with who lacks the right and the command.
+
+    None where brokers tell no rights.
 
     Raises:
         ClusterError: The cluster cannot be reached.
     """
     rights = admin.topic_rights(sorted({topic for topic in topics if topic}))
-    return frozenset(topic for topic, operations in rights.items() if not operations & {"READ", "ALL"})
+    return {
+        topic: told(lacking("", admin.account, [Right("Read", "topic", topic)]))
+        for topic, operations in rights.items()
+        if not operations & {"READ", "ALL"}
+    }

@@ -26,10 +26,11 @@ questions, in this order:
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from eomirror.groups.translation import Name, OtherRecords
 
@@ -84,13 +85,15 @@ def members_there(state: str, *, side: str = "the target") -> str:
     )
 
 
-def commit_denied(where: Name, denied: Collection[str]) -> str:
-    """Returns the reason that the brokers refuse a commit for a topic; empty if they do not."""
-    return (
-        f"a commit needs the right Read on topic {where[0]}, which is denied: grant it"
-        if where[0] in denied
-        else ""
-    )
+def commit_denied(where: Name, denied: Mapping[str, str]) -> str:
+    """
+    Returns the reason that the brokers refuse a commit for a topic; empty if they do not.
+
+    Args:
+        denied: Topics that we may not read, with who lacks the right, and the command that grants it.
+    """
+    lacks = denied.get(where[0])
+    return f"a commit needs the right Read on topic {where[0]}: {lacks}" if lacks else ""
 
 
 def metadata_left_out(where: Name, metadata: str, limit: int | None) -> str:
@@ -135,7 +138,7 @@ def ruling(
     others: OtherRecords | None = None,
     rewind: str = "follow",
     keeps: bool = False,
-    denied: Collection[str] = (),
+    denied: Mapping[str, str] = MappingProxyType({}),
 ) -> Ruling:
     """
     Returns what happens to the offset of a group in one partition.
@@ -149,7 +152,7 @@ def ruling(
         others: Records of other links in this copy; None for none.
         rewind: ``follow`` or ``ignore``: whether an offset of the link goes back with the group.
         keeps: True if the link keeps the group's offsets there: one that it did not write is left alone.
-        denied: Topics there that we may not read.
+        denied: As of `commit_denied`.
     """
     if at is None:
         return Ruling("skip")

@@ -22,6 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eomirror.config.rights import told
 from eomirror.errors import MirrorError, UsageError
 from eomirror.groups.groups_there import unreadable_topics
 from eomirror.groups.offset_queries import FindUnreachable, group_offsets, none_unreachable
@@ -285,7 +286,7 @@ def _written(groups: ClusterGroups, group: str, offsets: Mapping[Name, Committed
     try:
         return groups.write(group, offsets)
     except MirrorError as error:
-        return error.message
+        return told(error)
 
 
 def _offset(committed: Committed | None) -> int | None:
@@ -299,7 +300,7 @@ def _problem(
     other: Collection[str],
     others: Mapping[Name, OtherRecords],
     *,
-    denied: Collection[str],
+    denied: Mapping[str, str],
 ) -> str:
     if members:
         return f"{members}; stop its consumers first"

@@ -352,7 +352,7 @@ class ClusterAdmin:
             future = self._client.list_consumer_groups(request_timeout=self._timeout)
             return sorted(one.group_id for one in future.result(self._timeout + 1).valid)
 
-        return self._retrying.with_retries(ask, "list groups")
+        return self._retrying.with_retries(ask, "list groups", Right("Describe", "cluster"))
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """

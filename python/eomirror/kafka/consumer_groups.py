@@ -35,7 +35,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
-from eomirror.config.rights import Right, account_of
+from eomirror.config.rights import Right, account_of, lacking, told
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.admin_client import UNANSWERED, error_code
 from eomirror.kafka.client_factory import create_client
@@ -66,6 +66,7 @@ _DAY_SECONDS = 86_400.0
 
 # in these states a group has no members, and its offsets may be set from outside
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+_TOPIC_DENIED = KafkaError.TOPIC_AUTHORIZATION_FAILED
 _TOO_LARGE = KafkaError.OFFSET_METADATA_TOO_LARGE
 _HAS_MEMBERS = frozenset(
     {
@@ -235,7 +236,7 @@ class GroupCoordinators:
             MirrorError: The cluster refuses us as a whole.
         """
         return [
-            (group, answer if isinstance(answer, dict) else _reason(answer))
+            (group, answer if isinstance(answer, dict) else self._reason(answer, group))
             for group, answer in self._answers(groups, stable=False)
         ]
 
@@ -268,11 +269,11 @@ class GroupCoordinators:
                     else:
                         held.append(group)
                 elif deadline.passed or not (self._is_unanswered(answer) or _passes(answer)):
-                    error = self._error(answer, f"read the offsets of group {group}", group)
+                    error = self._offsets_error(answer, group)
                     if isinstance(error, UnreachableError):
                         raise error from answer
                     refused = refused or error
-                    found[group] = error.message
+                    found[group] = told(error)
                 else:
                     # a coordinator that has just moved or restarted
                     held.append(group)
@@ -311,7 +312,7 @@ class GroupCoordinators:
         for group, state in self._states(groups, strict=False):
             if isinstance(state, MirrorError):
                 # a right on this group, or its own coordinator; the others have theirs
-                found[group] = state.message
+                found[group] = told(state)
                 if silent is None and not isinstance(state, AuthorizationError):
                     silent = state
             else:
@@ -349,7 +350,7 @@ class GroupCoordinators:
             have been committed.
         """
         return {
-            group: answer.message if isinstance(answer, MirrorError) else answer
+            group: told(answer) if isinstance(answer, MirrorError) else answer
             for group, answer in self._written(wanted).items()
         }
 
@@ -441,10 +442,16 @@ class GroupCoordinators:
         codes = {error.code() for error in refused.values()}
         if (raised is not None and error_code(raised) in _HAS_MEMBERS) or codes & _HAS_MEMBERS:
             return "it has members there: only they may commit for it"
+        topics = sorted({topic for topic, _, _, _ in rows})
+        doing = f"commit offsets of group {group}"
         if raised is not None:
-            return self._error(raised, f"commit offsets of group {group}", group)
+            return self._error(raised, doing, group, operation="Read", topics=topics)
+        denied = {topic for (topic, _), error in refused.items() if error.code() == _TOPIC_DENIED}
+        rights = [Right("Read", "topic", topic) for topic in sorted(denied)]
         committed = [f"{topic}-{number}" for topic, number, _, _ in rows if (topic, number) not in refused]
         reasons = [f"{topic}-{number}: {said(error)}" for (topic, number), error in sorted(refused.items())]
+        if rights:
+            reasons.append(told(lacking("", self._account, rights)))
         return "; ".join(reasons) + (f"; committed: {', '.join(committed)}" if committed else "")
 
     def metadata_limit(self) -> int | None:
@@ -539,7 +546,7 @@ class GroupCoordinators:
                         request, require_stable=stable, request_timeout=self._request_seconds
                     )
                 except KafkaException as raised:
-                    raise self._error(raised, f"read the offsets of group {group}", group) from raised
+                    raise self._offsets_error(raised, group) from raised
                 asked.append((group, futures[group]))
             for group, future in asked:
                 try:
@@ -554,15 +561,34 @@ class GroupCoordinators:
         self._stale |= unanswered
         return unanswered
 
+    def _reason(self, raised: Exception, group: str) -> str:
+        error = self._offsets_error(raised, group)
+        if error.missing_rights:
+            return told(error)
+        return said(raised.args[0]) if isinstance(raised, KafkaException) else "no answer in time"
+
+    def _offsets_error(self, raised: Exception, group: str) -> MirrorError:
+        """Returns the error of a read of offsets; one of a topic is raised with its name (`_offsets`)."""
+        topics = [str(name) for name in raised.args[1:]] if isinstance(raised, KafkaException) else []
+        return self._error(raised, f"read the offsets of group {group}", group, topics=topics)
+
     def _error(
-        self, raised: Exception | KafkaError, doing: str, group: str = "", *, operation: str = "Describe"
+        self,
+        raised: Exception | KafkaError,
+        doing: str,
+        group: str = "",
+        *,
+        operation: str = "Describe",
+        topics: Iterable[str] = (),
     ) -> MirrorError:
+        """Returns the user's error for a request that needs the operation on the group and on the topics."""
         if isinstance(raised, KafkaException):
             raised = raised.args[0]
         error = raised if isinstance(raised, KafkaError) else KafkaError(KafkaError._TIMED_OUT)
         self._stale |= error.code() in UNANSWERED
-        right = Right(operation, "group", group) if group else None
-        return to_mirror_error(error, doing=doing, cluster=self._account, right=right)
+        needed = [Right(operation, "group", group)] if group else [Right("Describe", "cluster")]
+        needed += [Right(operation, "topic", topic) for topic in topics]
+        return to_mirror_error(error, doing=doing, cluster=self._account, right=needed)
 
 
 def _state(answer: Any) -> GroupState:
@@ -574,14 +600,10 @@ def _offsets(answer: Any) -> Offsets:
     found = {}
     for one in answer.topic_partitions:
         if one.error is not None:
-            raise KafkaException(one.error)
+            raise KafkaException(one.error, one.topic)
         if one.offset >= 0:
             found[one.topic, one.partition] = Committed(int(one.offset), one.metadata or "")
     return found
-
-
-def _reason(raised: Exception) -> str:
-    return said(raised.args[0]) if isinstance(raised, KafkaException) else "no answer in time"
 
 
 def _passes(raised: Exception) -> bool:

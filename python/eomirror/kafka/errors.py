@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError
 
@@ -24,6 +24,9 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.kafka.error_text import said
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "Action",
@@ -388,7 +391,7 @@ def to_mirror_error(
     doing: str,
     cluster: Account | str,
     reason: KafkaError | None = None,
-    right: Right | None = None,
+    right: Right | Sequence[Right] | None = None,
 ) -> MirrorError:
     """
     Returns the user's error.
@@ -399,7 +402,8 @@ def to_mirror_error(
         cluster: The cluster and our user there; a text if no right can be missing.
         reason: Earlier error of librdkafka, such as of a connection.  A request that was never sent "timed out"; only
             this tells why.
-        right: ACL that the request needs, for the command that grants it.
+        right: ACL that the request needs, for the command that grants it; of several those on what the broker's answer
+            speaks of.
     """
     verdict = classify_admin(error)
     # the reason behind a timeout is the error; the timeout is only when we stopped waiting
@@ -421,23 +425,23 @@ def to_mirror_error(
         return BrokerFailedError(message, fix=fix)
     if action is not Action.UNAUTHORIZED or mismatch:
         return ClusterError(message, fix=fix)
-    if right is not None and cause.code() in _RIGHTS:
+    needed = [right] if isinstance(right, Right) else right or ()
+    if denied := [one for one in needed if one.resource == _DENIED.get(cause.code())]:
         account = cluster if isinstance(cluster, Account) else Account(cluster)
-        return lacking(f"{message}; ", account, [right])
+        return lacking(f"{message}; ", account, denied)
     return AuthorizationError(message, fix=fix)
 
 
 # of a handshake that the other side or our side refused; one that ends with the connection names none of them
 _HANDSHAKE_WORDS: Final = ("certificate", "alert", "wrong version number", "unsupported protocol", "cipher")
 
-_RIGHTS: Final = frozenset(
-    {
-        _E.TOPIC_AUTHORIZATION_FAILED,
-        _E.GROUP_AUTHORIZATION_FAILED,
-        _E.CLUSTER_AUTHORIZATION_FAILED,
-        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
+# error code -> resource of the right that is missing
+_DENIED: Final = {
+    _E.TOPIC_AUTHORIZATION_FAILED: "topic",
+    _E.GROUP_AUTHORIZATION_FAILED: "group",
+    _E.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional-id",
+}
 
 
 def _mismatch(cause: KafkaError) -> str:

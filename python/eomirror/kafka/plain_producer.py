@@ -12,9 +12,11 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eomirror.config.clients import plain_producer_properties
+from eomirror.config.rights import Right, account_of, told
 from eomirror.errors import MirrorError
 from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.error_text import said
+from eomirror.kafka.errors import Action, classify_delivery, to_mirror_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +62,7 @@ class PlainProducer:
         except BufferError as raised:
             self._complain(str(raised))
         except KafkaException as raised:
-            self._complain(said(raised.args[0]))
+            self._complain(_why(raised.args[0], self._cluster, self._topic))
             if raised.args[0].code() == KafkaError._FATAL:
                 self._replace()
         self._producer.poll(0)
@@ -88,12 +90,22 @@ class PlainProducer:
         if error is None:
             self._complained = False
         else:
-            self._complain(said(error))
+            self._complain(_why(error, self._cluster, self._topic))
 
     def _complain(self, reason: str) -> None:
         if not self._complained:
             self._complained = True
             log.warning("record_not_sent", topic=self._topic, reason=reason)
+
+
+def _why(error: KafkaError, cluster: Cluster, topic: str) -> str:
+    """Returns why a record was not written; with the command, if a right is missing."""
+    if classify_delivery(error).action is not Action.UNAUTHORIZED:
+        return said(error)
+    # brokers before 3.0 want the second for every idempotent producer
+    needed = Right("Write", "topic", topic), Right("IdempotentWrite", "cluster")
+    doing = f"write to topic {topic}"
+    return told(to_mirror_error(error, doing=doing, cluster=account_of(cluster), right=needed))
 
 
 def write_records(
@@ -118,7 +130,7 @@ def write_records(
         if error is None:
             written += 1
         else:
-            failed.append(said(error))
+            failed.append(_why(error, cluster, topic))
 
     properties = plain_producer_properties(cluster, client_id=client_id)
     properties.update({"message.timeout.ms": int(seconds * 1000), "on_delivery": delivered})
@@ -132,7 +144,7 @@ def write_records(
     except BufferError as raised:
         failed.append(str(raised))
     except KafkaException as raised:
-        failed.append(said(raised.args[0]))
+        failed.append(_why(raised.args[0], cluster, topic))
     except MirrorError as error:
         failed.append(error.message)
     if not failed and written < len(records):

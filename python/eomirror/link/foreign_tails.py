@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.errors import MirrorError
+from eomirror.config.rights import Right, account_of, named
+from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.other_links import OtherLinks
 from eomirror.link.reverse_link import meetings
@@ -125,7 +126,11 @@ class ForeignTails:
         if self._client is None:
             self._client = extension_client(target.cluster, target.client_id)
         while at < end:
-            batches, until = self._client.committed(where, (at, min(end, at + _OFFSETS)), _SECONDS)
+            try:
+                batches, until = self._client.committed(where, (at, min(end, at + _OFFSETS)), _SECONDS)
+            except AuthorizationError as error:
+                right = Right("Read", "topic", where[0])
+                raise named(error, account_of(target.cluster), rights=[right]) from None
             if batches:
                 return max(at, batches[0][0]), batches[0][4]
             if until <= at:

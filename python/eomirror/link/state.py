@@ -1,24 +1,48 @@
-"""Reads a link's state topics for its owner: control, positions, and the offset map's log ends."""
+"""Reads a link's state topics: control, positions, and the offset map's log ends; and what discovery needs of them."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.names import LinkNames
+from eomirror.topics import discovery
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.config import Link
+    from eomirror.config import Cluster, Link
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
+    from eomirror.topics.discovery import Discovery
     from eomirror.types import SourcePartition
 
-__all__ = ["LinkState"]
+__all__ = ["LinkState", "link_discovery"]
+
+
+def link_discovery(
+    link: Link,
+    source: ClusterSession,
+    target: ClusterSession,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    clusters: Mapping[str, Cluster] | None = None,
+    overruled: Collection[SourcePartition] = (),
+) -> Discovery:
+    """
+    Returns the discovery of a link, which creates no copy that the link has a position for (EO-5).
+
+    Args:
+        clusters: As of `Discovery`.
+        overruled: Partitions whose positions the caller sets anew: their copies may be created.
+    """
+    positions = partial(LinkState(link, target).positions, wait_for_open=False, overruled=overruled)
+    return discovery.Discovery(link, source, target, clock=clock, clusters=clusters, positions=positions)
 
 
 class LinkState:

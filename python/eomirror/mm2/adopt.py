@@ -31,13 +31,13 @@ from eomirror.link.first_positions import Predecessor
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_promoted
+from eomirror.link.state import link_discovery
 from eomirror.mm2.alignment import Alignment, align
 from eomirror.mm2.resume_offset import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.mm2.state import Mm2State
 from eomirror.records.connect_offsets import Mm2Flow
 from eomirror.records.control import Adopted
 from eomirror.records.names import LinkNames
-from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class _Look:
         self._on_event = on_event
         self._clock = clock
         self._names = LinkNames(link.state_name)
-        self._discovery = Discovery(link, *self._sessions, clock=clock)
+        self._discovery = link_discovery(link, *self._sessions, clock=clock)
         self._source, self._target = (session.admin for session in self._sessions)
         self._state = Mm2State(link, flow, *self._sessions)
         self._control = CompactedTopicReader(self._sessions.target)

@@ -31,12 +31,12 @@ from eomirror.kafka.session import link_sessions
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_handed_over, refuse_promoted
+from eomirror.link.state import link_discovery
 from eomirror.link.valid_positions import valid_positions
 from eomirror.mm2.state import Mm2State
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.connect_offsets import Mm2Flow, connect_partition, encode_source_offset
 from eomirror.records.names import LinkNames
-from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -210,7 +210,7 @@ class _Return:
         partitions = self._offsets_partitions()
         if dry_run:
             return self._found(self._going_on(positions), self._had(), committed=False)
-        discovery = Discovery(self._link, *self._sessions, clock=self._clock)
+        discovery = link_discovery(self._link, *self._sessions, clock=self._clock)
         owner = LinkOwner(
             self._link,
             *self._sessions,

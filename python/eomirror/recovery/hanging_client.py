@@ -15,6 +15,7 @@ import structlog
 from eomirror._native import HangingTransactionClient, PlaneReader
 from eomirror.clock import Deadline
 from eomirror.config.clients import consumer_properties
+from eomirror.config.rights import Right, account_of, lacking, named
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.parallel import run_all
@@ -26,7 +27,7 @@ from eomirror.recovery.hanging import OpenRange, RecordState, unclear_error
 from eomirror.recovery.record_state import RecordStateReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror.config import Cluster, Link
@@ -73,6 +74,9 @@ class TargetHangingClient:
         self._timeout = link.transaction_timeout
         self._admin = target.admin
         self._target = target.cluster
+        self._account = account_of(target.cluster)
+        prefix = self._names.control_transactional_id.removesuffix("control")
+        self._ids = Right("Write", "transactional-id", prefix, prefixed=True)
         self._client_id = target.client_id
         self._clock = target.clock
         self._states = RecordStateReader(target)
@@ -120,7 +124,7 @@ class TargetHangingClient:
         """
         asked = [(*where, offset) for where, offset in records.items()]
         try:
-            answers = self._ask_client(lambda client: client.record_states(asked, _SECONDS))
+            answers = self._ask_client(lambda client: client.record_states(asked, _SECONDS), records)
         except UnreachableError:
             never = self._never_led(records)
             if not never:
@@ -133,12 +137,12 @@ class TargetHangingClient:
         self._stable = {(topic, number): stable for topic, number, _, stable in answers}
         unreadable = sorted({topic for (topic, _), state in told.items() if state == "unreadable"})
         if unreadable:
-            log.warning(
-                "records_not_readable",
-                topics=unreadable,
-                reason="a transaction that the target dropped would go unnoticed",
-                fix="grant Read on these topics of the target",
+            lacks = lacking(
+                "a transaction that the target dropped would go unnoticed: ",
+                self._account,
+                _reads(unreadable),
             )
+            log.warning("records_not_readable", topics=unreadable, reason=lacks.message, fix=lacks.fix)
         found = {where: RecordState(state) for where, state in told.items() if state != "unknown"}
         unknown = {where: offset for where, offset in records.items() if told.get(where) == "unknown"}
         return {**found, **(self._states.read(unknown) if unknown else {})}
@@ -159,7 +163,7 @@ class TargetHangingClient:
             found = {(topic, number): batch for topic, number, batch in client.batches_at(asked, _SECONDS)}
             return {where: batch[:3] if (batch := found.get(where)) else None for where in records}
 
-        return self._ask_client(ask)
+        return self._ask_client(ask, records)
 
     def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
         """
@@ -170,7 +174,7 @@ class TargetHangingClient:
             MirrorError: The target refuses us.
         """
         record, whose = (*where, offset), (writer.producer_id, writer.producer_epoch)
-        told = self._ask_client(lambda client: client.is_written_by(record, whose, _SECONDS))
+        told = self._ask_client(lambda client: client.is_written_by(record, whose, _SECONDS), [where])
         if told is None:
             raise unclear_error(f"{where[0]}-{where[1]}", f"the producer of offset {offset} is unknown")
         return told
@@ -184,7 +188,9 @@ class TargetHangingClient:
             MirrorError: The target refuses us.
         """
         asked = [(*where, offset) for where, offset in records.items()]
-        found = self._ask_client(lambda client: client.batches_at(asked, _SECONDS)) if asked else None
+        found = (
+            self._ask_client(lambda client: client.batches_at(asked, _SECONDS), records) if asked else None
+        )
         return {(topic, number): _batch(batch) for topic, number, batch in found or ()}
 
     def batch_at(self, record: tuple[str, int, int]) -> CommittedBatch | None:
@@ -198,7 +204,7 @@ class TargetHangingClient:
             UnreachableError: The partition has no leader that answers in time.
             MirrorError: The target refuses us.
         """
-        found = self._ask_client(lambda client: client.batch_at(record, _SECONDS))
+        found = self._ask_client(lambda client: client.batch_at(record, _SECONDS), [record[:2]])
         return None if found is None else _batch(found)
 
     def committed(self, where: _Where, offsets: tuple[int, int]) -> list[CommittedBatch] | None:
@@ -209,7 +215,7 @@ class TargetHangingClient:
             UnreachableError: The partition has no leader that answers in time.
             MirrorError: The target refuses us.
         """
-        found = self._ask_client(lambda client: client.committed(where, offsets, _SECONDS))
+        found = self._ask_client(lambda client: client.committed(where, offsets, _SECONDS), [where])
         return None if found is None else [_batch(one) for one in found[0]]
 
     def overwritten(self, records: Mapping[_Where, tuple[int, ProducerIdentity]]) -> AbstractSet[_Where]:
@@ -245,7 +251,7 @@ class TargetHangingClient:
                     found.add(where)
             return found
 
-        return (self._ask_client(ask) if asked else None) or frozenset()
+        return (self._ask_client(ask, asked) if asked else None) or frozenset()
 
     def committed_behind(
         self, records: Mapping[_Where, int], producer_ids: Callable[[], AbstractSet[int]]
@@ -279,7 +285,7 @@ class TargetHangingClient:
                     found.add(where)
             return found
 
-        return self._ask_client(ask) or frozenset()
+        return self._ask_client(ask, longer) or frozenset()
 
     def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[_Where]:
         """
@@ -319,7 +325,7 @@ class TargetHangingClient:
         asked = list(partitions)
         found: dict[_Where, set[str]] = {}
         for topic, number, transactional_id in (
-            self._ask_client(lambda client: client.writers(asked, _SECONDS)) or ()
+            self._ask_client(lambda client: client.writers(asked, _SECONDS), asked) or ()
         ):
             found.setdefault((topic, number), set()).add(transactional_id)
         return found
@@ -339,7 +345,7 @@ class TargetHangingClient:
             found = (client.producer_id(one, _SECONDS) for one in ids)
             return {producer_id for producer_id in found if producer_id is not None}
 
-        return (self._ask_client(ask) if ids else None) or frozenset()
+        return (self._ask_client(ask, ids=ids) if ids else None) or frozenset()
 
     def lanes(self, highest: int) -> Mapping[int, int]:
         """
@@ -381,8 +387,10 @@ class TargetHangingClient:
             producer_id, epoch = client.end(
                 whose, asked, commit=commit, transaction_timeout=self._timeout, seconds=_SECONDS, held=before
             )
-        except (AuthorizationError, UnreachableError):
-            raise
+        except (AuthorizationError, UnreachableError) as error:
+            writes = [Right("Write", "topic", topic) for topic, _ in asked]
+            needed = [Right("Write", "transactional-id", whose), *writes]
+            raise named(error, self._account, rights=needed) from None
         except ClusterError as error:
             # the coordinator's state differs from what we assumed; the next attempt reads it
             raise unclear_error(whose, error.message) from error
@@ -420,22 +428,21 @@ class TargetHangingClient:
         if not partitions:
             return ()
         try:
-            found = self._ask_client(lambda client: client.open(partitions, _SECONDS))
-        except AuthorizationError as error:
+            found = self._ask_client(lambda client: client.open(partitions, _SECONDS), partitions)
+        except AuthorizationError:
             asked = [(*where, 0) for where in partitions]
-            states = self._ask_client(lambda client: client.record_states(asked, _SECONDS)) or ()
+            states = self._ask_client(lambda client: client.record_states(asked, _SECONDS), partitions) or ()
             hidden = {topic for topic, _, state, _ in states if state == "unreadable"}
+            if hidden:
+                error = lacking("", self._account, _reads(hidden))
             log.warning(
-                "open_transactions_not_told",
-                topics=sorted(hidden),
-                reason=error.message,
-                fix="grant Read on these topics of the target",
+                "open_transactions_not_told", topics=sorted(hidden), reason=error.message, fix=error.fix
             )
             left = [where for where in partitions if where[0] not in hidden]
             if not hidden:
                 # Read is not the missing ACL; our own topics are searched in any case
                 left = [where for where in partitions if where[0].startswith("eomirror.")]
-            found = self._ask_client(lambda client: client.open(left, _SECONDS)) if left else None
+            found = self._ask_client(lambda client: client.open(left, _SECONDS), left) if left else None
         return found or ()
 
     def _never_led(self, partitions: Collection[_Where]) -> Mapping[_Where, RecordState]:
@@ -460,12 +467,27 @@ class TargetHangingClient:
             if where[1] >= numbers.get(where[0], 0)
         }
 
-    def _ask_client(self, ask: Callable[[HangingTransactionClient], _Answer]) -> _Answer | None:
-        """Calls the extension's client; None if it cannot serve this cluster."""
+    def _ask_client(
+        self,
+        ask: Callable[[HangingTransactionClient], _Answer],
+        partitions: Iterable[_Where] = (),
+        *,
+        ids: Sequence[str] = (),
+    ) -> _Answer | None:
+        """
+        Calls the extension's client; None if it cannot serve this cluster.
+
+        Args:
+            partitions: What it is asked about, which takes the right Read.
+            ids: Transactional ids of others that it is asked about.
+        """
         try:
             return ask(self._client())
-        except (AuthorizationError, UnreachableError):
-            raise
+        except (AuthorizationError, UnreachableError) as error:
+            # one who may not even describe a topic is told no leader of it
+            whose = [Right("Describe", "transactional-id", one) for one in ids] or [self._ids]
+            reads = _reads({topic for topic, _ in partitions})
+            raise named(error, self._account, rights=[*reads, *whose]) from None
         except ClusterError as error:
             # a broker that does not know the request may be replaced by one that does
             log.warning("open_transactions_not_told", cluster=self._target.alias, reason=error.message)
@@ -496,6 +518,10 @@ def extension_client(cluster: Cluster, client_id: str) -> HangingTransactionClie
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
         raise ClusterError(f"the extension's client cannot honour {reasons}")
     return HangingTransactionClient(properties, tokens)
+
+
+def _reads(topics: Iterable[str]) -> list[Right]:
+    return [Right("Read", "topic", topic) for topic in sorted(topics)]
 
 
 def _batch(told: tuple[int, int, int, int, int, int]) -> CommittedBatch:

@@ -136,6 +136,8 @@ class LinkQueries:
             found = find()
         except MirrorError as error:
             found = {"error": error.message, "fix": error.fix}
+            if error.missing_rights:
+                found["missing_rights"] = list(error.missing_rights)
         except Exception as error:
             log.exception("question_not_answered", question=key[0], link=key[1])
             found = {

@@ -9,20 +9,21 @@ import structlog
 
 from eomirror._native import PlaneReader, lacking_rights
 from eomirror.config.clients import consumer_properties
-from eomirror.config.rights import Right, lacking, needed_rights
-from eomirror.errors import AuthorizationError, TopicError
+from eomirror.config.rights import Right, lacking_all, needed_rights
+from eomirror.errors import MirrorError, TopicError
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
 from eomirror.topics.state_topics import state_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.config.rights import NeededRight
+    from eomirror.errors import AuthorizationError
     from eomirror.kafka.session import ClusterSession, LinkSessions
 
-__all__ = ["missing_rights", "refuse_missing_rights"]
+__all__ = ["missing_rights", "refuse_missing_rights", "with_all_missing"]
 
 log = structlog.get_logger(__name__)
 
@@ -39,16 +40,32 @@ def refuse_missing_rights(config: Config, link: Link, sessions: LinkSessions) ->
         AuthorizationError: Rights are missing.
         ClusterError: A cluster cannot be reached.
     """
-    if not (missing := missing_rights(config, link, sessions)):
-        return
-    errors = [
-        lacking("", account, [need.right for need in missing if need.account == account])
-        for account in dict.fromkeys(need.account for need in missing)
-    ]
-    raise AuthorizationError(
-        f"link {link.name}: {'; '.join(error.message for error in errors)}",
-        fix="\n".join(error.fix for error in errors),
-    )
+    if missing := missing_rights(config, link, sessions):
+        raise lacking_all(f"link {link.name}: ", missing)
+
+
+def with_all_missing(
+    config: Config, error: AuthorizationError, link: Link, sessions: LinkSessions
+) -> AuthorizationError:
+    """Returns the error of a start that was refused for one right with all that are missing, as `plan` names them."""
+    try:
+        missing = missing_rights(config, link, sessions) if error.missing_rights else ()
+    except MirrorError as failed:
+        log.warning("rights_not_checked", link=link.name, reason=failed.message, fix=failed.fix)
+        return error
+    commands = {need.plain["command"] for need in missing}
+    if commands <= {right["command"] for right in error.missing_rights}:
+        return error
+    every = lacking_all(f"{error.message}; in all ", missing)
+    others = [right for right in error.missing_rights if not _covered(right, missing)]
+    every.missing_rights += tuple(others)
+    every.fix = "\n".join(right["command"] for right in every.missing_rights)
+    return every
+
+
+def _covered(right: Mapping[str, str], missing: Iterable[NeededRight]) -> bool:
+    one = Right(right["operation"], right["resource"], right["name"], prefixed=right["pattern"] == "prefixed")
+    return any(need.account.cluster == right["cluster"] and need.right.covers(one) for need in missing)
 
 
 def missing_rights(config: Config, link: Link, sessions: LinkSessions) -> tuple[NeededRight, ...]:

@@ -332,7 +332,7 @@ class Comparer:
             return comparison.step(*readers, _STEP_SECONDS)
         except MirrorError as error:
             sides = zip((one.source, one.target), self._users, strict=True)
-            users = [user for part, user in sides if f"{part.topic}-{part.partition}:" in error.message]
+            users = [user for part, user in sides if _names(error, part)]
             raise named(error, *(users or self._users)) from None
 
     def _feed(self, comparison: PartitionComparison) -> bool:
@@ -369,6 +369,10 @@ class Comparer:
             target=_readable(target),
             target_partition=place,
         )
+
+
+def _names(error: MirrorError, part: Range) -> bool:
+    return any(f"{part.topic}-{part.partition}{mark}" in error.message for mark in ":@")
 
 
 def _letters(one: Scope) -> list[tuple[int, int]]:

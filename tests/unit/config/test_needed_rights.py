@@ -147,16 +147,18 @@ def test_one_error_names_all_rights() -> None:
     assert error.fix.splitlines() == [right.acl(Account("west", "w:1", "m")) for right in rights]
 
 
-def test_a_denied_read_of_the_extension_gets_its_command() -> None:
+@pytest.mark.parametrize("at", ["", "@0", "@1234"])
+def test_a_denied_read_of_the_extension_gets_its_command(at: str) -> None:
     """The class stays, because it decides whether other topics are compared; other errors stay as they are."""
     ours = Account("west", "w:1", "m")
     error = TopicError(
-        "east.a-b-0: the broker refuses the request: TOPIC_AUTHORIZATION_FAILED", fix="x", topic="a"
+        f"east.a-b-0{at}: the broker refuses the request: TOPIC_AUTHORIZATION_FAILED", fix="x", topic="a"
     )
     told = named(error, ours)
     assert (type(told), told.topic) == (TopicError, "a")
     assert "User:m lacks Read on topic east.a-b of cluster west (w:1)" in told.message
     assert told.fix == Right("Read", "topic", "east.a-b").acl(ours)
+    assert [right["command"] for right in told.missing_rights] == [told.fix]
     assert named(told, ours) is told
     other = TopicError("a-0: the log was truncated", fix="x")
     assert named(other, ours) is other

@@ -36,8 +36,12 @@ COPY = ("orders", 0)
         ({"has": 60, "keeps": True}, "skip", "ahead on the target"),
         ({"has": 50, "keeps": True}, "stay", ""),
         ({"keeps": True}, "move", ""),
-        ({"denied": ("orders",)}, "skip", "needs the right Read on topic orders"),
-        ({"denied": ("orders",), "has": 50}, "stay", ""),
+        (
+            {"denied": {"orders": "User:m lacks it: kafka-acls"}},
+            "skip",
+            "on topic orders: User:m lacks it: kafka-acls",
+        ),
+        ({"denied": {"orders": "no"}, "has": 50}, "stay", ""),
         ({"has": 20, "keeps": True, "others": OtherRecords("north", 49)}, "skip", "link north"),
         # the other link's first record is at the offset itself: nothing is passed
         ({"others": OtherRecords("north", 50)}, "move", ""),

@@ -12,7 +12,7 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from eomirror.config import Cluster
-from eomirror.errors import MirrorError
+from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.kafka.consumer_groups import Committed, GroupCoordinators, TargetGroup
 from support.clocks import PlayedClock
 
@@ -163,6 +163,24 @@ def test_refused_partitions_are_named_with_those_that_are_committed() -> None:
     assert said.startswith("t-1: ")
     assert "; t-2: " in said
     assert said.endswith("; committed: t-0")
+    assert "lacks Read on topic t of cluster" in said
+    assert "--operation Read --topic 't'" in said
+    assert "--group" not in said
+
+
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [(KafkaError.GROUP_AUTHORIZATION_FAILED, "group a"), (KafkaError.TOPIC_AUTHORIZATION_FAILED, "topic t")],
+)
+def test_a_refused_commit_suggests_the_right_that_it_lacks(code: int, right: str) -> None:
+    """A topic's right for a topic that is refused, and Read, which a commit needs."""
+    groups = coordinators(Client(commits=[KafkaException(KafkaError(code))]))
+    with pytest.raises(AuthorizationError) as raised:
+        groups.write("a", {("t", 0): Committed(1)})
+    kind, name = right.split()
+    assert f"lacks Read on {right} of cluster" in raised.value.message
+    assert raised.value.fix.endswith(f"--operation Read --{kind} '{name}'")
+    assert len(raised.value.missing_rights) == 1
 
 
 def test_metadata_that_is_too_large_is_left_out_and_the_partition_committed() -> None:

@@ -275,6 +275,24 @@ def test_a_missing_right_comes_with_the_line_that_grants_it() -> None:
     assert "--allow-principal 'User:mirror' --operation Create --topic 'east.orders'" in told.fix
 
 
+def test_of_several_rights_those_that_the_answer_speaks_of_are_named() -> None:
+    """A denied topic suggests no right on the group, and an answer about none of them no right at all."""
+    rights = [Right("Read", "group", "g"), Right("Read", "topic", "a"), Right("Read", "topic", "b")]
+
+    def told(name: str, right: Any = rights) -> Any:
+        return to_mirror_error(error(name), doing="commit", cluster=Account("west"), right=right)
+
+    denied = told("TOPIC_AUTHORIZATION_FAILED")
+    assert "lacks Read on topic a, Read on topic b of cluster west" in denied.message
+    assert [right["name"] for right in denied.missing_rights] == ["a", "b"]
+    assert denied.as_dict()["missing_rights"] == list(denied.missing_rights)
+    assert told("GROUP_AUTHORIZATION_FAILED").fix.endswith("--group 'g'")
+    for other in (told("CLUSTER_AUTHORIZATION_FAILED"), told("TOPIC_AUTHORIZATION_FAILED", rights[0])):
+        assert isinstance(other, AuthorizationError)
+        assert other.missing_rights == ()
+        assert "--group" not in other.fix
+
+
 def test_a_right_on_the_cluster_has_no_name() -> None:
     """kafka-acls.sh takes --cluster alone."""
     assert Right("Create", "cluster").acl(Account("west")).endswith("--operation Create --cluster")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
@@ -59,6 +60,23 @@ def test_a_client_that_has_given_up_is_replaced(clients: list[Client]) -> None:
     clients[1].code = KafkaError._FATAL
     producer.send(b"k", b"4")
     assert len(clients) == 2
+
+
+def test_a_denied_topic_is_named_with_the_command(clients: list[Client]) -> None:
+    """Heartbeats, syncs and reports: user, operation and topic, and the line that grants it."""
+    cluster = Cluster("west", {"bootstrap.servers": "w:9092"})
+    producer = PlainProducer(cluster, client_id="test", topic="heartbeats")
+    for code, right in (
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Write on topic heartbeats"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "IdempotentWrite on cluster"),
+    ):
+        producer._on_delivery(None, None)
+        clients[0].code = code
+        with capture_logs() as logs:
+            producer.send(b"k", b"1")
+        (told,) = logs
+        assert f"User:ANONYMOUS lacks {right} of cluster west (w:9092)" in told["reason"]
+        assert f"--operation {right.split()[0]} --" in told["reason"]
 
 
 def test_what_passes_needs_no_other_client(clients: list[Client]) -> None:

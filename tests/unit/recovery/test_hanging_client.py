@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
@@ -95,9 +96,14 @@ def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
     """Whoever grants Read on some copies has what is open there ended."""
     hanging_client = asking(Guarded())
 
-    found = hanging_client.open([READABLE, HIDDEN, STATE])
+    with capture_logs() as logs:
+        found = hanging_client.open([READABLE, HIDDEN, STATE])
 
     assert {one.where for one in found} == {READABLE, STATE}
+    (told,) = logs
+    assert "lacks Read on topic east.b of cluster west" in told["reason"]
+    assert told["fix"].startswith("kafka-acls.sh --bootstrap-server 127.0.0.1:1 ")
+    assert told["fix"].endswith("--operation Read --topic 'east.b'")
 
 
 class Leaderless:
@@ -138,10 +144,78 @@ def test_a_copy_that_nobody_will_ever_lead_holds_up_no_other(
 
 def test_what_may_not_be_read_is_told_apart_from_what_is_gone() -> None:
     """EO-8: a person can grant it."""
-    assert asking(Guarded()).record_states({READABLE: 4, HIDDEN: 4}) == {
-        READABLE: RecordState.COMMITTED,
-        HIDDEN: RecordState.UNREADABLE,
-    }
+    with capture_logs() as logs:
+        assert asking(Guarded()).record_states({READABLE: 4, HIDDEN: 4}) == {
+            READABLE: RecordState.COMMITTED,
+            HIDDEN: RecordState.UNREADABLE,
+        }
+    assert "lacks Read on topic east.b" in logs[0]["reason"]
+    assert "kafka-acls.sh" in logs[0]["fix"]
+
+
+class Denied:
+    """A client whose every request is refused with this text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getattr__(self, _: str) -> Any:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise AuthorizationError(self._text, fix="grant the right to this user")
+
+        return refuse
+
+
+@pytest.mark.parametrize(
+    ("ask", "text", "right"),
+    [
+        (
+            lambda it: it.end(0, [READABLE], commit=True),
+            "InitProducerId of eomirror.l.0: TRANSACTIONAL_ID_",
+            "Write on transactional-id eomirror.l.0",
+        ),
+        (
+            lambda it: it.end(0, [READABLE], commit=True),
+            "AddPartitionsToTxn of east.a-0: TOPIC_",
+            "Write on topic east.a",
+        ),
+        (lambda it: it.writers([READABLE]), "DescribeProducers: TOPIC_", "Read on topic east.a"),
+        (
+            lambda it: it.is_written_by(READABLE, 5, ProducerIdentity(7, 0)),
+            "Fetch of east.a-0@5: TOPIC_",
+            "Read on topic east.a",
+        ),
+        (lambda it: it.batch_at((*READABLE, 5)), "Fetch: TOPIC_", "Read on topic east.a"),
+        (lambda it: it.committed(READABLE, (0, 5)), "Fetch: TOPIC_", "Read on topic east.a"),
+        (lambda it: it.batches({READABLE: 5}), "Fetch: TOPIC_", "Read on topic east.a"),
+        (
+            lambda it: it.lanes(1),
+            "DescribeTransactions: TRANSACTIONAL_ID_",
+            "Write on transactional-id eomirror.l.*",
+        ),
+    ],
+)
+def test_a_refused_search_names_the_right_and_its_command(ask: Any, text: str, right: str) -> None:
+    """Principal, operation, resource and cluster, and the line that grants it."""
+    with pytest.raises(AuthorizationError) as raised:
+        ask(asking(Denied(f"{text}AUTHORIZATION_FAILED")))
+
+    assert f"lacks {right} of cluster west" in raised.value.message
+    assert raised.value.fix.startswith("kafka-acls.sh --bootstrap-server 127.0.0.1:1 ")
+    (missing,) = raised.value.missing_rights
+    assert missing["command"] == raised.value.fix
+
+
+def test_a_topic_that_may_not_be_described_has_no_leader_and_names_the_right() -> None:
+    """The class stays: it is waited for like any other, and a person can grant it."""
+    text = (
+        "Fetch took longer than 30 s; last: no leader is known for east.a-0: TOPIC_AUTHORIZATION_FAILED (29)"
+    )
+    client = Mock()
+    client.batch_at.side_effect = UnreachableError(text, fix="check the brokers")
+    with pytest.raises(UnreachableError, match=r"lacks Read on topic east\.a of cluster west") as raised:
+        asking(client).batch_at((*READABLE, 5))
+    assert raised.value.fix.endswith("--operation Read --topic 'east.a'")
 
 
 class Confused:
