@@ -188,6 +188,10 @@ FOUND: dict[str, tuple[str, Sequence[int]]] = {
             *[0] * 12, 11, 3, *[0] * 8, 39,
         ],
     ),
+    "F4": (
+        "a copy loses its end once more before the promotion is recorded, and orphans are merged (seed 81866)",
+        [3, *[0] * 6, 1, *[0] * 10, 37, 1, 0, 0, 0, 11, *[0] * 11, 38, 1, 0, 5, 4, 0, 0, 0, 3, 0, 0, 1, 11, 3],
+    ),
     "P1": (
         "others take the place of orphans that were exported",
         [2, *[0] * 17, 1, 0, 0, 0, 10, *[0] * 13, 12, *[0] * 7, 39, 14, 0, 38, 0, 0, 1],

@@ -892,6 +892,10 @@ def _holes(
     there = sorted(
         (target, target + count) for source, target, count in ranges if source >= start and target < end
     )
+    # Behind the cut a merge has written: then the position does not tell that the copy has lost its end before the cut,
+    # where others may have written.
+    if any(source >= start and target >= end for source, target, _ in ranges):
+        there.append((end, end))
     if there and begin is not None and begin < there[0][0]:
         yield begin, there[0][0]
     for (_, low), (high, _) in pairwise(there):
