@@ -58,6 +58,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.recovery.copy_end import CommittedBatch
+from eomirror.recovery.hanging import RecordState
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume
 from eomirror.status.model import LinkStatus
 from eomirror.topics.plan import Plan
@@ -101,7 +102,7 @@ _CALM_STEPS = 24
 
 
 #: Defects that stand open, whose schedules are left out.
-OPEN = frozenset("Q")
+OPEN: frozenset[str] = frozenset()
 
 
 class BrokenReturnError(AssertionError):
@@ -389,16 +390,13 @@ class DisasterWorld:
             end = max(0, len(log.entries) - many)
             gone = log.entries[end:]
             del log.entries[end:]
-            if "Q" in self.open and self._promoted(THERE) is not None:
-                # the batch before a beginning is the same although its transaction is aborted since
-                del log.entries[self._last_end(log) :]
             torn = [one for one in log.entries[self._last_end(log) :] if one.producer_id >= 0]
             if torn:
-                # Its marker is lost.  Who looks first commits what is whole, and aborts what is not.
-                whole = (torn[-1].producer_id, torn[-1].epoch, torn[-1].transaction) not in {
+                # Its marker is lost.  Who looks first aborts what is not whole, and commits or aborts what is.
+                last = torn[-1]
+                whole = last.stamp % 3 > 0 and (last.producer_id, last.epoch, last.transaction) not in {
                     (one.producer_id, one.epoch, one.transaction) for one in gone if one.uid is not None
                 }
-                last = torn[-1]
                 for one in torn if not whole else ():
                     one.uid = None
                 log.entries.append(
@@ -883,6 +881,17 @@ class _Producers:
         return {
             where: None if one is None else (offset, one.stamp, one.stamp)
             for where, (offset, one) in found.items()
+        }
+
+    def record_states(self, records: Mapping[Any, int]) -> dict[Any, RecordState]:
+        found = {where: self._entry(where, offset) for where, offset in records.items()}
+        return {
+            where: RecordState.DELETED
+            if one is None
+            else RecordState.ABORTED
+            if one.uid is None and not one.is_marker
+            else RecordState.COMMITTED
+            for where, one in found.items()
         }
 
     def batches_at(self, records: Mapping[Any, int]) -> dict[Any, CommittedBatch]:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sim_disaster import OPEN, BrokenReturnError, DisasterWorld, disasters
+from sim_disaster import OPEN, BrokenReturnError, DisasterWorld, _Producers, disasters
 from sim_world import Choices
 
 from eomirror.failover import orphans, restoration, reversal
@@ -143,11 +143,54 @@ FOUND: dict[str, tuple[str, Sequence[int]]] = {
         [1, *[0] * 16, 11, *[0] * 13, 11, *[0] * 15, 5],
     ),
     "Q1": (
-        "the transaction before a beginning is torn and aborted",
+        "the transaction before a beginning is torn and aborted behind the reversal",
         [
             3, *[0] * 6, 1, 0, 2, *[0] * 8, 9, *[0] * 7, 37, 0, 1, *[0] * 7, 5, 0, 1, 0, 2, 0, 0,
             35, 3, 0, 0, 3, 1, 0, 0, 9, 0, 0, 0, 38, 1, 1, 0, 4,
         ],
+    ),
+    "Q2": (
+        "the same between two calls of a killed reversal",
+        [
+            3, 1, 0, 2, 0, 0, 0, 1, 0, 2, *[0] * 9, 10, *[0] * 13, 5, 0, 1, 0, 3, 13, *[0] * 14, 39, 5, 1, 1, 0, 5,
+        ],
+    ),
+    "F3": (
+        "the old source loses its end behind a second failover, before the link has mirrored again (seed 5763)",
+        [2, *[0] * 16, 9, *[0] * 13, 13, *[0] * 15, 13, 1, *[0] * 31, 9, *[0] * 13, 5, 0, 0, 1],
+    ),
+    "M1": (
+        "orphans are merged where a source was written on below a cut that is the end of a short copy (seed 12839)",
+        [
+            3, 0, 0, 1, 0, 0, 1, *[0] * 11, 10, 0, 0, 38, 0, 0, 5, 5, 5, 0, 39, 5, 1, 0, 0, 1, 9, *[0] * 13, 14,
+        ],
+    ),
+    "M2": (
+        "the same, the copy is cut when a mirror starts (seed 12858)",
+        [
+            3, 1, 0, 0, 1, 0, 2, 1, *[0] * 10, 5, 0, 1, 3, 3, 7, 0, 8, 0, 38, 1, 1, 0, 2, *[0] * 6, 10, *[0] * 13, 14,
+        ],
+    ),
+    "M3": (
+        "the same, the source is cut while it is promoted (seed 13380)",
+        [
+            3, *[0] * 16, 2, 0, 0, 0, 8, *[0] * 9, 5, 1, 0, 0, 2, 9, *[0] * 7, 38, 0, 0, 1, 1, 5, *[0] * 6, 14,
+        ],
+    ),
+    "K2": (
+        "a copy loses what was merged, behind the reversal",
+        [3, *[0] * 16, 2, 0, 0, 1, 9, *[0] * 13, 14, *[0] * 17, 13, *[0] * 15, 5, 1, 0, 0, 0, 8],
+    ),
+    "K3": (
+        "a restoration that was to merge once more what a copy has lost is killed (seed 70112)",
+        [
+            3, 0, 0, 0, 1, *[0] * 9, 39, 10, *[0] * 13, 4, 0, 0, 2, 11, 3, *[0] * 18, 9, 0, 0, 0, 0, 38, 1, 1,
+            *[0] * 12, 11, 3, *[0] * 8, 39,
+        ],
+    ),
+    "F4": (
+        "a copy loses its end once more before the promotion is recorded, and orphans are merged (seed 81866)",
+        [3, *[0] * 6, 1, *[0] * 10, 37, 1, 0, 0, 0, 11, *[0] * 11, 38, 1, 0, 5, 4, 0, 0, 0, 3, 0, 0, 1, 11, 3],
     ),
     "P1": (
         "others take the place of orphans that were exported",
@@ -198,6 +241,18 @@ def to_the_end_now(reversal_: Any, now: Any, returned: Any) -> Any:
 
 READ = CopyEnds.read
 
+
+def merged_whole(*asked: Any) -> Any:
+    """Copies hold all that was merged."""
+    return {one.source: whole(one, one.target_topic_id, (one.target_offset or -1) + 1) for one in asked[-1]}
+
+
+def without_states(self: Any, records: Mapping[Any, int]) -> Mapping[Any, Any]:
+    """No record of a copy is aborted."""
+    del self, records
+    return {}
+
+
 #: Name -> the code without the safeguard, the rules that it breaks, and the seed at which the search begins.
 MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     "the cut is the position, of a short copy too": ({(CopyEnds, "read"): always_whole}, {"D-1", "D-2", "D-3"}, 0),
@@ -214,6 +269,15 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
         {(restoration, "united"): lambda *found: {
             source: tuple(replace(one, end=1_000) for one in some) for each in found for source, some in each.items()
         }, (orphans, "_changed_since"): lambda *_: set()}, {"D-2"}, 0,
+    ),
+    "merged orphans are not looked for in the copies": (
+        {(orphans, "_copies"): merged_whole, (reversal._Reverse, "_refuse_lost_copies"): nothing_found}, {"D-2"}, 1_100,
+    ),
+    "aborted records of a copy count as committed": (
+        {(_Producers, "record_states"): without_states}, {"D-2"}, 0,
+    ),
+    "the record before a beginning is not looked for": (
+        {(reversal, "states_before"): lambda *_: {}}, {"D-2"}, 60_475,
     ),
     "a reversal does not compare the copies": ({(reversal._Reverse, "copies"): nothing_found}, {"D-2", "D-3"}, 600),
     "a reversal notes nothing of the logs at the beginning": (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from eomirror.localkafka.cluster import LocalCluster
 
-__all__ = ["Logs", "cut_log"]
+__all__ = ["Logs", "cut_log", "cut_marker"]
 
 # Of a record batch, by offset in it: base offset, length of what follows; attributes, last offset delta; producer id.
 _HEAD, _ATTRIBUTES, _PRODUCER = (0, ">qi"), (21, ">hi"), (43, ">q")
@@ -80,9 +80,35 @@ def cut_log(cluster: LocalCluster, topic: str, number: int, share: float) -> int
     last.write_bytes(last.read_bytes()[:size])
     for segment in segments[segments.index(last) + 1 :]:
         segment.unlink()
+    _forget_order(data, folder)
+    return end
+
+
+def cut_marker(cluster: LocalCluster, topic: str, number: int) -> None:
+    """
+    Cuts the last batch of a partition, which is the marker of a transaction; the broker must be down.
+
+    The transaction is open then, and its coordinator knows it as ended.
+    """
+    (broker,) = cluster.brokers
+    data = broker.folder / "data"
+    folder = data / f"{topic}-{number}"
+    last = max(one for one in folder.glob("*.log") if one.stat().st_size)
+    held, at, end = last.read_bytes(), 0, 0
+    attributes = 0
+    while end < len(held):
+        at = end
+        _, length = struct.unpack_from(_HEAD[1], held, at + _HEAD[0])
+        attributes, _ = struct.unpack_from(_ATTRIBUTES[1], held, at + _ATTRIBUTES[0])
+        end = at + _HEAD_BYTES + length
+    assert attributes & _CONTROL, "the last batch is a marker"
+    last.write_bytes(held[:at])
+    _forget_order(data, folder)
+
+
+def _forget_order(data: Path, folder: Path) -> None:
+    """Deletes what a broker derives from a log; one that ended in order reads no log at its start."""
     for suffix in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
         for each in folder.glob(suffix):
             each.unlink()
-    # A broker that ended in order reads no log at its start.
     (data / _CLEAN).unlink(missing_ok=True)
-    return end

@@ -275,12 +275,12 @@ def standing(link: Link, sessions: LinkSessions, control: ControlView, promotion
     """
     cuts = {cut.source: cut.position for cut in promotion.cuts}
     there = []
+    again: dict[SourcePartition, int] = {}
     if promotion is control.history.current:
         positions = LinkState(link, sessions.target).positions(wait_for_open=False, overruled=())
+        again = merged(promotion, positions)
         there = [
-            positions[source]
-            for source, offset in sorted(merged(promotion, positions).items())
-            if offset > cuts.get(source, 0)
+            positions[source] for source, offset in sorted(again.items()) if offset > cuts.get(source, 0)
         ]
     changed = changed_sources(link, sessions.source, there)
     reached, short = {}, {}
@@ -293,7 +293,8 @@ def standing(link: Link, sessions: LinkSessions, control: ControlView, promotion
     gone = _changed_since(link, sessions.source, promotion, dealt)
     found = {}
     for source, some in dealt.items():
-        until = 0 if source in changed else reached.get(source)
+        # A restoration that was to merge once more what a copy has lost, and was killed, has set the position back.
+        until = 0 if source in changed else reached.get(source, again.get(source))
         ranges = [
             replace(one, end=min(one.end, until)) if one.action == "merge" and until is not None else one
             for one in some

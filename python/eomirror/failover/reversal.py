@@ -41,11 +41,12 @@ from eomirror.failover.uncut import uncut_partitions
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.link.source_comparison import changed_sources, end_marks
+from eomirror.link.source_comparison import changed_sources, end_marks, states_before
 from eomirror.link.state import LinkState, link_discovery
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
 from eomirror.records.recreation import CopyBack
+from eomirror.recovery.hanging import RecordState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -332,7 +333,7 @@ class _Reverse(PromotedLink):
             source: min(start, marked[source].start) if source in marked else start
             for source, start in unbegun.items()
         }
-        found = {} if dry_run else self._begins(back, sessions, promotion, unbegun, ends)
+        found = self._begins(back, sessions, promotion, unbegun, ends)
         if noted.cuts and mirror is None and not dry_run:
             raise UsageError("nothing was given that mirrors", fix="pass `mirror`")
         settings = self._settings(self.link, self.sessions) if is_new and moved else ()
@@ -728,16 +729,33 @@ class _Reverse(PromotedLink):
         starts: Mapping[SourcePartition, int],
         ends: Mapping[SourcePartition, int],
     ) -> dict[SourcePartition, Begin]:
-        """Returns how the logs are found where the link back begins, for its first start to compare with."""
+        """
+        Returns how the logs are found where the link back begins, for its first start to compare with.
+
+        Raises:
+            NotReadyError: A transaction is open before that place.
+        """
         behind = {
             cut.copy: (cut.source, ends[cut.source])
             for cut in promotion.cuts
             if cut.source in ends and cut.copy in starts
         }
-        read = end_marks(back, sessions.source, {each: starts[each] for each in behind})
+        begins = {each: starts[each] for each in behind}
+        read = end_marks(back, sessions.source, begins)
         written = end_marks(back, sessions.target, dict(behind.values()))
+        # A transaction of the promoted link may reach over the beginning, and its marker may be lost.
+        states = states_before(back, sessions.source, begins)
+        if opened := sorted(each for each in begins if states.get(each) is RecordState.PENDING):
+            raise NotReadyError(
+                f"link {self.link.name}: a transaction is open on {back.source} before offset {begins[opened[0]]} of "
+                f"{opened[0]}, at which link {back.name} begins, and may be aborted later"
+                + (f"; and in {len(opened) - 1} more partitions" if opened[1:] else ""),
+                fix="wait for its end, or end it: kafka-transactions.sh find-hanging, abort; then repeat "
+                f"`eomirror reverse CONFIG --link {quote(self.link.name)}`",
+            )
         return {
-            each: Begin(end, written.get(source), read.get(each)) for each, (source, end) in behind.items()
+            each: Begin(end, written.get(source), read.get(each), states.get(each) is RecordState.COMMITTED)
+            for each, (source, end) in behind.items()
         }
 
     # -- steps -----------------------------------------------------------------------------------
@@ -874,6 +892,10 @@ def _holes(
     there = sorted(
         (target, target + count) for source, target, count in ranges if source >= start and target < end
     )
+    # Behind the cut a merge has written: then the position does not tell that the copy has lost its end before the cut,
+    # where others may have written.
+    if any(source >= start and target >= end for source, target, _ in ranges):
+        there.append((end, end))
     if there and begin is not None and begin < there[0][0]:
         yield begin, there[0][0]
     for (_, low), (high, _) in pairwise(there):

@@ -419,6 +419,7 @@ def _next_position(
         total_dropped=_sum(before.total_dropped, account.dropped) if account else before.total_dropped,
         digest=account.digest if account else "",
         **_history(before, advance.seen),
+        batch_committed=False,
         keyed={**before.keyed, **{str(number): last for number, _, last in account.placed}}
         if account is not None and account.placed
         else before.keyed,

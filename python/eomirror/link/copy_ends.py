@@ -30,6 +30,7 @@ from eomirror.recovery.copy_end import (
     unknown_end,
     whole,
 )
+from eomirror.recovery.hanging import RecordState, lost_error
 from eomirror.recovery.resume import copy_cut_error, copy_overwritten_error
 
 if TYPE_CHECKING:
@@ -150,11 +151,14 @@ class CopyEnds:
                     asked.setdefault(_copy(one), []).append((one, last, writer))
         # several positions name one copy where records are placed by key, or where links share it
         while left := {where: each.pop() for where, each in asked.items() if each}:
-            batches = self._client.batches_at({where: last for where, (_, last, _) in left.items()})
+            records = {where: last for where, (_, last, _) in left.items()}
+            batches, states = self._client.batches_at(records), self._client.record_states(records)
             for where, (one, _, writer) in left.items():
                 there = batches.get(where)
                 if there is not None and (there.producer_id, there.epoch) != writer:
                     problems.setdefault(one.source, copy_overwritten_error(one).message)
+                elif states.get(where) is RecordState.ABORTED:
+                    problems.setdefault(one.source, lost_error(one).message)
         return self._changed_before([one for one in positions if one.source not in problems], ends) | problems
 
     def _changed_before(

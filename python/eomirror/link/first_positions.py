@@ -68,11 +68,13 @@ class Begin:
         target: Offset of the copy from which on the link writes.
         target_batch: Batch before it; None if unknown.
         source_batch: Batch before the source offset at which the link begins; None if unknown.
+        committed: True if the record before that offset is committed.
     """
 
     target: int
     target_batch: BatchMark | None = None
     source_batch: BatchMark | None = None
+    committed: bool = False
 
 
 class FirstPositions:
@@ -289,6 +291,7 @@ class FirstPositions:
             target_begin=None if copies else begin.target,
             target_batch={} if begin.target_batch is None or copies else begin.target_batch._asdict(),
             **_batch(begin.source_batch),
+            batch_committed=begin.committed and begin.source_batch is not None,
             generation=generation.generation,
             lane=lane,
             run=self._run,

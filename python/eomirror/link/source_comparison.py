@@ -19,6 +19,7 @@ from eomirror.errors import AuthorizationError
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.plane.protocol import BatchMark, is_compacting
+from eomirror.recovery.hanging import RecordState
 from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts, decide_resume
 
 if TYPE_CHECKING:
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["ChangedSource", "SourceState", "changed_ends", "changed_sources", "end_marks", "other_batches"]
+__all__ = [
+    "ChangedSource",
+    "SourceState",
+    "changed_ends",
+    "changed_sources",
+    "end_marks",
+    "other_batches",
+    "states_before",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -171,7 +180,10 @@ def changed_sources(
         elif (record := decision.history.record) is not None:
             records[one.source] = record
     by_source = {one.source: one for one in wanted}
-    for where, text in {**other_batches(link, source, batches), **_other_records(source, records)}.items():
+    committed = [one for one in wanted if one.batch_committed and one.source in batches]
+    undone = _undone(link, source, {one.source: one.offset for one in committed})
+    others = {**undone, **other_batches(link, source, batches), **_other_records(source, records)}
+    for where, text in others.items():
         found[where] = ChangedSource(
             position=by_source[where],
             state=SourceState.REPLACED,
@@ -205,6 +217,25 @@ def end_marks(
     }
     told = _batches(link, cluster, wanted)
     return {where: None if batch is None else BatchMark(*batch) for where, batch in told.items()}
+
+
+def states_before(
+    link: Link, cluster: ClusterSession, ends: Mapping[_Where, int]
+) -> Mapping[tuple[str, int], RecordState]:
+    """
+    Returns the state of the record before each offset; none at the beginning of a log.
+
+    Raises:
+        ClusterError: The cluster does not answer.
+    """
+    asked = {(where[0], where[1]): end - 1 for where, end in ends.items() if end > 0}
+    if not asked:
+        return {}
+    client = target_hanging_client(link, cluster)
+    try:
+        return client.record_states(asked)
+    finally:
+        client.release()
 
 
 def changed_ends(
@@ -303,6 +334,22 @@ def _batches(
         )
         return {}
     return {where: told[where] for where in offsets}
+
+
+def _undone(link: Link, source: ClusterSession, ends: Mapping[_Where, int]) -> dict[_Where, str]:
+    """
+    Returns what has become of committed records before these offsets, where they are committed no more.
+
+    A log that loses the marker of a transaction, and not all of its records, shows the rest as open.  An operator who
+    ends that may abort it: the batches are the same then.
+    """
+    words = {RecordState.PENDING: "in an open transaction", RecordState.ABORTED: "aborted"}
+    states = states_before(link, source, ends)
+    return {
+        where: f"the record at offset {end - 1} was committed, and is {words[state]}"
+        for where, end in ends.items()
+        if (state := states.get(where)) in words
+    }
 
 
 def _other_records(

@@ -77,6 +77,8 @@ class Position:
         batch_offset: Base offset of the source batch before ``offset``, of any kind; None if unknown.
         batch_crc: Checksum of that batch.
         batch_timestamp: Largest timestamp of that batch, ms.
+        batch_committed: True if a reversal has found the record before ``offset`` committed.  Its marker may stand
+            behind ``offset``, so the batch does not tell.
         record_offset: Offset of the last mirrored record, on the client plane; else None.
         record_digest: Chained digest before and after that record, hexadecimal; empty without one.
         compacted: True if the source topic was seen compacted since the link first ran.
@@ -124,6 +126,7 @@ class Position:
     batch_offset: int | None = None
     batch_crc: int | None = None
     batch_timestamp: int | None = None
+    batch_committed: bool = False
     record_offset: int | None = None
     record_digest: str = ""
     compacted: bool = False
@@ -184,6 +187,7 @@ class Position:
             batch_offset=None,
             batch_crc=None,
             batch_timestamp=None,
+            batch_committed=False,
             record_offset=None,
             record_digest="",
             txn=0,
@@ -208,7 +212,7 @@ class Position:
         # after our fields: a field of a newer release may contain an `"offset"`, and a tool or an older release that
         # searches the text for the first one must find the position's
         later = {name: value for name, value in self.extra.items() if name not in body}
-        for name in ("keyed", "target_batch"):
+        for name in ("batch_committed", "keyed", "target_batch"):
             if not body[name]:
                 del body[name]
         return orjson.dumps(body | later)

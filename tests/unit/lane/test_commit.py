@@ -240,12 +240,15 @@ def test_a_position_says_what_stands_before_it_in_the_log() -> None:
             target_ids=TARGET_IDS,
             stamp=STAMP,
         ).positions
+        # that is said of a beginning only
+        assert not moved.batch_committed
         return (
             moved.batch_offset, moved.batch_crc, moved.batch_timestamp,
             moved.record_offset, moved.record_digest, moved.missing, moved.compacted,
         )  # fmt: skip
 
     before = replace(CURRENT[ORDERS], batch_offset=8, batch_crc=1, batch_timestamp=2, missing=4)
+    before = replace(before, batch_committed=True)
     assert marks(before, Seen()) == (8, 1, 2, None, "", 4, False)
     assert marks(before, Seen(BatchMark(12, 3, 4), missing=9, compacted=True)) == (
         12,

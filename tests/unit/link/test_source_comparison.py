@@ -9,9 +9,16 @@ import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.link import source_comparison as module
-from eomirror.link.source_comparison import SourceState, changed_ends, changed_sources, end_marks
+from eomirror.link.source_comparison import (
+    SourceState,
+    changed_ends,
+    changed_sources,
+    end_marks,
+    states_before,
+)
 from eomirror.plane.protocol import BatchMark
 from eomirror.records.position import Position
+from eomirror.recovery.hanging import RecordState
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -39,7 +46,7 @@ class Source:
     def __init__(self, **facts: Any) -> None:
         self.facts = {
             "id": "id", "start": 0, "end": 120, "policy": "delete", "batch": (95, 7, 3), "record": None,
-            "leaderless": frozenset(), **facts,
+            "state": RecordState.ABORTED, "leaderless": frozenset(), **facts,
         }  # fmt: skip
         self.admin, self.clock, self.cluster = self, SYSTEM_CLOCK, SimpleNamespace(alias="east")
 
@@ -80,6 +87,7 @@ def state(monkeypatch: pytest.MonkeyPatch, source: Source, at: Position, **known
         batches=lambda asked: (
             None if source.facts["batch"] == "" else dict.fromkeys(asked, source.facts["batch"])
         ),
+        record_states=lambda asked: dict.fromkeys(asked, source.facts["state"]),
         release=lambda: None,
     )
     monkeypatch.setattr(module, "target_hanging_client", lambda *_: client)
@@ -131,6 +139,29 @@ def test_a_log_is_what_the_position_says_or_differs_by_name(
 ) -> None:
     """As a lane decides at its start; what a mark does not prove is no difference."""
     assert state(monkeypatch, Source(**facts), position(**changes)) is wanted
+
+
+@pytest.mark.parametrize("found", RecordState)
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_record_that_was_committed_before_a_beginning_must_still_be(
+    monkeypatch: pytest.MonkeyPatch, found: RecordState, *, noted: bool
+) -> None:
+    """Its batch is the same when its marker is lost; what is deleted or may not be read tells nothing."""
+    at = position(**BATCH, batch_committed=noted)
+    undone = noted and found in {RecordState.ABORTED, RecordState.PENDING}
+    assert state(monkeypatch, Source(state=found), at) is (SourceState.REPLACED if undone else None)
+
+
+def test_the_record_before_an_offset_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None stands before the beginning of a log."""
+    client = SimpleNamespace(
+        record_states=lambda asked: {where: (RecordState.COMMITTED, at) for where, at in asked.items()},
+        release=lambda: None,
+    )
+    monkeypatch.setattr(module, "target_hanging_client", lambda *_: client)
+    none: Any = None
+    assert states_before(none, none, {T0: 7, SourcePartition("t", 1): 0}) == {T0: (RecordState.COMMITTED, 6)}
+    assert states_before(none, none, {SourcePartition("t", 1): 0}) == {}
 
 
 def test_no_positions_ask_nothing() -> None:

@@ -59,6 +59,14 @@ CLAIM = Claim(
 GAP = Gap(topic="orders", partition=3, start=5, end=9, reason="retention", run="r", timestamp=7)
 
 
+def test_a_position_says_whether_the_record_before_it_was_committed() -> None:
+    """Only a beginning says so: the positions of lanes are as long as before."""
+    begun = replace(POSITION, batch_committed=True)
+    assert decode_position(ORDERS, begun.value(), where="p-0@1") == begun
+    assert b"batch_committed" not in POSITION.value()
+    assert not begun.moved_to(5).batch_committed
+
+
 def test_a_position_is_read_back() -> None:
     """Every field survives."""
     assert decode_key(POSITION.key(), where="") == ORDERS
