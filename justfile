@@ -14,6 +14,7 @@ cuts := "test_network.py or test_broker_phases.py or test_neighbours.py"
 losses := "test_left_open.py or test_lost_logs.py or test_gaps.py or test_hanging.py"
 copies := "test_copies_cut.py or test_positions_older.py"
 rounds := "test_disaster_rounds.py or test_promoted_copies.py"
+disasters := "test_disasters.py or test_named_faults.py"
 
 # show the recipes
 _default:
@@ -99,6 +100,7 @@ integration-clusters: (integration "-k" "test_cluster or test_command_line or te
 
 mirrors := "test_mirror or test_offset_translation or test_take_over or test_status_topics or test_stopped_topics or test_metrics"
 returns := "test_failover or test_way_back or test_changed_source"
+refusals := "test_rights or test_gone_topics or test_restoration_ranges or test_stated_loss or test_return_says or test_topic_quota or test_refused_topics"
 
 # those that run whole mirrors; beside the others, too
 integration-mirrors: (integration "-k" "not test_cluster and not test_command_line and not test_away and (" + mirrors + ") and not (" + returns + ")")
@@ -106,8 +108,11 @@ integration-mirrors: (integration "-k" "not test_cluster and not test_command_li
 # those that go there and back around a disaster; beside the others, too
 integration-returns: (integration "-k" "not test_cluster and not test_command_line and not test_away and (" + returns + ")")
 
+# those of what is left out, refused or lost, and named
+integration-refusals: (integration "-k" refusals + " and not (" + mirrors + " or " + returns + ")")
+
 # the others
-integration-rest: (integration "-k" "not test_cluster and not test_command_line and not test_away and not (" + mirrors + " or " + returns + ")")
+integration-rest: (integration "-k" "not test_cluster and not test_command_line and not test_away and not (" + mirrors + " or " + returns + " or " + refusals + ")")
 
 # tests that kill, pause or cut something on purpose, each under 20,000 records where their number is free
 faults *ARGS:
@@ -132,8 +137,11 @@ faults-copies: (faults "-k" copies)
 # those in which logs lose their ends around a failover
 faults-rounds: (faults "-k" rounds)
 
+# those of a whole cluster, and each named fault on the page
+faults-disasters: (faults "-k" disasters)
+
 # the others
-faults-rest: (faults "-k" "not (" + kills + " or " + crashes + " or " + cuts + " or " + losses + " or " + copies + " or " + rounds + ")")
+faults-rest: (faults "-k" "not (" + kills + " or " + crashes + " or " + cuts + " or " + losses + " or " + copies + " or " + rounds + " or " + disasters + ")")
 
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:

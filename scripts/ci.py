@@ -123,7 +123,13 @@ STAGES = (
         20,
         ("integration-rest",),
         test_files("integration"),
-        beside=("engine", "integration-returns", "integration-mirrors", "integration-clusters"),
+        beside=(
+            "integration-returns",
+            "engine",
+            "integration-refusals",
+            "integration-mirrors",
+            "integration-clusters",
+        ),
         at_once=4,
     ),
     # likewise; the audit proves what is left behind
@@ -133,6 +139,7 @@ STAGES = (
         ("faults-kills",),
         test_files("faults"),
         beside=(
+            "faults-disasters",
             "faults-losses",
             "faults-rest",
             "faults-copies",

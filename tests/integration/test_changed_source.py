@@ -246,6 +246,7 @@ def exported(path: Path) -> list[bytes]:
     return sorted(base64.b64decode(json.loads(line)["value"]) for line in path.read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_exported_records_that_the_source_has_lost_since_stay_in_their_file(
     fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:
@@ -353,6 +354,7 @@ def test_what_was_decided_about_orphans_holds_for_these_and_not_for_their_offset
         pytest.param(True, 8, id="equal-written-on", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_merged_orphans_that_the_source_loses_refuse_the_return_and_come_back(
     fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any,
     *, equal_names: bool, written_on: int,

@@ -53,6 +53,7 @@ def forgotten(scene: Disaster, side: str, count: int, word: str = "forgotten", n
     [pytest.param(False, marks=pytest.mark.slow, id="prefixed"), pytest.param(True, id="equal")],
 )
 @pytest.mark.parametrize("start", ["latest", pytest.param("earliest", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_way_back_begins_with_the_reversal_and_not_where_its_start_says(
     east: Any,
     west: Any,

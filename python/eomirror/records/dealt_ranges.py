@@ -114,7 +114,7 @@ def encoded_ranges(ranges: DealtRanges) -> dict[SourcePartition, list[Any]]:
 
 
 def decoded_ranges(topics: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartition, tuple[DealtRange, ...]]:
-    """Returns ranges by partition from their JSON form by topic; raises as `HistoryRecords.take`."""
+    """Returns ranges by partition from their JSON form by topic; raises as `JsonType.read`."""
     return {
         SourcePartition(topic, int(partition)): tuple(
             # A later release may add fields.
