@@ -54,7 +54,7 @@ def test_a_run_shows_one_table_below_its_log(
     with Terminal(eomirror("run", config), columns) as terminal:
 
         def drawn(lines: list[str]) -> list[int]:
-            return [number for number, line in enumerate(lines) if line.endswith("mirrored")]
+            return [number for number, line in enumerate(lines) if line.endswith(" ok")]
 
         for condition in (
             lambda lines: any("waiting for Spark" in line for line in lines) and len(drawn(lines)) == 2,
