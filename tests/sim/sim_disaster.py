@@ -1108,7 +1108,7 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     common_end: {"RecordDigestReader": _Digests, "OffsetMapReader": _Maps},
     promoted_link: {"link_sessions": _link_sessions, "target_hanging_client": None},
     reversal: {
-        "LinkState": _State, "Discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point,
+        "LinkState": _State, "link_discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point,
     },
     orphans: {
         "LinkState": _State, "ClusterSession": _session, "PartitionReader": _Reader, "ClusterAdmin": _Admin,
@@ -1117,7 +1117,7 @@ _REPLACED: dict[Any, dict[str, Any]] = {
         "extension_client": _Extension, "_claimed_origin": lambda message: message.entry.origin,
     },
     restoration: {
-        "LinkState": _State, "Discovery": _Discovery, "OrphanFile": _File, "crash_point": _point,
+        "LinkState": _State, "link_discovery": _Discovery, "OrphanFile": _File, "crash_point": _point,
     },
     failback: {"ClusterSession": _session, "link_sessions": _link_sessions},
 }  # fmt: skip
