@@ -94,6 +94,24 @@ def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
     assert window.judge(view(12, 12), 10).word == "ok"
 
 
+@pytest.mark.parametrize("changes", [{"paused": True}, {"parked": True}, {"lag_records": None}, None])
+def test_a_topic_that_is_mirrored_no_more_has_not_gone_back(changes: dict[str, Any] | None) -> None:
+    """It is paused, left the link, or is unknown, and its offsets count no more; the others are compared."""
+    window = Window()
+    one, other = (view(*where).status.partitions[0] for where in ((50, 60), (100, 100)))
+    both = replace(
+        view(50, 60), status=replace(view(50, 60).status, partitions=(one, replace(other, topic="u")))
+    )
+    less = () if changes is None else (replace(other, topic="u", **changes),)
+    window.judge(both, 0)
+    after = replace(both, status=replace(both.status, partitions=(one, *less)))
+    assert window.judge(after, 3).word == "ok"
+    back = replace(one, position=10, source_lso=12, lag_records=2)
+    after = replace(both, status=replace(both.status, partitions=(back, *less)))
+    assert window.judge(after, 6).word == "rewound"
+    assert window.judge(both, 9).word == "ok"
+
+
 @pytest.mark.parametrize(
     ("changes", "word", "text"),
     [
