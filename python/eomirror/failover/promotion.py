@@ -97,7 +97,8 @@ class PromotionOptions:
         verify: Compares what was mirrored last with the source; raises if it differs.  None to skip it.
         on_switch: Called after the promotion; returns False if it failed.
         check: Called before anything is done; raises if the steps that follow the promotion could not be taken.
-        confirm: Called with the verdict before anything is done, where it is no refusal; raises to give up.
+        confirm: Called with the verdict before anything is done, where it is no refusal; raises to give up.  A failback
+            whose link back is promoted already calls it without a verdict.
     """
 
     dry_run: bool = False
@@ -109,7 +110,7 @@ class PromotionOptions:
     verify: Callable[[], None] | None = None
     on_switch: Callable[[], bool] | None = None
     check: Callable[[], None] | None = None
-    confirm: Callable[[Readiness], None] | None = None
+    confirm: Callable[[Readiness | None], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
