@@ -282,7 +282,7 @@ def _lanes(numbers: list[int]) -> str:
 
 def _held_back(view: LinkView) -> tuple[str, str, str] | None:
     """Returns the verdict on records that a long transaction of the source holds back; None without one."""
-    held = [item for item in view.status.partitions if item.open_records and not item.parked]
+    held = [item for item in view.status.partitions if item.open_records and not (item.parked or item.paused)]
     old = [item for item in held if (item.open_seconds or 0.0) >= _OPEN_SECONDS]
     if not old:
         return None

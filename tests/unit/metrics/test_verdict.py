@@ -172,11 +172,12 @@ def test_records_behind_a_long_transaction_are_behind() -> None:
     """They are no lag, since no reader may see them, and a failover loses them."""
     link = view(7, 7)
 
-    def held(seconds: float) -> LinkView:
-        part = replace(link.status.partitions[0], open_records=8_266, open_seconds=seconds)
+    def held(seconds: float, *, paused: bool = False) -> LinkView:
+        part = replace(link.status.partitions[0], open_records=8_266, open_seconds=seconds, paused=paused)
         return replace(link, status=replace(link.status, partitions=(part,)))
 
     assert judged((0, held(30.0))).word == "ok"
+    assert judged((0, held(113.0, paused=True))).word == "ok", "its lane holds on request"
     found = judged((0, held(113.0)))
     assert (found.word, found.text) == (
         "behind", "a transaction that is open on t-0 for 1 min 53 s holds back 8,266 offsets",
