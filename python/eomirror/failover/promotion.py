@@ -348,9 +348,11 @@ class _Run:
                 break
             state = following(state, event)
             if self._options.confirm is not None and not self._confirmed and state not in FINAL:
-                # not a part of the step: a person takes seconds to answer
+                # not a part of the step, nor of the command's time: a person may take minutes to answer
                 self._confirmed = True
+                asked = self._clock.monotonic()
                 self._options.confirm(self.readiness)
+                self._started_ms += round((self._clock.monotonic() - asked) * 1000)
         return state
 
     def close(self) -> None:
