@@ -55,6 +55,8 @@ _LOOK_SECONDS = 0.1
 _GROUP_TRIES = 3
 _GROUP_PAUSE_SECONDS = 0.5
 _GROUP_SECONDS = 30.0
+# what was checked longer ago is checked again
+_STALE_SECONDS = 30.0
 
 
 class WriterFence(Protocol):
@@ -352,7 +354,11 @@ class _Run:
                 self._confirmed = True
                 asked = self._clock.monotonic()
                 self._options.confirm(self.readiness)
-                self._started_ms += round((self._clock.monotonic() - asked) * 1000)
+                took = self._clock.monotonic() - asked
+                self._started_ms += round(took * 1000)
+                if took > _STALE_SECONDS:
+                    # the source may answer again, or another host may have promoted the link
+                    state = following(State.CHECKING, self._timed(State.CHECKING))
         return state
 
     def close(self) -> None:

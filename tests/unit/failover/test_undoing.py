@@ -123,6 +123,25 @@ def test_the_time_to_answer_is_not_that_of_the_command() -> None:
     assert run._started_ms - began == 300_000
 
 
+@pytest.mark.parametrize(("seconds", "state"), [(5, "promoted"), (300, "refused")])
+def test_what_changed_while_the_question_stood_counts(seconds: float, state: str) -> None:
+    """The source answers again, say: the same check refuses then."""
+    clock, writers, looks = PlayedClock(), Writers(), [Event.FENCE_WANTED, Event.REFUSED]
+    run = cutover(writers, clock)
+    ready = run._steps[State.CHECKING]
+
+    def checked() -> Event:
+        ready()
+        return looks.pop(0)
+
+    run._steps |= dict.fromkeys(run._steps, lambda: Event.DONE)
+    run._steps |= {State.CHECKING: checked, State.FENCING: run._fence}
+    run._options = replace(run._options, confirm=lambda _: clock.sleep(seconds))
+    assert run.to_the_end().state == state
+    run.close()
+    assert writers.calls == (["fence"] if state == "promoted" else [])
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), ZeroDivisionError()])
 def test_an_interrupted_cutover_lifts_its_fence(error: BaseException) -> None:
     """Also for what is no error of ours: applications would be stopped for good."""
