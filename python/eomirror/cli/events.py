@@ -30,8 +30,8 @@ def events(
     Show what happened to each link: owners, starts of lanes, stopped topics, gaps, pauses, promotions, comparisons.
 
     Reads the link's control and positions topics on the target; needs no running mirror. Owners, take-overs, outages,
-    stops, pauses, generations and what failover did are kept for at least 7 days; of restarts, comparisons and starts
-    of lanes only the last of each lane and topic is left.
+    stops, pauses, generations and what failover did are kept for at least 7 days, or the newest 1,000 of them; of
+    restarts, comparisons and starts of lanes only the last of each lane and topic is left.
 
     Exit codes: 0 done; 1 a link is unknown.
     """
