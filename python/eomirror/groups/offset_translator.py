@@ -13,7 +13,7 @@ order a consumer would skip records:
 4. *Offset map*.  From target to source, last stable ends of the copies are read first: an offset behind the last
    record has an answer only if the end is older than the map.  A partition without mirrored records is in no map: its
    two ends are each other's translation, if the position is read again behind the end of the copy
-   (`eomirror.groups.empty_partition`).
+   (`eomirror.groups.corrections`).
 5. *Both sides*, if the opposite link writes the same names: one map knows nothing of records that were written on the
    other side, and a group would skip them.  This reads ends, positions and maps of both links again, in that order
    (`eomirror.groups.bidirectional_reader`).
@@ -35,11 +35,9 @@ import structlog
 
 from eomirror.errors import MirrorError, TopicError, UnreachableError
 from eomirror.groups.bidirectional_reader import BidirectionalPair, opposite_link
-from eomirror.groups.empty_partition import from_end_to_end
 from eomirror.groups.from_checkpoints import from_checkpoints
-from eomirror.groups.log_start import from_log_start
+from eomirror.groups.corrections import from_end_to_end, from_log_start, replaced
 from eomirror.groups.offset_rule import past_others
-from eomirror.groups.recreated_topic import replaced
 from eomirror.groups.returned_link import at_cut, before_back_link, behind_cut
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
 from eomirror.groups.translation import Asked, translated, unknown_reason, unreadable

@@ -13,8 +13,8 @@ import structlog
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
 from eomirror.kafka import admin_client, wait_notice
+from eomirror.kafka.admin_client import waiting_for
 from eomirror.kafka.reachability import require_reachable, unreachable_clusters
-from eomirror.kafka.wait_notice import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

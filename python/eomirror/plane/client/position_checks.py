@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eomirror._native import digest_behind
 from eomirror.clock import Clock, Deadline
 from eomirror.errors import TransactionFailedError, changed_error
-from eomirror.kafka.error_text import said
+from eomirror.kafka.errors import said
 from eomirror.plane.protocol import is_near
 from eomirror.types import SourcePartition
 
