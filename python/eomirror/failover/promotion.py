@@ -333,7 +333,7 @@ class _Run:
 
     @property
     def readiness(self) -> Readiness:
-        """What was checked; raises the error that kept the check from its end."""
+        """Verdict of the check; raises the error that kept the check from its end."""
         if self._readiness is None:
             raise self._error or AssertionError("the check left no verdict")
         return self._readiness

@@ -110,7 +110,6 @@ def _is_heartbeat(message: Any) -> bool:
 log = structlog.get_logger(__name__)
 
 
-
 class FilledCopies:
     """
     Inspects the copies of one link.
