@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from eomirror.cli.cluster import _configuration
-from eomirror.cli.render import FittedTable, shortened
+from eomirror.cli.fitted_table import FittedTable, shortened
 from support.terminal import Terminal, eomirror, python
 
 if TYPE_CHECKING:
