@@ -132,9 +132,9 @@ class Action:
                 f"{given!r} is not {self.link!r}: nothing was changed", fix="type the name of the link"
             )
 
-    def asked(self, verb: str) -> Callable[[Readiness], None] | None:
+    def asked(self, verb: str) -> Callable[[Readiness | None], None] | None:
         """
-        Returns a function that shows a verdict and asks for the name of the link; None if nothing is to be asked.
+        Returns a function that asks for the name of the link, below a verdict if there is one; None to ask nothing.
 
         Raises:
             UsageError: stdin is no terminal.
@@ -144,11 +144,12 @@ class Action:
         if not sys.stdin.isatty():
             self.confirm(verb)
 
-        def confirm(found: Readiness) -> None:
-            for check in found.checks:
+        def confirm(found: Readiness | None) -> None:
+            for check in () if found is None else found.checks:
                 if check.level.value != "ok":
                     print_message(f"{check.level.value}: {check.name}: {check.text}")
-            print_message(_conclusion(found))
+            if found is not None:
+                print_message(_conclusion(found))
             self.confirm(verb)
 
         return confirm

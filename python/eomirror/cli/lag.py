@@ -59,7 +59,9 @@ def lag(
     with LinkReaders(load_config(config, overrides=overrides), links) as readers:
         found = readers.read(strict=True)
     rows = lag_rows(found, partitions=partitions, topics=topics)
-    if missing := sorted(set(topics) - {row.topic for row in rows}):
+    missing = sorted(set(topics) - {row.topic for row in rows})
+    # a link that cannot be read may mirror it
+    if missing and not any(item.unread for item in found):
         raise UsageError(
             f"--topic {missing[0]}: no link mirrors it", fix="give the name that the topic has on the source"
         )

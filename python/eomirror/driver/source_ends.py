@@ -80,6 +80,7 @@ class EndRecords:
         self._seen: int | None = None
         # growth of all ends, in offsets, at the answers of the last minute or so
         self._grown = 0
+        self._answered: dict[SourcePartition, int] = {}
         self._growth: deque[tuple[float, int]] = deque()
 
     def update(self, progress: LaneProgress) -> None:
@@ -112,8 +113,11 @@ class EndRecords:
         with self._lock:
             self._listing = listing
             for (topic, number), end in ends.items():
-                self._grown += max(0, end - self._ends.get(topic, {}).get(number, end))
-                self._set(SourcePartition(topic, number), end)
+                where = SourcePartition(topic, number)
+                # what lanes report comes at other times, and would hide the growth since the answer before
+                self._grown += max(0, end - self._answered.get(where, end))
+                self._answered[where] = end
+                self._set(where, end)
             self._growth.append((now, self._grown))
             # one look at or before the begin of that time stays
             while len(self._growth) > 1 and self._growth[1][0] <= now - _RATE_SECONDS:
@@ -182,6 +186,7 @@ class EndRecords:
 
     def _forget_but(self, partitions: Collection[SourcePartition]) -> None:
         """Removes the ends of other partitions: those of topics that were left out and are gone."""
+        self._answered = {source: end for source, end in self._answered.items() if source in partitions}
         for topic, ends in self._ends.items():
             for number in [each for each in ends if SourcePartition(topic, each) not in partitions]:
                 del ends[number]

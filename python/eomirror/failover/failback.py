@@ -148,6 +148,9 @@ def failback(
                 reversal=None,
                 settings=tuple(settings) if options.dry_run else (),
             )
+    elif options.confirm is not None:
+        # nothing is left to be judged, and the second half also changes both links
+        options.confirm(None)
     unfenced = False
     if not options.dry_run and _control(config, back, clock).history.fence is not None:
         tell(f"lifting the fence of {back.source}")

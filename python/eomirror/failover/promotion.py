@@ -54,6 +54,8 @@ _LOOK_SECONDS = 0.1
 _GROUP_TRIES = 3
 _GROUP_PAUSE_SECONDS = 0.5
 _GROUP_SECONDS = 30.0
+# what was checked longer ago is checked again
+_STALE_SECONDS = 30.0
 
 
 class WriterFence(Protocol):
@@ -96,7 +98,8 @@ class PromotionOptions:
         verify: Compares what was mirrored last with the source; raises if it differs.  None to skip it.
         on_switch: Called after the promotion; returns False if it failed.
         check: Called before anything is done; raises if the steps that follow the promotion could not be taken.
-        confirm: Called with the verdict before anything is done, where it is no refusal; raises to give up.
+        confirm: Called with the verdict before anything is done, where it is no refusal; raises to give up.  A failback
+            whose link back is promoted already calls it without a verdict.
     """
 
     dry_run: bool = False
@@ -108,7 +111,7 @@ class PromotionOptions:
     verify: Callable[[], None] | None = None
     on_switch: Callable[[], bool] | None = None
     check: Callable[[], None] | None = None
-    confirm: Callable[[Readiness], None] | None = None
+    confirm: Callable[[Readiness | None], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,9 +349,15 @@ class _Run:
                 break
             state = following(state, event)
             if self._options.confirm is not None and not self._confirmed and state not in FINAL:
-                # not a part of the step: a person takes seconds to answer
+                # not a part of the step, nor of the command's time: a person may take minutes to answer
                 self._confirmed = True
+                asked = self._clock.monotonic()
                 self._options.confirm(self.readiness)
+                took = self._clock.monotonic() - asked
+                self._started_ms += round(took * 1000)
+                if took > _STALE_SECONDS:
+                    # the source may answer again, or another host may have promoted the link
+                    state = following(State.CHECKING, self._timed(State.CHECKING))
         return state
 
     def close(self) -> None:

@@ -19,8 +19,8 @@ from eomirror.errors import LaneError, MirrorError, StateError, TransactionFaile
 from eomirror.link.ownership import is_complete
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity
-from eomirror.records.control import decode_control
-from eomirror.records.events import lasting_events
+from eomirror.records.control import dated_keys, decode_control
+from eomirror.records.events import lasting_events, old_events
 from eomirror.records.names import LinkNames
 from eomirror.records.position import decode_key
 
@@ -55,6 +55,7 @@ class ControlProducer:
 
     Attributes:
         owner: Claim that stands, for the event of the next one; None if it is not known.
+        dated: Keys of past events that stand, with their times, as far as they are known.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ControlProducer:
         self._clock = clock
         self._producer: TransactionalProducer | None = None
         self.owner: Claim | None = None
+        self.dated: Mapping[bytes, int] = {}
 
     @property
     def ready(self) -> bool:
@@ -111,14 +113,14 @@ class ControlProducer:
 
     def commit(self, records: Sequence[MetadataRecord]) -> None:
         """
-        Commits records in a transaction of their own, with the events of those whose events last.
+        Commits records in a transaction of their own, with the events of those whose events last; deletes old events.
 
         Raises:
             LaneError: The transaction is not committed, or its outcome is unknown; the producer is closed.
             MirrorError: The target refuses the request.
         """
         producer = self._ready()
-        events, owner = self._events(records)
+        events, owner, dated = self._events(records)
         producer.begin()
         try:
             producer.write([*records, *events])
@@ -130,7 +132,7 @@ class ControlProducer:
             producer.abort()
             self.drop()
             raise
-        self.owner = owner
+        self.owner, self.dated = owner, dated
         if outcome is CommitOutcome.SUSPECT:
             # A straggling EndTxn must not end the next transaction (EO-9).
             self.drop()
@@ -186,12 +188,19 @@ class ControlProducer:
         self._producer.init()
         return self._producer
 
-    def _events(self, records: Sequence[MetadataRecord]) -> tuple[list[MetadataRecord], Claim | None]:
-        """Returns the events to write beside records, and the claim that stands after them."""
-        control = [(one.key, one.value) for one in records if one.topic == self._names.control_topic]
-        events, owner = lasting_events(control, owner=self.owner, now_ms=self._clock.wall_ms())
-        topic = self._names.control_topic
-        return [MetadataRecord(topic, 0, one.key(), one.value()) for one in events], owner
+    def _events(
+        self, records: Sequence[MetadataRecord]
+    ) -> tuple[list[MetadataRecord], Claim | None, dict[bytes, int]]:
+        """Returns what to write of events beside records; and the claim and the events that stand after them."""
+        topic, now_ms = self._names.control_topic, self._clock.wall_ms()
+        control = [(one.key, one.value) for one in records if one.topic == topic]
+        found, owner = lasting_events(control, owner=self.owner, now_ms=now_ms)
+        events: list[tuple[bytes, bytes | None]] = [(one.key(), one.value()) for one in found]
+        dated = {**self.dated, **dated_keys([*control, *events])}
+        for key in old_events(dated, now_ms=now_ms):
+            del dated[key]
+            events.append((key, None))
+        return [MetadataRecord(topic, 0, key, value) for key, value in events], owner, dated
 
     def _ready(self) -> TransactionalProducer:
         if self._producer is None:

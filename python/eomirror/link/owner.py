@@ -78,7 +78,6 @@ from eomirror.link.unmoved_beginnings import UnmovedBeginnings
 from eomirror.link.write_failure import given_up, refuse_unwritable
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import ControlView, Generation, HandedOver, Pause
-from eomirror.records.events import KEPT_MS
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import encoded
 
@@ -182,8 +181,6 @@ class LinkOwner:
             clock=clock,
         )
         self.published = False
-        # keys of past events that have lasted long enough
-        self._old_events: list[bytes] = []
         self._generation: Generation | None = None
         # False after a failed publication, which may have been committed nevertheless.
         self._certain = True
@@ -302,9 +299,7 @@ class LinkOwner:
         if self._judge(met, view.claim, watched=float("inf")) is ClaimDecision.LEAVE:
             raise self._superseded(view)
         self._refuse_ended(view)
-        self._control.owner = view.claim
-        oldest = self._clock.wall_ms() - KEPT_MS
-        self._old_events = [key for key, at in view.dated.items() if at < oldest]
+        self._control.owner, self._control.dated = view.claim, view.dated
         crash_point("owner.control_read")
         # Before the old lanes are fenced: their open transactions hide no newer generation.
         positions = self._state.positions(wait_for_open=False, overruled=self._adopt.keys())
@@ -440,9 +435,7 @@ class LinkOwner:
 
     def _publish(self, generation: Generation, first: Sequence[MetadataRecord]) -> None:
         layout = MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value())
-        old, self._old_events = self._old_events, []
-        forgotten = [MetadataRecord(self._names.control_topic, 0, key, None) for key in old]
-        self._control.publish([layout, self._claim(released=False), *first, *forgotten])
+        self._control.publish([layout, self._claim(released=False), *first])
 
     def _fence_lanes(self, highest_lane: int) -> None:
         """Fences every lane id that was ever used; a lane that starts later fences its own id again."""

@@ -85,6 +85,8 @@ class Window:
 
     def __init__(self) -> None:
         self._looks: deque[_Look] = deque()
+        # position and end of each partition at the last look
+        self._offsets: dict[tuple[str, int], tuple[int, int]] = {}
         self._rewound = ""
         # lanes that Spark has not begun -> time since which
         self._unbegun: dict[int, float] = {}
@@ -161,11 +163,17 @@ class Window:
             sum(item.lag_records or 0 for item in known),
             max((item.lag_seconds for item in known if item.lag_seconds is not None), default=None),
         )  # fmt: skip
-        before = self._looks[-1] if self._looks else None
-        if before is not None and look.position < before.position and look.end < before.end:
-            self._rewound = f"the source's log went back by {before.end - look.end} offsets"
+        before, self._offsets = (
+            self._offsets,
+            {(item.topic, item.partition): (item.position, item.source_lso or 0) for item in known},
+        )
+        # a topic that is paused, or left the link, has not gone back
+        both = before.keys() & self._offsets.keys()
+        position, end = (sum(self._offsets[each][one] - before[each][one] for each in both) for one in (0, 1))
+        if position < 0 and end < 0:
+            self._rewound = f"the source's log went back by {-end} offsets"
             self._looks.clear()
-        elif before is not None and look.position > before.position:
+        elif position > 0:
             self._rewound = ""
         self._looks.append(look)
         # keep one look at or before the begin of the window
@@ -274,7 +282,7 @@ def _lanes(numbers: list[int]) -> str:
 
 def _held_back(view: LinkView) -> tuple[str, str, str] | None:
     """Returns the verdict on records that a long transaction of the source holds back; None without one."""
-    held = [item for item in view.status.partitions if item.open_records and not item.parked]
+    held = [item for item in view.status.partitions if item.open_records and not (item.parked or item.paused)]
     old = [item for item in held if (item.open_seconds or 0.0) >= _OPEN_SECONDS]
     if not old:
         return None

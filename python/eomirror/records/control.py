@@ -64,6 +64,7 @@ __all__ = [
     "SourceEnds",
     "SourceSeen",
     "Stopped",
+    "dated_keys",
     "decode_control",
 ]
 
@@ -475,14 +476,14 @@ def decode_control(records: Iterable[tuple[bytes | None, bytes | None, str]]) ->
         seen_rate=None if seen is None else seen.rate,
         recreation=found.last(Recreation),
         copy_back=found.last(CopyBack),
-        dated=_dated(records),
+        dated=dated_keys((key, value) for key, value, _ in records),
     )
 
 
-def _dated(records: Iterable[tuple[bytes | None, bytes | None, str]]) -> dict[bytes, int]:
-    """Returns the keys of past events, with their times."""
+def dated_keys(records: Iterable[tuple[bytes | None, bytes | None]]) -> dict[bytes, int]:
+    """Returns the keys of past events among records, given by key and value, with their times."""
     found: dict[bytes, int] = {}
-    for key, value, _ in records:
+    for key, value in records:
         entry = ControlEntry.of(key, None)
         at = entry.name.get("at")
         if (

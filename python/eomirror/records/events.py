@@ -2,8 +2,8 @@
 Timeline of a link, from the records of its control and positions topics. Pure.
 
 Control is compacted: of each key the newest record stays.  So a writer of a record whose event must last writes that
-event beside it, with a key of its own (`PastEvent`), and the owner deletes those that are older than `KEPT_MS` when it
-takes the link.  Restarts and comparisons thin out.  The class of a record has its sentence.
+event beside it, with a key of its own (`PastEvent`), and the owner deletes those older than `KEPT_MS`, and more
+than `MOST_EVENTS` (`old_events`).  Restarts and comparisons thin out.  The class of a record has its sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eomirror.records.promotion import Fence, Part, joined
 from eomirror.records.reports import LaneRestarts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from eomirror.records.json_fields import Excerpt, Whole
     from eomirror.records.position import AttemptClaim
@@ -33,6 +33,7 @@ __all__ = [
     "PastEvent",
     "lasting_events",
     "link_events",
+    "old_events",
 ]
 
 #: Newest events that a timeline holds.
@@ -135,6 +136,22 @@ def lasting_events(
         for event in timeline.lasting
     ]
     return events, timeline.owner
+
+
+def old_events(dated: Mapping[bytes, int], *, now_ms: int) -> list[bytes]:
+    """
+    Returns the keys of events that have to be deleted, at most `MOST_EVENTS` at once.
+
+    Every starting lane reads control, so a topic that stops and resumes for months must not fill it.
+
+    Args:
+        dated: Keys of all events, with their times.
+        now_ms: Wall clock.
+    """
+    keys = sorted(dated, key=dated.__getitem__)
+    surplus, oldest = len(keys) - MOST_EVENTS, now_ms - KEPT_MS
+    old = [key for number, key in enumerate(keys) if number < surplus or dated[key] < oldest]
+    return old[:MOST_EVENTS]
 
 
 def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) -> tuple[Event, ...]:

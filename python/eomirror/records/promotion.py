@@ -197,7 +197,7 @@ class Promotion(FailoverRecord):
         target_cluster_id: Id of the target cluster.
         cuts: One for each partition with a position, sorted.
         groups: Consumer groups by result, such as ``{"moved": 3}``.
-        started: Time at which the command started, ms since the epoch.
+        started: Time at which the command started, ms since the epoch; later by the time that its question took.
         timestamp: Time of this record, ms since the epoch.
         milliseconds: Duration of each step.
         ends_at: Without the source: time as of which the cuts' ends are known, ms since the epoch; else None.

@@ -161,8 +161,11 @@ class RunningEndpoints:
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Returns True while each link mirrors: it has begun, and both clusters answer; a stopped topic alerts."""
         words = dict.fromkeys(self._facts, "starting")
-        words |= {each.view.facts.name: each.verdict.word for each in self.judged()}
-        return not any(word in NOT_MIRRORING for word in words.values()), {"links": words}
+        judged = self.judged()
+        words |= {each.view.facts.name: each.verdict.word for each in judged}
+        # the verdict on a link with a stopped topic is that, also while a cluster is away
+        away = any(each.verdict.word == "stopped" and each.view.status.away for each in judged)
+        return not away and not any(word in NOT_MIRRORING for word in words.values()), {"links": words}
 
     def _read(self, name: str, make: Callable[[], Reader]) -> None:
         topics = TopicsReader(name, make, self._clock)

@@ -195,3 +195,18 @@ def test_events_are_told_since_a_time(path: str, capsys: pytest.CaptureFixture[s
     assert "topic x is stopped" in table
     assert run("events", path, "--since", "soon") == 2
     assert "--since soon: not a duration" in capsys.readouterr().err
+
+
+def test_a_topic_of_a_link_that_cannot_be_read_is_no_wrong_name(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be the unread link that mirrors it; a name that no link of several has is refused."""
+    assert run("lag", path, "--topic", "orders", "-o", "json") == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"lag": []}
+    assert "no way to cluster north" in told.err
+
+    assert run("lag", path, "--link", "west->east", "--topic", "orders") == 2
+    assert "no link mirrors it" in capsys.readouterr().err
+    assert run("lag", path, "--link", "west->east", "--topic", "busy", "--topic", "calm", "-o", "json") == 0
+    assert [row["topic"] for row in json.loads(capsys.readouterr().out)["lag"]] == ["busy", "calm"]

@@ -289,6 +289,8 @@ def test_the_rate_of_the_source_is_that_of_the_last_minute() -> None:
     ends = records_of(clock, "t1", "t2", "t3")
 
     def rate() -> float | None:
+        # a lane reports what it has fetched just before each answer
+        ends.update(report(("t1", 0, source.ends["t1"]), ("t2", 0, source.ends["t2"])))
         ends.ask(source, None)
         ends.write(control.commit)
         return control.view().seen_rate

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from eomirror import load_config
+from eomirror.cli.failover import Action
+from eomirror.errors import UsageError
 from eomirror.failover.failback import failback
 from eomirror.failover.machine import Verb
+from eomirror.failover.promotion import PromotionOptions
 from eomirror.failover.writer_fence import FenceMethod
 from eomirror.records.control import ControlView
 from eomirror.records.promotion import Fence, Promotion, PromotionHistory, Reversal
-
-if TYPE_CHECKING:
-    from eomirror.failover.promotion import PromotionOptions
 
 module: Any = import_module("eomirror.failover.failback")
 
@@ -116,6 +116,21 @@ def test_applications_that_were_not_switched_stay_fenced(world: World) -> None:
     found = failback(CONFIG, link="there")
     assert world.calls == ["lift", "reverse"]
     assert found.promotion is None
+
+
+def test_the_second_half_is_asked_for_as_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lifts the fence and sets positions; another name, or Ctrl-C, leaves all as it is."""
+    world.promoted = world.fenced = True
+    action = Action(config=CONFIG, link="there", dry_run=False, yes=False, report=None, output=None)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.prompt", lambda *_, **__: "back")
+    with pytest.raises(UsageError, match="nothing was changed"):
+        failback(CONFIG, link="there", options=PromotionOptions(confirm=action.asked("failback")))
+    assert world.calls == []
+
+    monkeypatch.setattr("click.prompt", lambda *_, **__: "there")
+    failback(CONFIG, link="there", options=PromotionOptions(confirm=action.asked("failback")))
+    assert world.calls == ["lift", "reverse"]
 
 
 def test_without_a_fence_the_user_has_stopped_the_producers(world: World) -> None:

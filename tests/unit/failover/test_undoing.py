@@ -51,7 +51,7 @@ class Writers:
             raise MirrorError(self.problem)
 
 
-def cutover(writers: Writers) -> _Run:
+def cutover(writers: Writers, clock: PlayedClock | None = None) -> _Run:
     """A cutover that is ready, and has reached its drain."""
     run = _Run(
         CONFIG,
@@ -59,7 +59,7 @@ def cutover(writers: Writers) -> _Run:
         Verb.CUTOVER,
         options=PromotionOptions(fence=writers),
         on_event=lambda _: None,
-        clock=PlayedClock(),
+        clock=clock or PlayedClock(),
     )
 
     def ready() -> Event:
@@ -108,6 +108,38 @@ def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, 
     assert "warn: lag: 706 offsets" in shown.err
     assert "type its name" in shown.out
     assert replace(action, yes=True).asked("failover") is None
+
+
+def test_the_time_to_answer_is_not_that_of_the_command() -> None:
+    """`history` shows what the promotion took."""
+    clock = PlayedClock()
+    run = cutover(Writers(), clock)
+    began = run._started_ms
+    run._options = replace(run._options, confirm=lambda _: clock.sleep(300))
+    run._steps[State.FENCING] = raising(NotReadyError("enough"))
+    run._steps[State.UNDOING] = lambda: Event.DONE
+    run.to_the_end()
+    run.close()
+    assert run._started_ms - began == 300_000
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(5, "promoted"), (300, "refused")])
+def test_what_changed_while_the_question_stood_counts(seconds: float, state: str) -> None:
+    """The source answers again, say: the same check refuses then."""
+    clock, writers, looks = PlayedClock(), Writers(), [Event.FENCE_WANTED, Event.REFUSED]
+    run = cutover(writers, clock)
+    ready = run._steps[State.CHECKING]
+
+    def checked() -> Event:
+        ready()
+        return looks.pop(0)
+
+    run._steps |= dict.fromkeys(run._steps, lambda: Event.DONE)
+    run._steps |= {State.CHECKING: checked, State.FENCING: run._fence}
+    run._options = replace(run._options, confirm=lambda _: clock.sleep(seconds))
+    assert run.to_the_end().state == state
+    run.close()
+    assert writers.calls == (["fence"] if state == "promoted" else [])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), ZeroDivisionError()])

@@ -94,6 +94,24 @@ def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
     assert window.judge(view(12, 12), 10).word == "ok"
 
 
+@pytest.mark.parametrize("changes", [{"paused": True}, {"parked": True}, {"lag_records": None}, None])
+def test_a_topic_that_is_mirrored_no_more_has_not_gone_back(changes: dict[str, Any] | None) -> None:
+    """It is paused, left the link, or is unknown, and its offsets count no more; the others are compared."""
+    window = Window()
+    one, other = (view(*where).status.partitions[0] for where in ((50, 60), (100, 100)))
+    both = replace(
+        view(50, 60), status=replace(view(50, 60).status, partitions=(one, replace(other, topic="u")))
+    )
+    less = () if changes is None else (replace(other, topic="u", **changes),)
+    window.judge(both, 0)
+    after = replace(both, status=replace(both.status, partitions=(one, *less)))
+    assert window.judge(after, 3).word == "ok"
+    back = replace(one, position=10, source_lso=12, lag_records=2)
+    after = replace(both, status=replace(both.status, partitions=(back, *less)))
+    assert window.judge(after, 6).word == "rewound"
+    assert window.judge(both, 9).word == "ok"
+
+
 @pytest.mark.parametrize(
     ("changes", "word", "text"),
     [
@@ -154,11 +172,12 @@ def test_records_behind_a_long_transaction_are_behind() -> None:
     """They are no lag, since no reader may see them, and a failover loses them."""
     link = view(7, 7)
 
-    def held(seconds: float) -> LinkView:
-        part = replace(link.status.partitions[0], open_records=8_266, open_seconds=seconds)
+    def held(seconds: float, *, paused: bool = False) -> LinkView:
+        part = replace(link.status.partitions[0], open_records=8_266, open_seconds=seconds, paused=paused)
         return replace(link, status=replace(link.status, partitions=(part,)))
 
     assert judged((0, held(30.0))).word == "ok"
+    assert judged((0, held(113.0, paused=True))).word == "ok", "its lane holds on request"
     found = judged((0, held(113.0)))
     assert (found.word, found.text) == (
         "behind", "a transaction that is open on t-0 for 1 min 53 s holds back 8,266 offsets",

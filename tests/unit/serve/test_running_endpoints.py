@@ -21,6 +21,13 @@ from eomirror.status.repeated_reader import TopicsRead
 from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot, PartitionSnapshot, Snapshot, TopicSnapshot
 from eomirror.status.work import LaneWork
 
+STOPPED = (
+    TopicSnapshot(
+        topic="bad", target_topic="b.bad", partitions=(), lag_records=0, lag_seconds=0.0, stopped="recreated",
+        fix="adopt it", exit_code=4,
+    ),
+)  # fmt: skip
+
 
 class _Clock:
     def __init__(self) -> None:
@@ -76,6 +83,8 @@ def test_it_is_ready_when_all_links_run(endpoints: RunningEndpoints) -> None:
         (LinkSnapshot(link="c", state="running", claim_age_seconds=50.0), "target away"),
         (LinkSnapshot(link="c", state="running", lanes=(LaneSnapshot(lane=0),)), "starting"),
         (LinkSnapshot(link="c", state="failed", error="x"), "down"),
+        (LinkSnapshot(link="c", state="running", topics=STOPPED, source_failing_seconds=9.0), "stopped"),
+        (LinkSnapshot(link="c", state="running", topics=STOPPED, claim_age_seconds=50.0), "stopped"),
     ],
 )
 def test_it_is_not_ready_while_a_link_mirrors_nothing(
@@ -84,6 +93,13 @@ def test_it_is_not_ready_while_a_link_mirrors_nothing(
     """The body has the verdict that the page shows."""
     endpoints.update(Snapshot(seconds=1, links=(LinkSnapshot(link="b", state="paused"), link)))
     assert ask(endpoints, "readyz") == (503, {"ready": False, "links": {"b": "paused", "c": word}})
+
+
+def test_a_stopped_topic_alone_alerts(endpoints: RunningEndpoints) -> None:
+    """A restart does not help it, and the others are mirrored."""
+    link = LinkSnapshot(link="c", state="running", topics=STOPPED)
+    endpoints.update(Snapshot(seconds=1, links=(LinkSnapshot(link="b", state="paused"), link)))
+    assert ask(endpoints, "readyz") == (200, {"ready": True, "links": {"b": "paused", "c": "stopped"}})
 
 
 def test_it_is_alive_while_the_loop_moves(endpoints: RunningEndpoints, clock: _Clock) -> None:
