@@ -214,7 +214,7 @@ class QuotaError(UnreachableError):
         topic: Topic that waits.
     """
 
-    def __init__(self, message: str, *, seconds: float, fix: str = "", topic: str = "") -> None:
+    def __init__(self, message: str, *, fix: str = "", topic: str = "", seconds: float = 0.0) -> None:
         super().__init__(message, fix=fix, topic=topic)
         self.seconds = seconds
 

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from eomirror.demo.checker import judge
 from eomirror.demo.clients import Offsets
+from eomirror.demo.scenario import judge
 from eomirror.demo.watch import TopicWatcher
 from support.fix_rig import RECORDS
 from support.mirrors import MemoryWatch

@@ -157,7 +157,7 @@ def change_under_it(link: TestLink, topic: str, *, anew: bool) -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check that runs each minute runs at every look for new topics."""
-    monkeypatch.setattr("eomirror.topics.state_topics_check.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("eomirror.topics.state_topics.CHECK_SECONDS", 0.0)
     monkeypatch.setattr("eomirror.driver.link.REFRESH_SECONDS", 0.5)
 
 

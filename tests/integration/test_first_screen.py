@@ -35,7 +35,7 @@ def write_config(folder: Path, east: Any, west: Any, link: str, pattern: str) ->
 
 def is_event(line: str) -> bool:
     """Whether a line of the screen begins with the time of day and a level."""
-    return line[2:3] == line[5:6] == ":" and line[8:10] == " ["
+    return line[2:3] == line[5:6] == ":" and line[8:11] == "Z ["
 
 
 @pytest.mark.parametrize("columns", [80, 140])
@@ -109,4 +109,4 @@ def test_a_watched_status_is_one_table(east: Any, west: Any, topic_name: str, tm
         terminal.wait_for(lambda _: terminal.raw.count(b"never ran") >= 3, 30)
         terminal.type("\x03")
         lines = terminal.wait_until_ended(30)
-    assert sum(line.startswith("watched  never ran") for line in lines) == 1, "\n".join(lines)
+    assert sum(line.startswith("watched  DOWN  the link never ran") for line in lines) == 1, "\n".join(lines)

@@ -21,7 +21,7 @@ from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.config.rights import told
 from eomirror.errors import AuthorizationError
-from eomirror.groups.groups_there import unreadable_topics
+from eomirror.groups.offset_queries import unreadable_topics
 from eomirror.kafka.consumer_groups import Committed, GroupCoordinators
 from eomirror.kafka.plain_producer import PlainProducer, write_records
 from eomirror.kafka.session import link_sessions

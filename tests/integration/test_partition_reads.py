@@ -13,8 +13,7 @@ from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.kafka.partition_reader import PartitionReader
-from eomirror.kafka.record_reader import CommittedPartition
-from eomirror.kafka.record_timestamps import TimestampReader
+from eomirror.kafka.record_reader import CommittedPartition, TimestampReader
 from eomirror.kafka.session import ClusterSession
 from eomirror.recovery.hanging import RecordState
 from eomirror.recovery.hanging_client import extension_client

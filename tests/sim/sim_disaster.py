@@ -1032,7 +1032,7 @@ class _Nothing:
 
 
 class _Opposite(_Nothing):
-    """The look at the other link, as far as it concerns a first run (`eomirror.link.reverse_links`)."""
+    """The look at the other link, as far as it concerns a first run (`eomirror.link.other_links`)."""
 
     def __init__(self, link: Link, *_: object, **__: object) -> None:
         self._link = link

@@ -27,7 +27,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions
 from eomirror.failover.readiness import Facts
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
-from eomirror.groups.groups_there import GroupsThere
+from eomirror.groups.offset_queries import GroupsThere
 from eomirror.groups.translation import Translation
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.kafka.consumer_groups import Committed, GroupState

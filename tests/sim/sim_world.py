@@ -22,7 +22,7 @@ from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_owner import SimOwner
 from sim_rules import STUCK, BrokenRuleError, Oracle, UnsolvedError
 
-import eomirror.lane.poison_steps
+import eomirror.lane.poison_records
 import eomirror.lane.runner
 from eomirror.errors import ClusterError, TransactionFailedError
 from eomirror.lane.spec import Ending
@@ -76,7 +76,7 @@ class Silent:
 
 
 eomirror.lane.runner.log = Silent()
-eomirror.lane.poison_steps.log = Silent()
+eomirror.lane.poison_records.log = Silent()
 
 # with poison: every so many offsets of topic b, and the sizes of two kinds of records there
 _POISON_EVERY = 13

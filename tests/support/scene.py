@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from eomirror.demo.checker import judge
 from eomirror.demo.clients import Offsets, create_topic, read_partition
+from eomirror.demo.scenario import judge
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher
 from eomirror.errors import ClusterError

@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     ),
     "least": {"config": CONFIG},
     "no metrics": {"config": CONFIG, "metrics": {"enabled": False}, "networkPolicy": {"enabled": True}},
+    "no page": {"config": CONFIG, "serve": {"enabled": False}},
     "all": {
         "config": {**CONFIG, "defaults": {"lanes": 4}, "spark": {"spark.driver.memory": "512m"}},
         "image": {"repository": "registry.example/eomirror", "tag": "1", "pullPolicy": "Always"},
@@ -103,7 +104,7 @@ def test_the_charts_values_are_all_described() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert schema["additionalProperties"] is False
     assert set(values) == set(schema["properties"]) - {"global"}
-    for name in ("image", "metrics", "serviceAccount", "networkPolicy"):
+    for name in ("image", "metrics", "serve", "serviceAccount", "networkPolicy"):
         assert schema["properties"][name]["additionalProperties"] is False
         assert set(values[name]) == set(schema["properties"][name]["properties"])
 
@@ -265,6 +266,35 @@ def test_the_rendered_pod_runs_and_is_found(
         assert [each["port"] for each in monitor["spec"]["podMetricsEndpoints"]] == list(ports)
     account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
     assert (f"ServiceAccount/{account}" in found) is (variant != "all")
+
+
+@needs_helm
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_page_runs_in_a_pod_of_its_own(variant: str, tmp_path: Path) -> None:
+    """Its labels are none of the mirror's, so that no deployment, monitor or policy takes the other's pod."""
+    found = rendered(tmp_path, VARIANTS[variant])
+    if variant == "no page":
+        assert not [name for name in found if name.endswith("-serve")]
+        return
+    deployment, service = found["Deployment/orders-eomirror-serve"], found["Service/orders-eomirror-serve"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    name, *arguments = container["args"]
+    given = command(name).make_context(name, arguments).params
+    port = int(given["listen"].rpartition(":")[2])
+    assert [each["containerPort"] for each in container["ports"]] == [port]
+    assert [each["port"] for each in service["spec"]["ports"]] == [port]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == selector
+    assert selector.items() <= labels.items()
+    mirror = found["Deployment/orders-eomirror"]["spec"]
+    assert not mirror["selector"]["matchLabels"].items() <= labels.items()
+    assert not selector.items() <= mirror["template"]["metadata"]["labels"].items()
+    volumes = {each["name"] for each in deployment["spec"]["template"]["spec"]["volumes"]}
+    assert {each["name"] for each in container["volumeMounts"]} == volumes
+    assert labels["app.kubernetes.io/part-of"] == "eomirror"
+    assert ("PodMonitor/orders-eomirror-serve" in found) is ("PodMonitor/orders-eomirror" in found)
+    assert ("NetworkPolicy/orders-eomirror-serve" in found) is ("NetworkPolicy/orders-eomirror" in found)
 
 
 @needs_helm

@@ -17,6 +17,7 @@ from eomirror.cli.app import cli
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = (DEPLOY / "systemd" / "eomirror@.service").read_text()
+PAGE_UNIT = (DEPLOY / "systemd" / "eomirror-serve@.service").read_text()
 CONTAINER = (DEPLOY / "container" / "Containerfile").read_text()
 SYSTEMD = shutil.which("systemd-analyze")
 
@@ -45,13 +46,29 @@ def test_the_unit_runs_a_command_that_exists() -> None:
     assert set(given) <= options_of("run")
 
 
+def test_the_unit_of_the_page_runs_a_command_that_exists() -> None:
+    """It stands beside the mirror's, of the same user and with the same hardening."""
+    assert re.findall(r"^Exec\w+=\S+/eomirror (\S+) \S+ (.*)$", PAGE_UNIT, re.MULTILINE) == [
+        ("serve", "$EOMIRROR_SERVE_ARGS")
+    ]
+    given = re.findall(r"EOMIRROR_SERVE_ARGS=(--[a-z-]+)", PAGE_UNIT)
+    assert given
+    assert set(given) <= options_of("serve")
+    hardening = UNIT.partition("NoNewPrivileges")[2]
+    assert PAGE_UNIT.partition("NoNewPrivileges")[2] == hardening
+    kept = {int(code) for code in re.findall(r"RestartPreventExitStatus=(.*)", PAGE_UNIT)[0].split()}
+    assert kept == {errors.UsageError.exit_code, errors.ConfigError.exit_code}
+
+
 @pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not on PATH")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["eomirror", "eomirror-serve"])
+def test_systemd_takes_the_unit(name: str, tmp_path: Path) -> None:
     """It warns of settings that it does not know."""
-    path = tmp_path / "eomirror@.service"
-    path.write_text(UNIT.replace("/opt/eomirror/bin/eomirror", sys.executable))
+    path = tmp_path / f"{name}@.service"
+    unit = (DEPLOY / "systemd" / path.name).read_text()
+    path.write_text(unit.replace("/opt/eomirror/bin/eomirror", sys.executable))
     done = subprocess.run(
-        [str(SYSTEMD), "verify", "--man=no", str(path.with_name("eomirror@orders.service"))],
+        [str(SYSTEMD), "verify", "--man=no", str(path.with_name(f"{name}@orders.service"))],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -134,7 +134,7 @@ def test_the_log_goes_above_the_table(shown: Shown) -> None:
     assert "ZeroDivisionError: division by zero" in said
     assert "incubator" not in text
     starts = [line for line in said if "[info]" in line or "[warning]" in line or "[error]" in line]
-    assert all(line[2] == line[5] == ":" and line[8:10] == " [" for line in starts), text
+    assert all(line[2] == line[5] == ":" and line[8:11] == "Z [" for line in starts), text
 
 
 def test_the_table_is_gone_in_the_end_and_the_summary_stays(shown: Shown) -> None:

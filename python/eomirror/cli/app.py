@@ -20,57 +20,67 @@ from eomirror.errors import MirrorError
 
 __all__ = ["cli", "main"]
 
-#: name -> (module:attribute, one line for the overview)
-_COMMANDS = {
-    "run": ("eomirror.cli.run:run", "Mirror until stopped, until caught up, or for a given time."),
-    "init": ("eomirror.cli.init:init", "Write a commented configuration."),
-    "check": ("eomirror.cli.check:check", "Report every fault of a configuration, without connecting."),
-    "plan": ("eomirror.cli.plan:plan", "Show the topics and settings that `run` would create or change."),
-    "status": (
-        "eomirror.cli.status:status",
-        "Show lag, rate and problems of links from the target's topics.",
-    ),
-    "lag": ("eomirror.cli.lag:lag", "Show the lag of topics or partitions, the largest first."),
-    "top": ("eomirror.cli.top:top", "Watch links, their verdicts, and the topics that lag most."),
-    "events": ("eomirror.cli.events:events", "Show what happened to links, from the target's topics."),
-    "serve": ("eomirror.cli.serve:serve", "Serve a page and metrics of links, from the target's topics."),
-    "offsets": ("eomirror.cli.offsets:offsets", "Translate consumer group offsets between clusters."),
-    "import": (
-        "eomirror.cli.import_mm2:import_files",
-        "Convert the configuration of another mirror.",
-    ),
-    "adopt": ("eomirror.cli.mm2:adopt", "Take over from MirrorMaker 2, at its next record."),
-    "hand-back": ("eomirror.cli.mm2:hand_back", "Return a link to MirrorMaker 2, at its next record."),
-    "readiness": (
-        "eomirror.cli.failover:readiness",
-        "Show what a failover of a link would find and lose at this moment.",
-    ),
-    "failover": ("eomirror.cli.failover:failover", "Promote the copies of a link whose source is gone."),
-    "pause": ("eomirror.cli.pause:pause", "Have the lanes of a link hold at their positions."),
-    "resume": ("eomirror.cli.pause:resume", "Have the lanes of a paused link go on."),
-    "cutover": (
-        "eomirror.cli.cutover:cutover",
-        "Stop the producers on the source, drain, verify, and promote; nothing is lost.",
-    ),
-    "fence": ("eomirror.cli.cutover:fence", "Stop the applications that write to the source of a link."),
-    "unfence": ("eomirror.cli.cutover:unfence", "Undo the fence of a link."),
-    "promote": (
-        "eomirror.cli.failover:promote",
-        "Promote the copies of a link whose source is silent; nothing is lost.",
-    ),
-    "reverse": ("eomirror.cli.failover:reverse", "Start the link back of a promoted link at the cut."),
-    "restore": (
-        "eomirror.cli.restore:restore",
-        "Deal with the records of the old source that never reached the copies.",
-    ),
-    "failback": ("eomirror.cli.cutover:failback", "Return to the old source, without loss."),
-    "drill": ("eomirror.cli.drill:drill", "Lose a local cluster, fail over and return, with evidence."),
-    "history": ("eomirror.cli.failover:history", "Show the promotions of a link."),
-    "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),
-    "demo": ("eomirror.cli.demo:demo", "Mirror between two local clusters, kill -9 the mirror, compare."),
-    "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),
-    "completion": ("eomirror.cli.completion:completion", "Print the completion script of a shell."),
+#: heading of the overview -> name -> (module:attribute, one line)
+_GROUPS = {
+    "Mirror": {
+        "init": ("eomirror.cli.init:init", "Write a commented configuration."),
+        "check": ("eomirror.cli.check:check", "Report every fault of a configuration, without connecting."),
+        "plan": ("eomirror.cli.plan:plan", "Show the topics and settings that `run` would create or change."),
+        "run": ("eomirror.cli.run:run", "Mirror until stopped, until caught up, or for a given time."),
+        "pause": ("eomirror.cli.pause:pause", "Have the lanes of a link hold at their positions."),
+        "resume": ("eomirror.cli.pause:resume", "Have the lanes of a paused link go on."),
+    },
+    "Look": {
+        "status": (
+            "eomirror.cli.status:status",
+            "Show lag, rate and problems of links from the target's topics.",
+        ),
+        "lag": ("eomirror.cli.lag:lag", "Show the lag of topics or partitions, the largest first."),
+        "top": ("eomirror.cli.top:top", "Watch links, their verdicts, and the topics that lag most."),
+        "events": ("eomirror.cli.events:events", "Show what happened to links, from the target's topics."),
+        "serve": ("eomirror.cli.serve:serve", "Serve a page and metrics of links, from the target's topics."),
+        "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),
+    },
+    "Move consumers": {
+        "offsets": ("eomirror.cli.offsets:offsets", "Translate consumer group offsets between clusters."),
+    },
+    "Disaster recovery": {
+        "readiness": (
+            "eomirror.cli.failover:readiness",
+            "Show what a failover would find and lose now.",
+        ),
+        "failover": ("eomirror.cli.failover:failover", "Promote the copies of a link whose source is gone."),
+        "cutover": (
+            "eomirror.cli.cutover:cutover",
+            "Stop the producers, drain, verify, and promote; nothing is lost.",
+        ),
+        "promote": (
+            "eomirror.cli.failover:promote",
+            "Promote copies whose source is silent; nothing is lost.",
+        ),
+        "reverse": ("eomirror.cli.failover:reverse", "Start the link back of a promoted link at the cut."),
+        "restore": (
+            "eomirror.cli.restore:restore",
+            "Deal with records of the old source that have no copy.",
+        ),
+        "failback": ("eomirror.cli.cutover:failback", "Return to the old source, without loss."),
+        "history": ("eomirror.cli.failover:history", "Show the promotions of a link."),
+        "fence": ("eomirror.cli.cutover:fence", "Stop the applications that write to the source of a link."),
+        "unfence": ("eomirror.cli.cutover:unfence", "Undo the fence of a link."),
+        "drill": ("eomirror.cli.drill:drill", "Lose a local cluster, fail over and return, with evidence."),
+    },
+    "Migrate": {
+        "import": ("eomirror.cli.import_mm2:import_files", "Convert the configuration of another mirror."),
+        "adopt": ("eomirror.cli.mm2:adopt", "Take over from MirrorMaker 2, at its next record."),
+        "hand-back": ("eomirror.cli.mm2:hand_back", "Return a link to MirrorMaker 2, at its next record."),
+    },
+    "Try": {
+        "demo": ("eomirror.cli.demo:demo", "Mirror between two local clusters, kill -9 the mirror, compare."),
+        "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),
+        "completion": ("eomirror.cli.completion:completion", "Print the completion script of a shell."),
+    },
 }
+_COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
 #: The exit code that shells report for a program killed by a closed pipe: 128 + SIGPIPE.
@@ -175,8 +185,9 @@ class _LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+        for heading, group in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, line) for name, (_, line) in group.items()])
 
 
 @click.group(

@@ -67,8 +67,7 @@ def _discovery(
     clock: Clock,
     options: DriverOptions,
 ) -> Discovery:
-    from eomirror.link.ended import refuse_ended
-    from eomirror.link.state import link_discovery
+    from eomirror.link.state import link_discovery, refuse_ended
 
     if not options.although_promoted:
         refuse_ended(link, target)

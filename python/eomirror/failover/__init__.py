@@ -15,14 +15,13 @@ The commands of ``eomirror`` with these names are a thin layer over this package
 from __future__ import annotations
 
 from eomirror.failover.failback import FailbackReport, failback
-from eomirror.failover.history import LinkHistory, link_history
 from eomirror.failover.left_orphans import LeftOrphans, left_orphans
 from eomirror.failover.machine import Verb
 from eomirror.failover.pausing import PauseReport, pause, resume
 from eomirror.failover.promotion import PromotionOptions, PromotionReport, promote
 from eomirror.failover.readiness import Readiness
 from eomirror.failover.recreation import Recreated, RecreatedTopic, recreate, unchecked_exports
-from eomirror.failover.report import readiness, where_to_start
+from eomirror.failover.report import LinkHistory, link_history, readiness, where_to_start
 from eomirror.failover.restoration import RestorationReport, restore
 from eomirror.failover.reversal import ReversalReport, reverse
 from eomirror.failover.verification import CopyComparison, verify_copies

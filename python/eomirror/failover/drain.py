@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eomirror.failover.facts import cuts_of, mirrored
-from eomirror.failover.uncut import uncut_partitions
+from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
 from eomirror.records.names import LinkNames
 from eomirror.recovery.copy_end import whole
 from eomirror.status.topics import StatusTopics

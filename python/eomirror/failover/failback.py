@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, utc
 from eomirror.errors import NotReadyError
-from eomirror.failover.back_link import back_link
 from eomirror.failover.facts import control_of
 from eomirror.failover.machine import Verb
 from eomirror.failover.orphans import refuse_forgotten
+from eomirror.failover.promoted_link import back_link
 from eomirror.failover.promotion import PromotionOptions, promote
 from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import refuse_no_return, reverse

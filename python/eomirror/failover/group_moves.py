@@ -32,13 +32,13 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from eomirror.groups.groups_there import GroupsThere
+    from eomirror.groups.offset_queries import GroupsThere
     from eomirror.groups.translation import Translation
     from eomirror.records.promotion import Cut
 
 __all__ = ["Absence", "GroupMove", "counted", "plan_moves", "unread", "written"]
 
-# The offset belongs to another topic (`eomirror.groups.recreated_topic`), or would pass records of another link:
+# The offset belongs to another topic (`eomirror.groups.corrections`), or would pass records of another link:
 # neither the cut nor the start stands for it.
 _VOID = ("created again", "does not exist", PASSES)
 _FURTHER = "it has read further than the link has mirrored"

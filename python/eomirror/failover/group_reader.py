@@ -1,4 +1,11 @@
-"""Reads where the consumer groups of a link resume on its target."""
+"""
+Reads where the consumer groups of a link resume on its target.
+
+A promotion moves groups before its record, so it may die in between.  The link stays a mirror then, and a group may go
+back on the source.  The next call finds the group ahead on the target, and must not take that for the work of consumers
+there: an offset that a checkpoint has is one that the link placed (`eomirror.failover.group_moves`).  The mirror writes
+checkpoints of what it follows; an offset that this call has translated itself, and the end of a cut, have none.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +18,15 @@ from typing import TYPE_CHECKING
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.failover.group_moves import Absence, plan_moves
 from eomirror.groups.bidirectional_reader import opposite_link
-from eomirror.groups.groups_there import groups_there, unreadable_topics
 from eomirror.groups.handed_over import handed_over, link_wrote
+from eomirror.groups.offset_queries import groups_there, unreadable_topics
 from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.plain_producer import write_records
 from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.records.mm2 import Checkpoint
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
@@ -26,13 +35,48 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.failover.group_moves import GroupMove
-    from eomirror.groups.groups_there import GroupsThere
+    from eomirror.groups.offset_queries import GroupsThere
     from eomirror.groups.translation import Translation
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.records.promotion import Cut, PromotionHistory
 
-__all__ = ["GroupReader", "collecting_later"]
+__all__ = ["GroupReader", "collecting_later", "note_moves"]
+
+_SECONDS = 15.0
+# A producer queues so many.
+_MOST = 10_000
+
+
+def note_moves(link: Link, target: ClusterSession, moves: Iterable[GroupMove]) -> str:
+    """
+    Writes a checkpoint of each offset that was not taken from one; returns the reason if that failed.
+
+    Links with the loop guard have no checkpoints, nor has a link that never followed a group: nothing is written.
+
+    Raises:
+        ClusterError: The target does not answer.
+    """
+    found = [
+        Checkpoint(move.group, move.to_topic, move.partition, move.offset, move.to_offset, move.metadata)
+        for move in moves
+        if not move.from_checkpoint and move.offset >= 0 and move.to_offset is not None
+    ]
+    topic = link.mm2_names.checkpoints(link.source)
+    if not found or link.guard or target.admin.describe_topics([topic])[topic] is None:
+        return ""
+    for begin in range(0, len(found), _MOST):
+        failed = write_records(
+            target.cluster,
+            topic,
+            [(one.key(), one.value()) for one in found[begin : begin + _MOST]],
+            client_id=LinkNames(link.state_name).client_id("checkpoints"),
+            seconds=_SECONDS,
+        )
+        if failed:
+            return failed
+    return ""
+
 
 # a broker before 2.6 lists no states
 _UNKNOWN = "UNKNOWN"

@@ -13,10 +13,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eomirror.errors import DataLossError, NotReadyError, TopicError, UnreachableError
-from eomirror.failover.back_link import begins, merged
 from eomirror.failover.copied_records import CopiedRecords, headers_of
 from eomirror.failover.facts import control_of
 from eomirror.failover.open_transactions import await_ended, open_transactions
+from eomirror.failover.promoted_link import begins, merged
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.errors import Action

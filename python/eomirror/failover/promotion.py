@@ -16,10 +16,9 @@ from eomirror.errors import AuthorizationError, ClusterError, MirrorError, NotRe
 from eomirror.failover.drain import DrainProgress, SourceDrain
 from eomirror.failover.facts import beside_cuts, cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, unread, written
-from eomirror.failover.group_reader import GroupReader, collecting_later
+from eomirror.failover.group_reader import GroupReader, collecting_later, note_moves
 from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
-from eomirror.failover.move_notes import note_moves
 from eomirror.failover.planned_facts import planned_facts
 from eomirror.failover.readiness import QUIET_SECONDS, Verified, assess, with_refusal, with_verified
 from eomirror.kafka.consumer_groups import batches
@@ -337,7 +336,7 @@ class _Run:
 
     @property
     def readiness(self) -> Readiness:
-        """What was checked; raises the error that kept the check from its end."""
+        """Verdict of the check; raises the error that kept the check from its end."""
         if self._readiness is None:
             raise self._error or AssertionError("the check left no verdict")
         return self._readiness

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError
-from eomirror.failover.back_link import back_link, whole_link
 from eomirror.failover.common_end import common_ends
 from eomirror.failover.facts import control_of
 from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
@@ -42,7 +41,7 @@ from eomirror.failover.orphans import (
     undecided,
     write_orphans,
 )
-from eomirror.failover.promoted_link import PromotedLink
+from eomirror.failover.promoted_link import PromotedLink, back_link, whole_link
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import refuse_copying_back

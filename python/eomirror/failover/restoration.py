@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError, UsageError
-from eomirror.failover.back_link import back_link, merged
-from eomirror.failover.facts import control_of
+from eomirror.failover.facts import control_of, uncut_partitions
 from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import (
@@ -50,10 +49,9 @@ from eomirror.failover.orphans import (
     way_back,
     write_orphans,
 )
-from eomirror.failover.promoted_link import PromotedLink
+from eomirror.failover.promoted_link import PromotedLink, back_link, merged
 from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import refuse_changed
-from eomirror.failover.uncut import uncut_partitions
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.source_comparison import changed_sources, end_marks
 from eomirror.link.state import LinkState, link_discovery

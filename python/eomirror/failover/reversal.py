@@ -32,12 +32,10 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.back_link import back_link, begins, merged, returns, whole_link
 from eomirror.failover.common_end import common_ends
-from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored
+from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored, uncut_partitions
 from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten, standing
-from eomirror.failover.promoted_link import PromotedLink
-from eomirror.failover.uncut import uncut_partitions
+from eomirror.failover.promoted_link import PromotedLink, back_link, begins, merged, returns, whole_link
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader

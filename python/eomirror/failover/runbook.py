@@ -5,7 +5,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from eomirror.failover.back_link import back_link_name
+from eomirror.failover.promoted_link import back_link_name
 
 if TYPE_CHECKING:
     from eomirror.config import Config, Link

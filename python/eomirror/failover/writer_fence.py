@@ -32,9 +32,9 @@ from eomirror.errors import (
     UsageError,
 )
 from eomirror.failover.facts import history_of, mirrored
+from eomirror.kafka.acls import WriteDenials
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.session import ClusterSession
-from eomirror.kafka.write_denials import WriteDenials
 from eomirror.link.fencing import fence
 from eomirror.link.other_links import OtherLinks
 from eomirror.link.state import LinkState

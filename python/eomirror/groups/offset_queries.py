@@ -11,31 +11,101 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from eomirror.config.rights import Right, lacking, told
 from eomirror.errors import UsageError
-from eomirror.groups.groups_there import groups_there
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.groups.translation import Asked, Translation, translated
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
-from eomirror.kafka.record_timestamps import TimestampReader
+from eomirror.kafka.record_reader import TimestampReader
 from eomirror.topology.filters import pattern_fault, topic_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.errors import UnreachableError
-    from eomirror.groups.groups_there import GroupsThere
+    from eomirror.groups.translation import Name
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.consumer_groups import GroupState, Offsets
 
 __all__ = [
     "FindUnreachable",
     "GroupPartition",
+    "GroupsThere",
     "group_matcher",
     "group_offsets",
+    "groups_there",
     "none_unreachable",
     "translate",
+    "unreadable_topics",
 ]
+
+_DEAD = "DEAD"
+
+
+class GroupsThere(NamedTuple):
+    """
+    Groups on the side that they move to.
+
+    Attributes:
+        states: State of each group.
+        offsets: Committed offsets of each group that exists there.
+        problems: Reason for each group whose offsets there cannot be read.
+    """
+
+    states: Mapping[str, GroupState]
+    offsets: Mapping[str, Offsets]
+    problems: Mapping[str, str] = MappingProxyType({})
+
+    def offset(self, group: str, name: Name) -> int | None:
+        """Returns the committed offset of a group in a partition; None for none."""
+        found = self.offsets.get(group)
+        committed = None if found is None else found.get(name)
+        return None if committed is None else committed.offset
+
+
+def groups_there(groups: ClusterGroups, names: Sequence[str]) -> GroupsThere:
+    """
+    Reads states, then the offsets of groups that exist: one without members and offsets needs no second request.
+
+    Offsets are read last, because a consumer that starts in between commits them.
+
+    Raises:
+        AuthorizationError: A group may not be described.
+        ClusterError: A coordinator does not answer.
+    """
+    states = groups.states(names)
+    living = [name for name in names if states[name].name != _DEAD]
+    found = groups.committed(living) if living else {}
+    return GroupsThere(
+        states,
+        {name: one for name, one in found.items() if not isinstance(one, str)},
+        {
+            name: f"its offsets there cannot be read: {one}"
+            for name, one in found.items()
+            if isinstance(one, str)
+        },
+    )
+
+
+def unreadable_topics(admin: ClusterAdmin, topics: Iterable[str]) -> dict[str, str]:
+    """
+    Returns the topics that we may not read, for which brokers refuse commits, with who lacks the right and the command.
+
+    None where brokers tell no rights.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    rights = admin.topic_rights(sorted({topic for topic in topics if topic}))
+    return {
+        topic: told(lacking("", admin.account, [Right("Read", "topic", topic)]))
+        for topic, operations in rights.items()
+        if not operations & {"READ", "ALL"}
+    }
 
 
 _NOT_MIRRORED = "no link has mirrored this partition"

@@ -13,7 +13,7 @@ order a consumer would skip records:
 4. *Offset map*.  From target to source, last stable ends of the copies are read first: an offset behind the last
    record has an answer only if the end is older than the map.  A partition without mirrored records is in no map: its
    two ends are each other's translation, if the position is read again behind the end of the copy
-   (`eomirror.groups.empty_partition`).
+   (`eomirror.groups.corrections`).
 5. *Both sides*, if the opposite link writes the same names: one map knows nothing of records that were written on the
    other side, and a group would skip them.  This reads ends, positions and maps of both links again, in that order
    (`eomirror.groups.bidirectional_reader`).
@@ -23,26 +23,35 @@ order a consumer would skip records:
 
 Every offset that is unknown after this has its reason.  A plain offset asks for one record, and not for an offset to
 resume at: it takes steps 2 to 4.  Without the source, checkpoints replace steps 1 and 4
-(`eomirror.groups.from_checkpoints`).
+(`eomirror.groups.offset_translator`).
+
+A checkpoint holds both offsets of a group exactly, and was committed behind the records that it refers to.  Offsets
+that a group committed after the last look at the source, or of records that were never mirrored, are in no checkpoint:
+such a group resumes a little earlier, and skips no record.
+
+The return sets the position of each partition by a command, so that the position names no record of the copy until the
+link mirrors the next one.  What the link mirrored before the promotion is still in both logs and in its offset map::
+
+    source    0 ---- mirrored ---- position of the cut ---- written by the link back, or orphans ---- position
+    copy      0 ---- mirrored ---- end of the cut --------- written by applications ----------------- end
+
+Below the cut the map is valid, as it was at the cut.  Behind the cut the link back knows.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from eomirror.errors import MirrorError, TopicError, UnreachableError
 from eomirror.groups.bidirectional_reader import BidirectionalPair, opposite_link
-from eomirror.groups.empty_partition import from_end_to_end
-from eomirror.groups.from_checkpoints import from_checkpoints
-from eomirror.groups.log_start import from_log_start
+from eomirror.groups.corrections import from_end_to_end, from_log_start, replaced
 from eomirror.groups.offset_rule import past_others
-from eomirror.groups.recreated_topic import replaced
-from eomirror.groups.returned_link import at_cut, before_back_link, behind_cut
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
-from eomirror.groups.translation import Asked, translated, unknown_reason, unreadable
+from eomirror.groups.translation import Asked, Translation, translated, unknown_reason, unreadable
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
@@ -53,12 +62,138 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Config, Link
-    from eomirror.groups.translation import Name, Translation
+    from eomirror.groups.translation import Name
     from eomirror.kafka.session import ClusterSession
+    from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import Position
-    from eomirror.records.promotion import PromotionHistory
+    from eomirror.records.promotion import Cut, PromotionHistory
 
-__all__ = ["OffsetTranslator"]
+__all__ = ["NO_OFFSET", "OffsetTranslator", "at_cut", "before_back_link", "behind_cut", "from_checkpoints"]
+
+
+def at_cut(position: Position, offset: int, history: PromotionHistory, *, reverse: bool) -> Position | None:
+    """
+    Returns the position as it was at the cut from which the link has returned, for an offset below it; else None.
+
+    Args:
+        position: Position of the partition today.
+        offset: Offset on the source, or on the copy in ``reverse``.
+        history: Promotions of the link.
+    """
+    cut = _cut(position, history)
+    if cut is None or not cut.proven or offset >= (cut.target_end if reverse else cut.position):
+        return None
+    if (cut.topic_id, cut.target_topic_id) != (position.topic_id, position.target_topic_id):
+        return None
+    return replace(position, offset=cut.position, target_offset=cut.target_end - 1)
+
+
+def behind_cut(asked: Asked, position: Position, history: PromotionHistory, *, reverse: bool) -> str:
+    """Returns why a link that has returned does not know an offset, and the command of the link that does."""
+    cut = _cut(position, history)
+    if cut is None:
+        return ""
+    at = cut.target_end if reverse else cut.position
+    back = history.resumptions[max(history.promotions)].link
+    where = "behind" if asked.offset >= at else "before"
+    if where == "before":
+        return (
+            f"it is before the cut of promotion {max(history.promotions)}, which is at {at}; a topic was recreated, or "
+            "the copy was not whole there, so that the offset map of that time is not valid"
+        )
+    return (
+        f"it is behind the cut of promotion {max(history.promotions)}, which is at {at}, and the link has mirrored "
+        f"nothing since its return; ask the link back: {_command(asked, back, reverse=not reverse)}"
+    )
+
+
+def before_back_link(asked: Asked, link: str, *, reverse: bool) -> str:
+    """
+    Returns the command that translates what stands before the beginning of a link, as copies do before a way back.
+
+    Args:
+        link: The link in the other direction.
+        reverse: Direction of the question to the link back.
+    """
+    return f"if it is a copy of the link in the other direction, ask that: {_command(asked, link, reverse=not reverse)}"
+
+
+def _cut(position: Position, history: PromotionHistory) -> Cut | None:
+    """Returns the cut of a position that a return has set and that names no record yet."""
+    last = history.last
+    if position.target_offset is not None or last is None or last.number not in history.resumptions:
+        return None
+    return next((cut for cut in last.cuts if cut.source == position.source), None)
+
+
+def _command(asked: Asked, link: str, *, reverse: bool) -> str:
+    what = (
+        f"--group {quote(asked.group)}"
+        if asked.group
+        else f"--topic {quote(asked.name[0])} --partition {asked.name[1]} --offset {asked.offset}"
+    )
+    return f"`eomirror offsets translate CONFIG --link {quote(link)} {what}{' --reverse' if reverse else ''}`"
+
+
+#: Source offset of a group that has no checkpoint of a partition.
+NO_OFFSET = -1
+
+_NONE = (
+    "the group has no checkpoint of this partition: it has read nothing of what was mirrored, or the source was gone "
+    "before it was seen; begin at `earliest`"
+)
+
+
+def from_checkpoints(
+    link: str, checkpoints: Iterable[Checkpoint], positions: Iterable[Position]
+) -> list[Translation]:
+    """
+    Returns the offsets of groups on the target.
+
+    Args:
+        checkpoints: The newest of each group and partition; those of other links' topics are ignored.
+        positions: Positions of the link.
+
+    Returns:
+        One per group and partition of the topics in which it has a checkpoint, sorted where a copy has one source.
+    """
+    copies: dict[str, list[Position]] = {}
+    for position in sorted(positions, key=lambda one: one.source):
+        copies.setdefault(position.target_topic, []).append(position)
+    place = {topic: index for index, topic in enumerate(copies)}
+    groups: dict[str, dict[str, dict[int, Checkpoint]]] = {}
+    for one in checkpoints:
+        if one.topic in place:
+            groups.setdefault(one.group, {}).setdefault(one.topic, {})[one.partition] = one
+    return [
+        _of_checkpoint(link, group, position, topics[topic].get(position.target_partition))
+        for group, topics in sorted(groups.items())
+        for topic in sorted(topics, key=place.__getitem__)
+        for position in copies[topic]
+    ]
+
+
+def _of_checkpoint(link: str, group: str, position: Position, one: Checkpoint | None) -> Translation:
+    offset, at, kind, reason, metadata = NO_OFFSET, None, "unknown", _NONE, ""
+    if one is not None:
+        offset, at, kind, reason, metadata = one.upstream, one.downstream, "exact", "", one.metadata
+    elif position.target_offset is None:
+        # The copy has no record yet, so none can be skipped.
+        at, kind, reason = 0, "next", ""
+    return Translation(
+        link=link,
+        group=group,
+        topic=position.topic,
+        partition=position.partition,
+        offset=offset,
+        to_topic=position.target_topic,
+        to_partition=position.target_partition,
+        to_offset=at,
+        kind=kind,
+        reason=reason,
+        metadata=metadata,
+    )
+
 
 log = structlog.get_logger(__name__)
 

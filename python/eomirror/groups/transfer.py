@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.config.rights import told
 from eomirror.errors import MirrorError, UsageError
-from eomirror.groups.groups_there import unreadable_topics
-from eomirror.groups.offset_queries import FindUnreachable, group_offsets, none_unreachable
+from eomirror.groups.offset_queries import FindUnreachable, group_offsets, none_unreachable, unreadable_topics
 from eomirror.groups.offset_rule import commit_denied, members_there, metadata_left_out, past_others
 from eomirror.groups.shared_copies import Copy, copies_of, other_records
 from eomirror.kafka.admin import ClusterAdmin

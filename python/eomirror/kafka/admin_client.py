@@ -16,40 +16,92 @@ is replaced, and `held` tells for how long the next change should wait.
 
 librdkafka retries a connection for ever and reports the reason only to its log and error callback, which both need
 `poll`.  The last reason is kept, so that an error can say that the credentials are refused rather than "timed out".
+
+A user who starts a command while a cluster is unreachable would otherwise see nothing until the operation ends.  Every
+operation of an AdminClient is watched (`eomirror.kafka.admin_client`), and each command begins with one.
 """
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from eomirror.clock import Clock, Deadline
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.config.rights import Account, Right, account_of
 from eomirror.errors import MirrorError, TopicError, UnreachableError
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.client_factory import ClientLog, create_client
 from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
-from eomirror.kafka.wait_notice import waiting_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
 
 __all__ = [
     "MISSING",
+    "NOTICE_SECONDS",
     "OPERATION_SECONDS",
     "UNANSWERED",
     "RetryingAdmin",
     "error_code",
     "skip_missing",
     "try_seconds",
+    "waiting_for",
 ]
+
+#: An operation that takes longer is announced; a command has two seconds for that, its own start included.
+NOTICE_SECONDS = 1.0
+
+# several links ask the same cluster at the same time, and a mirror asks for as long as it is away
+_QUIET_SECONDS = 30.0
+
+_lock = threading.Lock()
+_announced: dict[tuple[str, str], float] = {}
+
+
+@contextmanager
+def waiting_for(cluster: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
+    """
+    Logs ``waiting_for_cluster`` when the block takes longer than `NOTICE_SECONDS`.
+
+    The event names the cluster's alias, its bootstrap servers, and the seconds waited.  It is logged once in half a
+    minute per cluster of a process, from a thread of its own.  It is no warning: a healthy cluster may take a second,
+    and the caller reports an unreachable one.
+
+    Args:
+        cluster: The cluster that is asked.
+    """
+    began = clock.monotonic()
+
+    def announce() -> None:
+        now = clock.monotonic()
+        key = (cluster.alias, cluster.bootstrap_servers)
+        with _lock:
+            if now - _announced.get(key, float("-inf")) < _QUIET_SECONDS:
+                return
+            _announced[key] = now
+        log.info(
+            "waiting_for_cluster",
+            cluster=cluster.alias,
+            servers=cluster.bootstrap_servers,
+            seconds=round(now - began, 1),
+        )
+
+    timer = threading.Timer(NOTICE_SECONDS, announce)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from eomirror.config.clients import CONSUMER_ONLY, PRODUCER_ONLY, consumer_prope
 from eomirror.config.token_function import OAUTH_CB, TokenFunction
 from eomirror.errors import ClusterError, Fault
 from eomirror.kafka.client_factory import holds_secret
-from eomirror.kafka.error_text import said
+from eomirror.kafka.errors import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -38,10 +38,8 @@ from eomirror.config.clients import admin_properties
 from eomirror.config.rights import Right, account_of, lacking, told
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.admin_client import UNANSWERED, error_code
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_log import ClientLog
-from eomirror.kafka.error_text import said, without_values
-from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
+from eomirror.kafka.client_factory import ClientLog, create_client
+from eomirror.kafka.errors import Action, classify_admin, said, to_mirror_error, without_values
 from eomirror.kafka.exact_admin_client import ExactAdminClient, GroupAnswer, GroupPartition
 
 if TYPE_CHECKING:

@@ -3,6 +3,10 @@ Classifies Kafka errors: one table, with a reason for every code.
 
 The same code has different meanings in different places, so each place has its own function.  Codes that a table lacks
 are decided by the error's own flags.  An unknown outcome is never guessed: the lane is rebuilt.
+
+librdkafka repeats the part of ``sasl.oauthbearer.config`` that its parser of unsecured tokens does not understand.  The
+value may hold a client's secret, in any format that a token endpoint or a user's function defines.  It comes through
+error callbacks, where the clusters' properties are unavailable.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError
 
 from eomirror.config.rights import Account, Right, lacking
+from eomirror.config.secret import MASK
 from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,
@@ -23,7 +28,6 @@ from eomirror.errors import (
     MirrorError,
     UnreachableError,
 )
-from eomirror.kafka.error_text import said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +40,34 @@ __all__ = [
     "classify_delivery",
     "classify_fetch",
     "classify_transaction",
+    "said",
     "to_mirror_error",
+    "without_values",
 ]
+
+_PROPERTY = "sasl.oauthbearer.config"
+# what librdkafka says of the value without a part of it; its own names of fields end in "="
+_HARMLESS = re.compile(
+    r"sasl\.oauthbearer\.config: (?:no principal=<value>|(?:empty|multiple) '[A-Za-z_]+=?'(?: entries)?)\Z"
+)
+
+
+def said(error: KafkaError) -> str:
+    """Returns the text of an error, or its name if it has none, without values of properties."""
+    return without_values(str(error.str() or error.name()))
+
+
+def without_values(text: str) -> str:
+    """
+    Returns a message of librdkafka without its quotes of ``sasl.oauthbearer.config``.
+
+    Args:
+        text: An error's text, or a line of its log.
+    """
+    at = text.find(_PROPERTY)
+    if at < 0 or _HARMLESS.match(text, at):
+        return text
+    return f"{text[: at + len(_PROPERTY)]}: {MASK} (the rest may show a secret)"
 
 
 class Action(enum.StrEnum):

@@ -16,10 +16,8 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import Right, account_of
 from eomirror.errors import MirrorError, UnreachableError
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_warmup import connect
-from eomirror.kafka.error_text import said
-from eomirror.kafka.errors import Action, Verdict, classify_fetch, to_mirror_error
+from eomirror.kafka.client_factory import connect, create_client
+from eomirror.kafka.errors import Action, Verdict, classify_fetch, said, to_mirror_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

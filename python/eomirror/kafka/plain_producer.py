@@ -15,8 +15,7 @@ from eomirror.config.clients import plain_producer_properties
 from eomirror.config.rights import Right, account_of, told
 from eomirror.errors import MirrorError
 from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.error_text import said
-from eomirror.kafka.errors import Action, classify_delivery, to_mirror_error
+from eomirror.kafka.errors import Action, classify_delivery, said, to_mirror_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -37,7 +37,7 @@ from eomirror.lane.machine import WITH_TRANSACTION, Command, Event, LaneMachine,
 from eomirror.lane.mm2_records import Mm2Records
 from eomirror.lane.offset_map_compaction import OffsetMapCompaction
 from eomirror.lane.partitions import LanePartitions
-from eomirror.lane.poison_steps import RejectionHandler
+from eomirror.lane.poison_records import RejectionHandler
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.lane.stats import AttemptStats
 from eomirror.lane.topic_ids import TopicIdRequest

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.filled_targets_check import FilledCopies
-    from eomirror.link.reverse_links import ReverseLinks
+    from eomirror.link.other_links import ReverseLinks
     from eomirror.records.control import Adopted, Generation
     from eomirror.records.names import LinkNames
 

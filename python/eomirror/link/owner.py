@@ -55,6 +55,7 @@ from eomirror.link.first_positions import (
     without_surplus,
 )
 from eomirror.link.hanging_state_topics import end_hanging
+from eomirror.link.other_links import ReverseLinks
 from eomirror.link.ownership import (
     CLAIM_INTERVAL_SECONDS,
     AfterFencing,
@@ -71,9 +72,8 @@ from eomirror.link.ownership import (
     unpublished,
 )
 from eomirror.link.reverse_link import still_marking, unmoved
-from eomirror.link.reverse_links import ReverseLinks
 from eomirror.link.state import LinkState
-from eomirror.link.tombstone_check import warn_of_lost_deletions
+from eomirror.link.tombstones import warn_of_lost_deletions
 from eomirror.link.unmoved_beginnings import UnmovedBeginnings
 from eomirror.link.write_failure import given_up, refuse_unwritable
 from eomirror.plane.protocol import MetadataRecord

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
+from eomirror.link.ownership import refuse_copying_back, refuse_handed_over, refuse_promoted
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.names import LinkNames
 from eomirror.topics import discovery
@@ -22,7 +23,29 @@ if TYPE_CHECKING:
     from eomirror.topics.discovery import Discovery
     from eomirror.types import SourcePartition
 
-__all__ = ["LinkState", "link_discovery"]
+__all__ = ["LinkState", "link_discovery", "refuse_ended"]
+
+
+def refuse_ended(link: Link, target: ClusterSession) -> None:
+    """
+    Refuses a link that applications, another replicator, or a recreation writes in place of.
+
+    The owner checks that again with the claim in its hands; this comes before the source is asked.
+
+    Raises:
+        NotReadyError: The link is promoted, or copies topics back whole.
+        StateError: It was handed to another replicator, or a record is not readable.
+        MirrorError: The target does not answer.
+    """
+    # a cluster that is away is named within seconds; a description of topics waits 30 s for it
+    target.admin.describe_cluster()
+    topic = LinkNames(link.state_name).control_topic
+    if target.admin.describe_topics([topic])[topic] is None:
+        return
+    view = LinkState(link, target).control(wait_for_open=False)
+    refuse_handed_over(link.name, view)
+    refuse_promoted(link.name, view)
+    refuse_copying_back(link.name, view)
 
 
 def link_discovery(

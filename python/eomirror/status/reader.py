@@ -20,7 +20,7 @@ from eomirror.errors import (
 )
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
-from eomirror.kafka.record_timestamps import TimestampReader
+from eomirror.kafka.record_reader import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
 from eomirror.link.foreign_tails import ForeignTails

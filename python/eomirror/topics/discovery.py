@@ -30,20 +30,25 @@ from eomirror.errors import (
     TopicError,
     UnreachableError,
 )
+from eomirror.kafka.acls import check_transactional_id
 from eomirror.kafka.admin import has_topic
-from eomirror.kafka.transactional_id_acl import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
 from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.bidirectional_configs import BidirectionalConfigs
 from eomirror.topics.diff import Refuse, TopicPair, default_replication_factor, topic_changes
-from eomirror.topics.heartbeats import log_heartbeat_copies, refuse_heartbeat_copies
-from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
+from eomirror.topics.mm2_topics import (
+    log_heartbeat_copies,
+    mm2_drift,
+    mm2_source_topics,
+    mm2_target_topics,
+    refuse_heartbeat_copies,
+)
 from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
 from eomirror.topics.source_contact import SourceContact
-from eomirror.topics.state_topics_check import StateTopicsCheck
+from eomirror.topics.state_topics import StateTopicsCheck
 from eomirror.topology.filters import missing_names
 from eomirror.topology.naming import collisions
 from eomirror.types import SourcePartition

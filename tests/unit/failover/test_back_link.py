@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from eomirror import UsageError, load_config
-from eomirror.failover.back_link import back_link, begins, merged, returns
 from eomirror.failover.orphans import orphan_ranges
+from eomirror.failover.promoted_link import back_link, begins, merged, returns
 from eomirror.records.promotion import Cut, Promotion
 from eomirror.types import SourcePartition
 from support.lane_fakes import position

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.failover.group_moves import Absence, GroupMove, counted, plan_moves, written
-from eomirror.groups.groups_there import GroupsThere
+from eomirror.groups.offset_queries import GroupsThere
 from eomirror.groups.translation import OtherRecords, Translation
 from eomirror.kafka.consumer_groups import Committed, GroupState
 from eomirror.records.promotion import Cut

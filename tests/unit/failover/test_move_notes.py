@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eomirror import load_config
-from eomirror.failover import move_notes
+from eomirror.failover import group_reader as move_notes
 from eomirror.failover.group_moves import GroupMove
 from eomirror.records.mm2 import decode_checkpoint
 

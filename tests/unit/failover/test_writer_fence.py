@@ -20,8 +20,8 @@ from eomirror.errors import (
 )
 from eomirror.failover import writer_fence
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
+from eomirror.kafka.acls import WriteDenials
 from eomirror.kafka.cluster_metadata import ConfigValue
-from eomirror.kafka.write_denials import WriteDenials
 from eomirror.records.promotion import Fence, PromotionHistory
 from support.clocks import PlayedClock
 from support.one_link import CONFIG

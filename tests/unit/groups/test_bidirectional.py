@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eomirror.groups.bidirectional import Bound, bound_of_copies, bound_of_originals, settle
+from eomirror.groups.bidirectional_reader import Bound, bound_of_copies, bound_of_originals, settle
 from eomirror.records.position import Position
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from eomirror.groups.empty_partition import from_end_to_end
+from eomirror.groups.corrections import from_end_to_end
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.records.position import Position
 

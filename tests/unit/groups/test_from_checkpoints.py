@@ -10,7 +10,7 @@ import pytest
 from eomirror import UsageError, load_config
 from eomirror.errors import UnreachableError
 from eomirror.groups import group_offsets, offset_queries, offset_translator, translate
-from eomirror.groups.from_checkpoints import NO_OFFSET, from_checkpoints
+from eomirror.groups.offset_translator import NO_OFFSET, from_checkpoints
 from eomirror.groups.translation import OtherRecords
 from eomirror.kafka.consumer_groups_proxy import GroupState
 from eomirror.records.mm2 import Checkpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eomirror.groups.groups_there import groups_there
+from eomirror.groups.offset_queries import groups_there
 from eomirror.kafka.consumer_groups import Committed, GroupState
 
 

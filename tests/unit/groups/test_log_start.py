@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.config import Cluster
-from eomirror.groups import log_start
-from eomirror.groups.log_start import from_log_start
+from eomirror.groups import corrections as log_start
+from eomirror.groups.corrections import from_log_start
 from eomirror.groups.translation import Translation
 from eomirror.kafka.session import ClusterSession
 

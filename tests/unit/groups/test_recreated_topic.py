@@ -8,7 +8,7 @@ from typing import Any
 
 from eomirror.config import Cluster
 from eomirror.errors import AuthorizationError
-from eomirror.groups.recreated_topic import replaced
+from eomirror.groups.corrections import replaced
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition

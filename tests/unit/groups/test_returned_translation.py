@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eomirror.groups.returned_link import at_cut, before_back_link, behind_cut
+from eomirror.groups.offset_translator import at_cut, before_back_link, behind_cut
 from eomirror.groups.translation import Asked
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Resumption
 from eomirror.types import SourcePartition

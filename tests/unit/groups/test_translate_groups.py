@@ -10,9 +10,9 @@ import pytest
 
 from eomirror import UsageError, load_config
 from eomirror.groups import (
+    corrections,
     export_offsets,
     group_offsets,
-    log_start,
     offset_queries,
     offset_translator,
     translate,
@@ -34,7 +34,7 @@ BACK = {**THERE, "source": "west", "target": "east"}
 @pytest.fixture(autouse=True)
 def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """All logs begin at 0, and all topics are the ones of the positions."""
-    monkeypatch.setattr(log_start, "_log_starts", lambda *_: {})
+    monkeypatch.setattr(corrections, "_log_starts", lambda *_: {})
     monkeypatch.setattr(offset_translator, "replaced", lambda *_, **__: {})
     monkeypatch.setattr(offset_translator, "OffsetMapReader", Reader)
     monkeypatch.setattr(offset_translator, "BidirectionalPair", BidirectionalPair)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.client_factory import ClientLog
 
 _ADD = "ADDPARTS [id#producer-1] [thrd:main]: TxnCoordinator/1: "
 

@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, Producer
 from eomirror.config import load_config
 from eomirror.errors import MirrorError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.error_text import said, without_values
-from eomirror.kafka.errors import to_mirror_error
+from eomirror.kafka.errors import said, to_mirror_error, without_values
 from support.records import wait_for
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from eomirror.config import Cluster
 from eomirror.kafka import partition_reader
-from eomirror.kafka.record_timestamps import TimestampReader
+from eomirror.kafka.record_reader import TimestampReader
 from eomirror.kafka.session import ClusterSession
 from support.clocks import PlayedClock
 

@@ -12,9 +12,9 @@ import structlog
 
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
-from eomirror.kafka import admin_client, wait_notice
+from eomirror.kafka import admin_client
+from eomirror.kafka.admin_client import waiting_for
 from eomirror.kafka.reachability import require_reachable, unreachable_clusters
-from eomirror.kafka.wait_notice import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,8 @@ EAST = Cluster("east", {"bootstrap.servers": "127.0.0.1:9092"})
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was announced yet, and a tenth of a second is long."""
-    monkeypatch.setattr(wait_notice, "NOTICE_SECONDS", 0.1)
-    monkeypatch.setattr(wait_notice, "_announced", {})
+    monkeypatch.setattr(admin_client, "NOTICE_SECONDS", 0.1)
+    monkeypatch.setattr(admin_client, "_announced", {})
 
 
 def test_a_wait_is_announced_once_with_alias_and_address() -> None:

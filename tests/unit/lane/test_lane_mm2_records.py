@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror._native import encode_offset_map
-from eomirror.lane.mm2_records import Mm2Records
-from eomirror.lane.offset_syncs import TAIL_SECONDS
+from eomirror.lane.mm2_records import TAIL_SECONDS, Mm2Records
 from eomirror.lane.spec import GroupOffset
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.mm2 import Mm2Names, OffsetSync

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.lane.offset_syncs import MAX_LAG, Mirrored, OffsetSyncs
+from eomirror.lane.mm2_records import MAX_LAG, Mirrored, OffsetSyncs
 from eomirror.records.mm2 import OffsetSync
 from eomirror.types import SourcePartition
 

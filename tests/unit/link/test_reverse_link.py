@@ -13,6 +13,7 @@ import pytest
 from eomirror.config import Link
 from eomirror.errors import NotReadyError
 from eomirror.lane.spec import AssignedPartition
+from eomirror.link.other_links import ReverseLinks
 from eomirror.link.reverse_link import (
     ReverseLink,
     copies_back,
@@ -22,7 +23,6 @@ from eomirror.link.reverse_link import (
     still_marking,
     unmoved,
 )
-from eomirror.link.reverse_links import ReverseLinks
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 from support import claims
@@ -153,7 +153,7 @@ def test_a_link_begins_in_the_copies_of_a_promoted_link_with_the_reversal_alone(
     """Whatever its `start` says; where a command has chosen the offset, or the other link mirrors, it begins."""
     link = Link(name="back", source="west", target="east", topics=("t",))
     session: Any = SimpleNamespace(admin=None, clock=None)
-    with patch("eomirror.link.reverse_links.OtherLinks"):
+    with patch("eomirror.link.other_links.OtherLinks"):
         links = ReverseLinks(link, session)
     for opposite, adopted, refused in (
         (replace(MARKED, cut=7), (), True),

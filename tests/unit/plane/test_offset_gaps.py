@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.plane.client.offset_gaps import OffsetGaps
+from eomirror.plane.client.position_checks import OffsetGaps
 from eomirror.types import SourcePartition
 
 ONE, OTHER = SourcePartition("orders", 0), SourcePartition("orders", 1)

@@ -11,10 +11,10 @@ import structlog
 
 from eomirror import load_config
 from eomirror.errors import AuthorizationError
-from eomirror.failover.back_link import back_link, begins
 from eomirror.failover.drain import SourceDrain
 from eomirror.failover.facts import cuts_of, mirrored
 from eomirror.failover.machine import Verb
+from eomirror.failover.promoted_link import back_link, begins
 from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.lane.spec import AssignedPartition

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.errors import StateError, UnreachableError
-from eomirror.failover.history import LinkHistory
+from eomirror.failover.report import LinkHistory
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint

@@ -9,7 +9,7 @@ import pytest
 from eomirror.cli.verify import _settled
 from eomirror.errors import UsageError
 from eomirror.records.position import Position
-from eomirror.verify.end_offsets import stalled
+from eomirror.verify.partition import stalled
 from eomirror.verify.runner import LastVerdicts
 from eomirror.verify.scope import Bound, behind
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope

@@ -15,6 +15,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- define "eomirror.serveSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-serve
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "eomirror.serveLabels" -}}
+{{ include "eomirror.serveSelector" . }}
+app.kubernetes.io/part-of: {{ .Chart.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
 {{- define "eomirror.serviceAccount" -}}
 {{- if .Values.serviceAccount.name }}{{ .Values.serviceAccount.name }}
 {{- else if .Values.serviceAccount.create }}{{ include "eomirror.name" . }}

@@ -16,8 +16,7 @@ from eomirror.errors import (
     SourceUnreadableError,
     TransactionFailedError,
 )
-from eomirror.kafka.error_text import said
-from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.errors import Action, classify_fetch, said, to_mirror_error
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -23,14 +23,11 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import account_of
 from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError, hole_error
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_log import ClientLog
-from eomirror.kafka.client_warmup import connect
+from eomirror.kafka.client_factory import ClientLog, connect, create_client
 from eomirror.plane.client.bisect import RangeSender
 from eomirror.plane.client.fetch_errors import fetch_failure, split_ends
 from eomirror.plane.client.fetch_progress import FetchProgress
-from eomirror.plane.client.offset_gaps import OffsetGaps
-from eomirror.plane.client.position_checks import EndOffsets, LastRecords, validate_epochs
+from eomirror.plane.client.position_checks import EndOffsets, LastRecords, OffsetGaps, validate_epochs
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, named
 from eomirror.plane.protocol import (

@@ -52,11 +52,8 @@ from eomirror.errors import (
     OutcomeUnknownError,
     TransactionFailedError,
 )
-from eomirror.kafka.client_factory import create_client
-from eomirror.kafka.client_log import ClientLog
-from eomirror.kafka.client_warmup import connect
-from eomirror.kafka.error_text import said
-from eomirror.kafka.errors import Action, classify_delivery, classify_transaction, to_mirror_error
+from eomirror.kafka.client_factory import ClientLog, connect, create_client
+from eomirror.kafka.errors import Action, classify_delivery, classify_transaction, said, to_mirror_error
 from eomirror.plane.client.rejected_record import TargetRefusedError, at_most
 from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from eomirror.errors import RecordRefusedError
-from eomirror.kafka.error_text import said
+from eomirror.kafka.errors import said
 from eomirror.plane.protocol import RangeRefusedError, RefusedRecord, Rejection, RejectionReason
 from eomirror.records.dead_letter import DeadLetter
 
