@@ -22,6 +22,8 @@ __all__ = ["OutageRecords"]
 
 # one request that fails is no outage
 _SHORTEST_SECONDS = 5.0
+# Nor is one that a busy target takes slowly; one that waits for longer has waited for a target that was away.
+_LONGEST_SECONDS = 10.0
 
 
 class OutageRecords:
@@ -54,15 +56,20 @@ class OutageRecords:
         self._look_at_source()
         now, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
         found = list(self._due)
+        begin = wall_ms
         if self._refused and (seconds := now - self._taken_at) >= _SHORTEST_SECONDS:
-            found.append(Outage(at=wall_ms - round(seconds * 1000), cluster=self._link.target, until=wall_ms))
+            begin -= round(seconds * 1000)
+            found.append(Outage(at=begin, cluster=self._link.target, until=wall_ms))
         try:
             commit([MetadataRecord(self._topic, 0, one.key(), one.value()) for one in found])
         except Exception:
             self._refused = True
             raise
-        self._taken_at, self._refused = now, False
         self._due.clear()
+        self._taken_at, self._refused = self._clock.monotonic(), False
+        if (took := self._taken_at - now) >= _LONGEST_SECONDS:
+            # in place of the record that it has just taken, if that is of the same outage
+            self._due.append(Outage(at=begin, cluster=self._link.target, until=wall_ms + round(took * 1000)))
 
     def _look_at_source(self) -> None:
         wall_ms, failing = self._clock.wall_ms(), self._failing()

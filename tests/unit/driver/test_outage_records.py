@@ -26,6 +26,8 @@ class Mirror:
         self.clock = PlayedClock()
         self.failing = 0.0
         self.away = False
+        # seconds for which the target keeps a commit waiting
+        self.waits = 0.0
         self.written: list[tuple[bytes | None, bytes | None]] = []
         self.records = OutageRecords(LINK, failing=lambda: self.failing, clock=self.clock)
 
@@ -35,6 +37,7 @@ class Mirror:
         def commit(records: Sequence[MetadataRecord]) -> None:
             if self.away:
                 raise TimeoutError
+            self.clock.sleep(self.waits)
             self.written += [(one.key, one.value) for one in records]
 
         try:
@@ -81,6 +84,28 @@ def test_a_target_that_comes_back_has_one_record(mirror: Mirror) -> None:
     assert len(mirror.written) == 2
     mirror.renew()
     assert len(mirror.written) == 2
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_target_that_comes_back_before_the_commit_gives_up_has_one_record(
+    mirror: Mirror, *, failed: bool
+) -> None:
+    """The producer waits for a transaction's time; a target that is only busy is not away."""
+    mirror.waits = 6.0
+    mirror.renew()
+    since = mirror.clock.wall_ms()
+    mirror.away = failed
+    mirror.renew()
+    mirror.away, mirror.waits = False, 14.0
+    mirror.renew()
+    until = mirror.clock.wall_ms()
+    mirror.waits = 0.0
+    mirror.renew()
+    mirror.renew()
+    at = since if failed else until - 14_000
+    outage = Outage(at=at, cluster=LINK.target, until=until)
+    # control is compacted
+    assert dict(mirror.written) == {outage.key(): outage.value()}
 
 
 def test_a_mirror_that_was_suspended_is_no_outage(mirror: Mirror) -> None:
