@@ -1,4 +1,4 @@
-"""Writes the runbook of a link: every command of failover and return, with the user's own names. Pure."""
+"""Writes the runbook of a link: every command of failover and return, with the user's own names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Topics for MirrorMaker 2's readers, as a link needs them: created explicitly, never altered. Pure.
+Topics for MirrorMaker 2's readers, as a link needs them: created explicitly, never altered.
 
 One partition, compact, as MM2 makes them (Kafka 4.3, MirrorUtils.createSinglePartitionCompactedTopic), with the
 replication factor of our own state topics and small segments: MM2's clients read checkpoints from the beginning, and

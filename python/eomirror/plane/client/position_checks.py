@@ -5,8 +5,6 @@ A cluster that is restored as a whole from an older state assigns topic ids and 
 at the last mirrored record instead of after it, when a lane starts and after each lost connection.  The record is
 compared and skipped.  This costs no request.
 
-Pure: time is an argument, and the log is read elsewhere.
-
 librdkafka returns records only.  A missing offset may be a marker, an aborted record, or part of a hole in the log.  So
 the batches of such a range are read through a connection of the native plane.  A topic without transactions has no
 jumps, and its first one is examined before the commit.  A topic with transactions has one for each marker: the largest
