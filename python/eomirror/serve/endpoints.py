@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
@@ -14,11 +15,12 @@ from eomirror.metrics.collect import ProcessFacts, collect, exposition
 from eomirror.metrics.exposition import wants_openmetrics
 from eomirror.serve.answer_pages import groups_page, offset_page, readiness_page
 from eomirror.serve.body import link_body, masked, summary_body
+from eomirror.serve.history import LinkHistory, topics_each
 from eomirror.serve.http import Response
 from eomirror.serve.page import link_page, message_page, overview_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from eomirror.clock import Clock
     from eomirror.metrics.sink import Sink
@@ -95,12 +97,14 @@ class Endpoints:
         per_group: Export lag and age of each group.
         holds_secret: Returns True for a text that contains a secret of the configuration.
         queries: Answers questions about links; None if they cannot be asked here.
+        links: Names of all links.
     """
 
     def __init__(
         self,
         source: LinkSource,
         *,
+        links: Collection[str],
         version: str,
         per_partition: bool,
         per_group: bool = False,
@@ -111,6 +115,8 @@ class Endpoints:
         self._queries = queries
         # Bodies of the newest views: thousands of topics are masked and sorted once for each read.
         self._bodies: dict[str, tuple[LinkView, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+        self._history = {name: LinkHistory(topics_each(len(links))) for name in links}
         self._source = source
         self._version = version
         self._per_partition = per_partition
@@ -145,8 +151,10 @@ class Endpoints:
                 return Response(b"not found\n", _TEXT, HTTPStatus.NOT_FOUND)
 
     def prepare(self, judged: Judged) -> None:
-        """Builds what a request about a link needs, so that the request only draws it."""
-        self._body(judged)
+        """Builds what a request about a link needs, so that the request only draws it, and adds it to the history."""
+        body, now = self._body(judged), self._clock.monotonic()
+        with self._lock:
+            self._history[judged.view.facts.name].add(body, now)
 
     def collect(self, out: Sink) -> None:
         """Adds to a sink what ``/metrics`` says."""
@@ -169,7 +177,9 @@ class Endpoints:
     def _find(self, name: str) -> dict[str, Any] | None:
         for each in self._source.judged():
             if each.view.facts.name == name:
-                return {**self._body(each), "age_seconds": round(each.age_seconds, 1)}
+                with self._lock:
+                    history = self._history[name].link(self._clock.monotonic())
+                return {**self._body(each), "age_seconds": round(each.age_seconds, 1), "history": history}
         return None
 
     def _body(self, judged: Judged) -> dict[str, Any]:

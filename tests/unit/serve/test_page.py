@@ -172,6 +172,8 @@ def test_data_says_what_the_page_says() -> None:
     body = orjson.loads(made.answer(Request(("api", "v1", "links", "east->west"))).body)
     assert {row["topic"] for row in body["topic_rows"]} == {EVIL, "halt", "torn"}
     assert [event["kind"] for event in body["events"]] == [EVIL, "stopped"]
+    assert body["history"]["hour"]["lag_records"][0] == 4
+    assert body["history"]["day"]["rate"][0] == 0
     missing = made.answer(Request(("api", "v1", "links", EVIL)))
     assert (missing.status, missing.body) == (404, b'{"error":"no such link"}')
     assert made.answer(Request(("readyz",))).status == made.answer(Request(("livez",))).status == 200
