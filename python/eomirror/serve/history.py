@@ -31,6 +31,7 @@ MOST_TOPICS = 2_000
 
 _MOST_OF_A_LINK = 200
 _FEWEST_OF_A_LINK = 20
+_CARRIED_SECONDS = 40
 # several rates within one value are averaged; of lags and times the largest counts
 _AVERAGED = LINES.index("rate")
 
@@ -41,52 +42,61 @@ def topics_each(links: int) -> int:
 
 
 class _Ring:
-    """Values at regular times, the oldest overwritten; NaN is unknown."""
+    """
+    Values at regular times, the oldest overwritten; NaN is unknown.
 
-    __slots__ = ("_averaged", "_newest", "_slots", "_step", "_values")
+    A value stands for the times after it until the next one, for `_CARRIED_SECONDS` or one step at most: a link that
+    is read every 12 s has no gap every minute.
+    """
+
+    __slots__ = ("_added", "_carried", "_newest", "_puts", "_slots", "_step", "_values")
 
     def __init__(self, step: int, slots: int, columns: int) -> None:
         self._step, self._slots = step, slots
+        self._carried = max(1, _CARRIED_SECONDS // step)
         self._values = [array("f", [math.nan]) * slots for _ in range(columns)]
-        self._newest = -1
-        # values of the newest slot so far
-        self._averaged = 0
+        # the newest slot, the last one to which values were added, and how many were
+        self._newest = self._added = -1
+        self._puts = 0
 
     def put(self, now: float, values: Sequence[float | None]) -> None:
         """Adds values at a time, which does not go back."""
         self._move(now)
-        slot = self._newest % self._slots
+        self._puts = self._puts + 1 if self._added == self._newest else 1
+        self._added, slot = self._newest, self._newest % self._slots
         for number, (column, value) in enumerate(zip(self._values, values, strict=True)):
-            if value is None:
-                continue
-            before = column[slot]
-            if number == _AVERAGED:
-                self._averaged += 1
-                column[slot] = value if math.isnan(before) else before + (value - before) / self._averaged
-            elif not before >= value:
-                column[slot] = value
+            before, after = column[slot], math.nan if value is None else value
+            if self._puts == 1 or math.isnan(before):
+                column[slot] = after
+            elif number == _AVERAGED:
+                column[slot] = before if math.isnan(after) else before + (after - before) / self._puts
+            else:
+                column[slot] = before if math.isnan(after) else max(before, after)
 
     def read(self, now: float) -> list[list[float | None]]:
         """Returns the values of each column up to now, oldest first, from the first that is known on."""
         self._move(now)
         begin = (self._newest + 1) % self._slots
         found = [[*column[begin:], *column[:begin]] for column in self._values]
-        known = [next((at for at, one in enumerate(values) if one == one), self._slots) for values in found]  # noqa: PLR0124  NaN
-        first = min(known)
-        return [[None if one != one else round(one, 3) for one in values[first:]] for values in found]  # noqa: PLR0124  NaN
+        known = [
+            next((at for at, one in enumerate(values) if not math.isnan(one)), self._slots)
+            for values in found
+        ]
+        return [
+            [None if math.isnan(one) else round(one, 3) for one in values[min(known) :]] for values in found
+        ]
 
     def largest(self, column: int) -> float:
         """Returns the largest value of a column; -1 if none is known."""
-        return max((one for one in self._values[column] if one == one), default=-1.0)  # noqa: PLR0124  NaN
+        return max((one for one in self._values[column] if not math.isnan(one)), default=-1.0)
 
     def _move(self, now: float) -> None:
         slot = int(now // self._step)
-        if slot <= self._newest:
-            return
         for passed in range(max(self._newest + 1, slot - self._slots + 1), slot + 1):
+            carried = self._added >= 0 and passed - self._added <= self._carried
             for column in self._values:
-                column[passed % self._slots] = math.nan
-        self._newest, self._averaged = slot, 0
+                column[passed % self._slots] = column[self._added % self._slots] if carried else math.nan
+        self._newest = max(self._newest, slot)
 
 
 class Series:

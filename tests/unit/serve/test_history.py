@@ -34,14 +34,16 @@ def test_an_hour_is_fine_and_a_day_is_coarse() -> None:
 
 
 def test_a_time_without_a_sample_is_a_gap() -> None:
-    """It stays unknown, also up to now; values before the first sample are left out; a week overwrites all."""
+    """It is known for some seconds after a sample, then unknown, also up to now; a week overwrites all."""
     history = LinkHistory(10)
     history.add(body(5), 1_000)
     history.add(body(None), 1_010)
-    history.add(body(7), 1_040)
-    hour = history.link(1_055)["hour"]
-    assert hour["lag_records"] == [5, None, None, None, 7, None]
-    assert hour["rate"] == [7, 7, None, None, 7, None]
+    history.add(body(7), 1_100)
+    hour = history.link(1_115)["hour"]
+    assert hour["lag_records"] == [5, *[None] * 9, 7, 7]
+    assert hour["rate"] == [*[7] * 6, *[None] * 4, 7, 7]
+    history.add(body(2), 1_116)
+    assert history.link(1_116)["hour"]["lag_records"][-2:] == [7, 2]
     assert history.link(1_000_000)["day"]["lag_records"] == []
     history.add(body(9), 1_000_000)
     assert history.link(1_000_000)["day"]["lag_records"] == [9]
