@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from eomirror.serve.markup import (
-    Number,
+    Section,
     count,
+    drawn,
     fix,
+    html,
+    joined,
     link_path,
+    many,
     name,
-    page,
     partition,
     section,
-    text,
     time,
     word,
 )
@@ -53,33 +57,32 @@ def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, versio
     Returns the page of a link's readiness.
 
     Args:
-        link: Name of the link, as ``link``.
+        link: Body of the link.
         answer: Answer of `eomirror.serve.queries.LinkQueries.readiness`.
         version: Release of eomirror.
         wall_ms: Wall clock, in ms.
     """
-    head = f"<h1>Can {name(link['link'])} fail over?</h1>"
-    body = _unanswered(answer)
-    if not body:
-        tables = [
-            _checks(
-                link, "Planned: cutover or promote, while the source lives", answer["planned"], "planned"
-            ),
-            _checks(link, "Disaster: failover, if the source is lost now", answer["failover"], "failover"),
+    top, parts = _unanswered(answer), []
+    if not top:
+        planned, failover = answer["planned"], answer["failover"]
+        parts = [
+            _verdict(link, "Planned: cutover or promote, while the source lives", planned, "planned"),
+            _verdict(link, "Disaster: failover, if the source is lost now", failover, "failover"),
         ]
-        # without the source only a failover is left
-        body = "".join(tables if answer["planned"]["source_answers"] else reversed(tables))
-    return page(
-        f"readiness of {link['link']}", head + body, version=version, wall_ms=wall_ms,
-        tabs=tabs(link, "readiness"), every=_every(answer),
+        if not planned["source_answers"]:
+            # without the source only a failover is left
+            parts.reverse()
+        parts.append(_met(planned, failover))
+    return _page(
+        f"readiness of {link['link']}", html("Can {} fail over?", name(link["link"])), top, parts,
+        version=version, wall_ms=wall_ms, tabs=tabs(link, "readiness"), every=_every(answer),
     )  # fmt: skip
 
 
 def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
     """Returns the page of a link's groups; arguments are those of `readiness_page`."""
-    head = f"<h1>Consumer groups of {name(link['link'])}</h1>"
-    body = _unanswered(answer)
-    if not body:
+    top, parts = _unanswered(answer), []
+    if not top:
         moves: Sequence[Mapping[str, Any]] = answer["planned"]["groups"]
         alive = answer["planned"]["source_answers"]
         lead = (
@@ -91,13 +94,19 @@ def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: 
             "resumes there at its last checkpoint: it misses none, and reads again what it has read since then."
         )
         since = {} if alive else _checkpoints(link)
-        body = f"<p>{lead}</p>" + _groups(moves, since) + _moves(moves)
         if problem := _check(answer["planned"], "groups"):
-            body = f"<p>{word(problem['level'])} {text(problem['text'])}{fix(problem['fix'])}</p>" + body
-    return page(
-        f"groups of {link['link']}", head + body, version=version, wall_ms=wall_ms, tabs=tabs(link, "groups"),
-        every=_every(answer),
+            told = word(problem["level"]), problem["text"], fix(problem["fix"])
+            top = html("<p>{} {}{}</p>", *told)
+        top += html("<p>{}</p>", lead)
+        parts = [_groups(moves, since), _moves(moves)]
+    return _page(
+        f"groups of {link['link']}", html("Consumer groups of {}", name(link["link"])), top, parts,
+        version=version, wall_ms=wall_ms, tabs=tabs(link, "groups"), every=_every(answer),
     )  # fmt: skip
+
+
+def _page(title: str, heading: Markup, top: Markup, parts: Sequence[Section], **shown: Any) -> str:
+    return drawn("sections.html", title=title, heading=heading, top=top, parts=parts, listed=False, **shown)
 
 
 def offset_page(
@@ -120,53 +129,34 @@ def offset_page(
     """
     reverse = question.get("from") == "target"
     here, there = (link["target"], link["source"]) if reverse else (link["source"], link["target"])
-    choices = "".join(
-        f'<option value="{end}"{" selected" if reverse == (end == "target") else ""}>{text(link[end])} ({end})</option>'
-        for end in ("source", "target")
-    )
-    form = (
-        f'<form role="search" action="{link_path(link, "offset")}"><label for="from">Cluster</label>'
-        f'<select id="from" name="from">{choices}</select>'
-        + "".join(
-            f'<label for="{field}">{field.capitalize()}</label>'
-            f'<input id="{field}" name="{field}"{kind} required value="{text(question.get(field, ""))}">'
-            for field, kind in (
-                ("topic", ""),
-                ("partition", ' inputmode="numeric" pattern="[0-9]+" size="4"'),
-                ("offset", ' inputmode="numeric" pattern="[0-9]+" size="12"'),
-            )
-        )
-        + "<button>Translate</button></form>"
-    )
-    body = f"<h1>Find an offset of {name(link['link'])}</h1>{form}"
-    if answer is not None:
-        body += f'<section id="answer" role="status"><h2>Answer</h2>{_offsets(answer, here, there)}</section>'
-    return page(
-        f"offset of {link['link']}", body, version=version, wall_ms=wall_ms, tabs=tabs(link, "offset"),
-        every=_PENDING_SECONDS if answer is not None and answer.get("pending") else 0,
+    return drawn(
+        "offset.html", title=f"offset of {link['link']}", link=link, question=question, reverse=reverse,
+        answer=None if answer is None else _offsets(answer, here, there), version=version, wall_ms=wall_ms,
+        tabs=tabs(link, "offset"), every=_PENDING_SECONDS if answer is not None and answer.get("pending") else 0,
     )  # fmt: skip
 
 
-def _offsets(answer: Mapping[str, Any], here: str, there: str) -> str:
+def _offsets(answer: Mapping[str, Any], here: str, there: str) -> Markup:
     if unanswered := _unanswered(answer):
         return unanswered
     parts = []
     for each in answer["offsets"]:
         where = f"{each['topic']}-{each['partition']} at {each['offset']:,} on {here}"
         if each["to_offset"] is None:
-            parts.append(f"<p>{word('unknown')} {text(where)}: {text(each['reason'])}</p>")
+            parts.append(html("<p>{} {}: {}</p>", word("unknown"), where, each["reason"]))
             continue
         to = f"{each['to_topic']}-{each['to_partition']} at {each['to_offset']:,} on {there}"
         same = "the same record" if each["kind"] == "exact" else "the next record that was mirrored"
-        parts.append(f"<p>{word(each['kind'])} {text(where)} is <strong>{text(to)}</strong>: {same}</p>")
-    return "".join(parts) or "<p>no link knows this topic</p>"
+        parts.append(html("<p>{} {} is <strong>{}</strong>: {}</p>", word(each["kind"]), where, to, same))
+    return joined(parts, "") or html("<p>no link knows this topic</p>")
 
 
-def _checks(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], key: str) -> str:
-    """Returns a verdict with its checks, those that fail first."""
+def _verdict(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], key: str) -> Section:
+    """Returns one sentence, and the checks that need attention, those that refuse first."""
     rows = [
-        (_named(link, check), word(check["level"]), f"{text(check['text'])}{fix(_wanted(check))}")
+        (_named(link, check), word(check["level"]), html("{}{}", check["text"], fix(check["fix"])))
         for check in sorted(readiness["checks"], key=lambda check: _LEVELS.index(check["level"]))
+        if check["level"] != "ok"
     ]
     state = "ok" if readiness["ready"] else "no"
     if (
@@ -175,24 +165,37 @@ def _checks(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], k
         and (readiness["lost"] != 0 or not readiness["source_answers"])
     ):
         state = "warn"
-    told = "it would start" if readiness["ready"] else "it would not start: see each check with NO"
-    before = f"<p>{word(state)} {told}"
+    refusals = sum(check["level"] == "no" for check in readiness["checks"])
+    told = (
+        "it would start" if readiness["ready"] else f"it would not start: {many(refusals, 'check')} with NO"
+    )
     # the same words as on the other pages: two numbers a second apart would look like two answers
-    before += f"; {text(link['failover'])}</p>" if key == "failover" else "</p>"
+    loss = f"; {link['failover']}" if key == "failover" else ""
+    before = html('<p class="verdict">{} {}{}</p>', word(state), told, loss)
     return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)
 
 
-def _named(link: Mapping[str, Any], check: Mapping[str, Any]) -> str:
-    """Returns the name of a check; of one that is not met, as a link to what it counts."""
+def _met(planned: Mapping[str, Any], failover: Mapping[str, Any]) -> Section:
+    """Returns the checks that are met by both kinds of promotion or by one of them, folded."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for title, readiness in (("planned", planned), ("failover", failover)):
+        for check in readiness["checks"]:
+            if check["level"] == "ok":
+                found.setdefault((check["name"], check["text"]), []).append(title)
+    rows = [(check, word("ok"), " and ".join(verbs), told) for (check, told), verbs in found.items()]
+    heads = ("check", "result", "of", "what")
+    return section(
+        "Checks that are met", heads, rows, key="met", folded=True, summary=many(len(rows), "check")
+    )
+
+
+def _named(link: Mapping[str, Any], check: Mapping[str, Any]) -> Markup | str:
+    """Returns the name of a check, as a link to what it counts."""
     parts = _DETAILS.get(check["name"])
-    if parts is None or check["level"] == "ok":
-        return text(check["name"])
-    page_, anchor = parts
-    return f'<a href="{link_path(link, *filter(None, [page_]))}{anchor}">{text(check["name"])}</a>'
-
-
-def _wanted(check: Mapping[str, Any]) -> str:
-    return "" if check["level"] == "ok" else str(check["fix"])
+    if parts is None:
+        return str(check["name"])
+    page, anchor = parts
+    return html('<a href="{}{}">{}</a>', link_path(link, *filter(None, [page])), anchor, check["name"])
 
 
 def _check(readiness: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
@@ -205,7 +208,7 @@ def _checkpoints(link: Mapping[str, Any]) -> dict[str, int]:
     return {each["group"]: each["last_checkpoint"] for each in groups["by_group"]}
 
 
-def _groups(moves: Sequence[Mapping[str, Any]], since: Mapping[str, int]) -> str:
+def _groups(moves: Sequence[Mapping[str, Any]], since: Mapping[str, int]) -> Section:
     """
     Returns a row for each group: what it reads again in all of its partitions.
 
@@ -222,13 +225,11 @@ def _groups(moves: Sequence[Mapping[str, Any]], since: Mapping[str, int]) -> str
     first = sorted(parts, key=lambda group: (-_most(total[group]), group))[:ROWS]
     rows = [
         (
-            text(group),
-            Number(
-                f"what it read since {time(since[group])}"
-                if total[group] is None and group in since
-                else count(total[group])
-            ),
-            Number(count(len(parts[group]))),
+            group,
+            html("what it read since {}", time(since[group]))
+            if total[group] is None and group in since
+            else count(total[group]),
+            count(len(parts[group])),
             _kinds(parts[group]),
         )
         for group in first
@@ -237,10 +238,11 @@ def _groups(moves: Sequence[Mapping[str, Any]], since: Mapping[str, int]) -> str
     return section("Groups, those that read most again first", heads, rows, key="groups")
 
 
-def _kinds(moves: Sequence[Mapping[str, Any]]) -> str:
+def _kinds(moves: Sequence[Mapping[str, Any]]) -> Markup:
     kinds = Counter(str(move["kind"]) for move in moves)
-    return "<br>".join(
-        f'<span class="t">{word(kind)} {count(number)}</span>' for kind, number in kinds.most_common()
+    return joined(
+        html('<span class="t">{} {}</span>', word(kind), count(number))
+        for kind, number in kinds.most_common()
     )
 
 
@@ -249,17 +251,17 @@ def _most(again: int | None) -> float:
     return float("inf") if again is None else again
 
 
-def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
+def _moves(moves: Sequence[Mapping[str, Any]]) -> Section:
     rows = [
         (
-            text(move["group"]),
+            move["group"],
             partition(move["topic"], move["partition"]),
-            Number("-" if move["offset"] < 0 else count(move["offset"])),
-            Number(count(move["to_offset"])),
-            Number("unknown" if move["again"] is None else count(move["again"])),
-            Number("-" if move["has"] is None else count(move["has"])),
+            "-" if move["offset"] < 0 else count(move["offset"]),
+            count(move["to_offset"]),
+            count(move["again"]),
+            "-" if move["has"] is None else count(move["has"]),
             word(move["kind"])
-            + (f'<br><span class="soft">{text(move["reason"])}</span>' if move["reason"] else ""),
+            + (html('<br><span class="soft">{}</span>', move["reason"]) if move["reason"] else ""),
         )
         for move in sorted(
             moves,
@@ -270,7 +272,7 @@ def _moves(moves: Sequence[Mapping[str, Any]]) -> str:
         "group", "partition", "#offset on the source", "#resumes on the target at", "#reads again, at most",
         "#committed there", "translation",
     )  # fmt: skip
-    before = f"<p class=soft>{count(len(moves))} partitions of groups, {len(rows)} shown</p>"
+    before = html('<p class="soft">{} partitions of groups, {} shown</p>', count(len(moves)), len(rows))
     return section("Partitions", heads, rows, key="moves", before=before)
 
 
@@ -278,10 +280,12 @@ def _every(answer: Mapping[str, Any]) -> int:
     return _PENDING_SECONDS if answer.get("pending") else _EVERY_SECONDS
 
 
-def _unanswered(answer: Mapping[str, Any]) -> str:
+def _unanswered(answer: Mapping[str, Any]) -> Markup:
     """Returns a message in place of an answer that is not known; empty if it is."""
     if answer.get("pending"):
-        return '<p id="pending" role="status">The clusters are asked. The answer appears here.</p>'
+        return html(
+            '<p id="pending" role="status">The clusters are asked; the answer takes some seconds.</p>'
+        )
     if "error" in answer:
-        return f'<p id="failed" class="banner">{text(answer["error"])}{fix(answer["fix"])}</p>'
-    return ""
+        return html('<p id="failed" class="banner">{}{}</p>', answer["error"], fix(answer["fix"]))
+    return Markup()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
 from eomirror.metrics.verdict import NO_ACTION
-from eomirror.status.lag import lag_rows
+from eomirror.status.lag import lag_rows, topic_state
 from eomirror.status.retention import RETENTION_FIX, retention_risk
 from eomirror.status.standing_fence import standing_fence
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eomirror.status.live import LinkView
     from eomirror.status.snapshot import LinkSnapshot
 
-__all__ = ["HIDDEN", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body"]
+__all__ = ["HIDDEN", "OPEN_SECONDS", "Judged", "link_body", "masked", "summary_body", "topic_body"]
 
 #: Stands in place of a text that contains a secret.
 HIDDEN = "hidden, because it contains a secret"
@@ -33,6 +33,11 @@ _DEAD_LETTER = "dead-letter"
 
 # thousands of rows: `asdict` would take a tenth of a second
 _ROW = ("topic", "lag_records", "lag_seconds", "rate", "records", "state", "problem", "fix")
+
+_PARTITION = (
+    "partition", "lane", "position", "source_lso", "lag_records", "lag_seconds", "open_records", "open_seconds",
+    "rate", "records", "last_commit", "problem", "fix",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,23 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "drill": status.drill,
         "groups": None if status.groups is None else asdict(status.groups),
         "events": [asdict(event) for event in reversed(status.events)],
+    }
+
+
+def topic_body(judged: Judged, topic: str) -> dict[str, Any] | None:
+    """Returns one topic of a link with its partitions, those that lag most first; None if the link has it not."""
+    status = judged.view.status
+    rows = lag_rows([status], partitions=False, topics={topic})
+    if not rows:
+        return None
+    parts = [item for item in status.partitions if item.topic == topic and (not item.parked or item.problem)]
+    parts.sort(key=lambda item: (item.lag_records is not None, -(item.lag_records or 0), item.partition))
+    return {
+        **{key: getattr(rows[0], key) for key in (*_ROW, "target_topic")},
+        "partitions": [
+            {**{key: getattr(item, key) for key in _PARTITION}, "state": topic_state([item])}
+            for item in parts
+        ],
     }
 
 

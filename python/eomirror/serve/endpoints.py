@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
@@ -13,12 +14,17 @@ import psutil
 from eomirror.metrics.collect import ProcessFacts, collect, exposition
 from eomirror.metrics.exposition import wants_openmetrics
 from eomirror.serve.answer_pages import groups_page, offset_page, readiness_page
-from eomirror.serve.body import link_body, masked, summary_body
+from eomirror.serve.body import link_body, masked, summary_body, topic_body
+from eomirror.serve.history import LinkHistory, topics_each
 from eomirror.serve.http import Response
-from eomirror.serve.page import link_page, message_page, overview_page
+from eomirror.serve.markup import prepare
+from eomirror.serve.overview_page import overview_page
+from eomirror.serve.page import link_page, message_page
+from eomirror.serve.topic_page import topic_page
+from eomirror.serve.topics_table import digits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from eomirror.clock import Clock
     from eomirror.metrics.sink import Sink
@@ -42,14 +48,11 @@ def process_facts(version: str) -> ProcessFacts:
 
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json"
-_TEXT = "text/plain; charset=utf-8"
 _FILES = {
     "style.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-# offsets and partitions have at most 19 digits
-_MOST_DIGITS = 19
 
 
 class _Shown(TypedDict):
@@ -95,12 +98,14 @@ class Endpoints:
         per_group: Export lag and age of each group.
         holds_secret: Returns True for a text that contains a secret of the configuration.
         queries: Answers questions about links; None if they cannot be asked here.
+        links: Names of all links.
     """
 
     def __init__(
         self,
         source: LinkSource,
         *,
+        links: Collection[str],
         version: str,
         per_partition: bool,
         per_group: bool = False,
@@ -111,12 +116,15 @@ class Endpoints:
         self._queries = queries
         # Bodies of the newest views: thousands of topics are masked and sorted once for each read.
         self._bodies: dict[str, tuple[LinkView, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+        self._history = {name: LinkHistory(topics_each(len(links))) for name in links}
         self._source = source
         self._version = version
         self._per_partition = per_partition
         self._per_group = per_group
         self._holds_secret = holds_secret
         self._clock = clock
+        prepare()
         folder = files("eomirror.serve")
         self._files = {
             name: Response(folder.joinpath(name).read_bytes(), kind) for name, kind in _FILES.items()
@@ -129,12 +137,12 @@ class Endpoints:
                 return self._overview()
             case ("links", name, *rest) if tuple(rest) in {(), ("readiness",), ("groups",), ("offset",)}:
                 return self._link_page(name, "".join(rest), request)
+            case ("links", name, "topics", topic):
+                return self._topic_page(name, topic, request)
             case (name,) if name in _FILES:
                 return self._files[name]
-            case ("api", "v1", "links"):
-                return _json({"links": [self._masked(summary_body(each)) for each in self._source.judged()]})
-            case ("api", "v1", "links", name, *rest) if tuple(rest) in {(), ("readiness",), ("offset",)}:
-                return self._data(name, "".join(rest), request)
+            case ("api", *rest):
+                return self._api(rest, request)
             case ("metrics",):
                 return self._metrics(request)
             case ("livez",) | ("health",):
@@ -142,11 +150,27 @@ class Endpoints:
             case ("readyz",) | ("ready",):
                 return _health("ready", *self._source.ready())
             case _:
-                return Response(b"not found\n", _TEXT, HTTPStatus.NOT_FOUND)
+                return self._no_page("No such page", "There is nothing at this address.")
+
+    def _api(self, path: Sequence[str], request: Request) -> Response:
+        match path:
+            case ("v1", "links"):
+                return _json({"links": [self._masked(summary_body(each)) for each in self._source.judged()]})
+            case ("v1", "links", name, *rest) if tuple(rest) in {(), ("readiness",), ("offset",)}:
+                return self._data(name, "".join(rest), request)
+            case ("v1", "links", name, "topics", topic):
+                found = self._find_topic(name, topic)
+                return (
+                    _json({"error": "no such topic"}, HTTPStatus.NOT_FOUND) if found is None else _json(found)
+                )
+            case _:
+                return _json({"error": "no such path"}, HTTPStatus.NOT_FOUND)
 
     def prepare(self, judged: Judged) -> None:
-        """Builds what a request about a link needs, so that the request only draws it."""
-        self._body(judged)
+        """Builds what a request about a link needs, so that the request only draws it, and adds it to the history."""
+        body, now = self._body(judged), self._clock.monotonic()
+        with self._lock:
+            self._history[judged.view.facts.name].add(body, now)
 
     def collect(self, out: Sink) -> None:
         """Adds to a sink what ``/metrics`` says."""
@@ -169,7 +193,17 @@ class Endpoints:
     def _find(self, name: str) -> dict[str, Any] | None:
         for each in self._source.judged():
             if each.view.facts.name == name:
-                return {**self._body(each), "age_seconds": round(each.age_seconds, 1)}
+                with self._lock:
+                    history = self._history[name].link(self._clock.monotonic())
+                return {**self._body(each), "age_seconds": round(each.age_seconds, 1), "history": history}
+        return None
+
+    def _find_topic(self, name: str, topic: str) -> dict[str, Any] | None:
+        for each in self._source.judged():
+            if each.view.facts.name == name and (body := topic_body(each, topic)) is not None:
+                with self._lock:
+                    history = self._history[name].topic(topic, self._clock.monotonic())
+                return {**self._masked(body), "history": history}
         return None
 
     def _body(self, judged: Judged) -> dict[str, Any]:
@@ -204,7 +238,7 @@ class Endpoints:
                 "fix": "ask: eomirror offsets translate CONFIG",
             }
         query = request.query
-        partition, offset = _digits(query.get("partition")), _digits(query.get("offset"))
+        partition, offset = digits(query.get("partition")), digits(query.get("offset"))
         if partition is None or offset is None or not query.get("topic"):
             return {
                 "error": "a topic, a partition and an offset are needed",
@@ -221,8 +255,7 @@ class Endpoints:
             found = self._find(name)
         now_ms = self._clock.wall_ms()
         if found is None:
-            page = message_page("No such link", name, version=self._version, wall_ms=_whole_second(now_ms))
-            return _html(page, HTTPStatus.NOT_FOUND)
+            return self._no_page("No such link", name)
         query, shown = request.query, _Shown(version=self._version, wall_ms=_whole_second(now_ms))
         if what in {"readiness", "groups"}:
             # an answer is given again for some seconds: the page shows when it was found
@@ -235,14 +268,20 @@ class Endpoints:
                 self._offset(name, request) if any(map(query.get, ("topic", "partition", "offset"))) else None
             )
             return _html(offset_page(found, question, translated, **shown))
-        page = link_page(
-            found,
-            version=self._version,
-            wall_ms=_whole_second(now_ms - round(found["age_seconds"] * 1000)),
-            wanted=query.get("topic", ""),
-            number=_digits(query.get("page")) or 1,
-        )
-        return _html(page)
+        shown["wall_ms"] = _whole_second(now_ms - round(found["age_seconds"] * 1000))
+        return _html(link_page(found, query, **shown))
+
+    def _topic_page(self, name: str, topic: str, request: Request) -> Response:
+        link, found = self._find(name), self._find_topic(name, topic)
+        if link is None or found is None:
+            return self._no_page("No such topic", f"{name} mirrors no topic of this name: {topic}")
+        wall_ms = _whole_second(self._clock.wall_ms() - round(link["age_seconds"] * 1000))
+        return _html(topic_page(link, found, request.query, version=self._version, wall_ms=wall_ms))
+
+    def _no_page(self, title: str, message: str) -> Response:
+        wall_ms = _whole_second(self._clock.wall_ms())
+        page = message_page(title, message, version=self._version, wall_ms=wall_ms)
+        return _html(page, HTTPStatus.NOT_FOUND)
 
     def _metrics(self, request: Request) -> Response:
         found = exposition(
@@ -259,13 +298,6 @@ class Endpoints:
 def _whole_second(wall_ms: int) -> int:
     """Returns a time without its fraction, so that a page of the same data is the same page."""
     return wall_ms // 1000 * 1000
-
-
-def _digits(text: str | None) -> int | None:
-    """Returns a number that is written as digits; None for another text."""
-    if not text or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
-        return None
-    return int(text)
 
 
 def _html(page: str, status: int = HTTPStatus.OK) -> Response:

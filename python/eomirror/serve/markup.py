@@ -1,15 +1,19 @@
 """
-Builds pieces of pages: escaped text, numbers, times, tables. Pure.
+Draws templates and the pieces of text that pages share: numbers, times, states, tables.
 
-Names of topics, groups and hosts are foreign text; every value passes `text`, which escapes it.
+Names of topics, groups and hosts are foreign text.  Every value that is no `Markup` is escaped, in templates by Jinja2
+and in Python by `html`, and its control characters become a mark.
 """
 
 from __future__ import annotations
 
 import re
-from html import escape
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from eomirror.clock import utc
 
@@ -17,19 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
-    "Number",
-    "Time",
+    "Head",
+    "Section",
     "age",
     "count",
-    "facts",
+    "drawn",
     "fix",
+    "html",
+    "joined",
     "link_path",
+    "macro",
+    "many",
     "name",
-    "page",
     "partition",
+    "prepare",
     "seconds",
     "section",
-    "text",
+    "table",
     "time",
     "word",
 ]
@@ -51,154 +59,169 @@ _MOST_UNDIVIDED = 32
 _CODE = re.compile("`([^`]+)`")
 
 
-class Number(str):
-    """Markup of a cell that is aligned to the right."""
-
-    __slots__ = ()
-
-
-class Time(str):
-    """Markup of a cell that does not wrap."""
-
-    __slots__ = ()
-
-
-def page(
-    title: str,
-    body: str,
-    *,
-    version: str,
-    wall_ms: int,
-    tabs: Iterable[tuple[str, str, bool]] = (),
-    every: int = REFRESH_SECONDS,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Head:
     """
-    Returns a whole page.
+    The head of a column.
+
+    Attributes:
+        title: Plain text; a phone shows it before each cell, unless it begins with ``what``.
+        kind: ``n`` for numbers, which are aligned to the right, ``t`` for cells that do not wrap; else empty.
+        href: Path that sorts by this column; empty if none does.
+        order: ``ascending`` or ``descending`` if the table is sorted by it; else empty.
+    """
+
+    title: str
+    kind: str = ""
+    href: str = ""
+    order: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """
+    A part of a page with a heading.
+
+    Attributes:
+        key: Id of the element.
+        title: Heading, plain text.
+        body: Content.
+        folded: True if only the heading and the summary are shown until the reader opens it.
+        summary: Short plain text beside the heading of a folded one.
+    """
+
+    key: str
+    title: str
+    body: Markup
+    folded: bool = False
+    summary: str = ""
+
+
+def _clean(value: object) -> object:
+    """Returns a value whose control characters are marks; markup as it is."""
+    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(
+        each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in value
+    )
+
+
+def html(template: str, *values: object) -> Markup:
+    """Returns markup with escaped values in place of each ``{}``."""
+    return Markup(template).format(*map(_clean, values))  # noqa: S704  templates are literals
+
+
+def joined(parts: Iterable[object], between: str = "<br>") -> Markup:
+    """Returns escaped parts with markup between them."""
+    return Markup(between).join(html("{}", part) for part in parts)  # noqa: S704  a literal
+
+
+def drawn(template: str, **values: Any) -> str:
+    """Returns a whole page."""
+    return _ENVIRONMENT.get_template(template).render(**values)
+
+
+def prepare() -> None:
+    """Compiles all templates, which takes a third of a second, so that no reader waits for it."""
+    for each in _ENVIRONMENT.list_templates():
+        _ENVIRONMENT.get_template(each)
+
+
+def macro(called: str, *values: object) -> Markup:
+    """Returns what a macro of ``macros.html`` makes."""
+    found: Markup = getattr(_ENVIRONMENT.get_template("macros.html").module, called)(*values)
+    return found
+
+
+def table(title: str, heads: Sequence[str | Head], rows: Sequence[Sequence[object]]) -> Markup:
+    """
+    Returns a table; empty without rows.
 
     Args:
-        title: Its title, plain text.
-        body: Its content, sections with ids.
-        version: Release of eomirror.
-        wall_ms: Time of the data.
-        tabs: Path, plain name and true for the one that is shown, of pages about the same link.
-        every: Seconds between two looks; 0 for a page that does not change.
+        title: Its name, plain text.
+        heads: Heads of columns; a text with ``#`` is one of numbers, one with ``~`` has cells that do not wrap.
+        rows: Cells.
     """
-    links = "".join(
-        f'<a href="{path}"{" aria-current=page" if here else ""}>{text(name)}</a>'
-        for path, name, here in tabs
-    )
-    again = f'<noscript><meta http-equiv="refresh" content="{max(5, every)}"></noscript>' if every else ""
-    live = f' data-every="{every}"' if every else ""
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{again}'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{text(title)} - eomirror</title><link rel="icon" href="/icon.svg" type="image/svg+xml">'
-        '<link rel="stylesheet" href="/style.css"><script src="/page.js" defer></script></head><body>'
-        '<a class="skip" href="#content">Skip to the content</a>'
-        f'<header><strong>eomirror</strong><nav aria-label="Pages"><a href="/">All links</a>{links}</nav>'
-        f'<span id="asof">as of {time(wall_ms)} UTC</span>'
-        '<button id="pause" type="button" hidden>Pause updates</button></header>'
-        '<p id="away" class="banner" role="alert" hidden></p><p id="said" class="heard" role="status"></p>'
-        f'<main id="content" tabindex="-1"{live}>{body}</main>'
-        f'<footer>eomirror {text(version)} · <a href="/metrics">metrics</a> · '
-        '<a href="/api/v1/links">JSON</a> · all times are UTC</footer></body></html>\n'
-    )
+    kinds = {"#": "n", "~": "t"}
+    made = [
+        head if isinstance(head, Head) else Head(head.lstrip("#~"), kinds.get(head[:1], "")) for head in heads
+    ]
+    return macro("table", title, made, rows) if rows else Markup()
 
 
 def section(
     title: str,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    heads: Sequence[str | Head],
+    rows: Sequence[Sequence[object]],
     *,
     key: str,
-    before: str = "",
-) -> str:
-    """
-    Returns a titled table.
-
-    Args:
-        title: Its title, plain text.
-        heads: Plain heads of columns; one with ``#`` is one of numbers.
-        rows: Cells, markup already.
-        key: Id of the section.
-        before: Markup before the table.
-    """
-    top = "".join(
-        f'<th scope="col" class="n">{text(head[1:])}</th>'
-        if head[0] == "#"
-        else f'<th scope="col">{text(head)}</th>'
-        for head in heads
-    )
-    # a phone shows the head of a column before each cell; sentences need none
-    named = ["" if head.startswith("what") else text(head.removeprefix("#")) for head in heads]
-    body = "".join("<tr>" + "".join(map(_cell, row, named)) + "</tr>" for row in rows)
-    if body:
-        body = (
-            f'<div class="table" role="region" aria-label="{text(title)}" tabindex="0"><table><thead><tr>{top}</tr>'
-            f"</thead><tbody>{body}</tbody></table></div>"
-        )
-    return f'<section id="{key}"><h2>{text(title)}</h2>{before}{body}</section>'
+    before: Markup = Markup(),  # noqa: B008  it cannot change
+    folded: bool = False,
+    summary: str = "",
+) -> Section:
+    """Returns a section with a table; ``before`` stands above the table, other arguments are of `table`, `Section`."""
+    return Section(key, title, before + table(title, heads, rows), folded, summary)
 
 
-def facts(items: Iterable[tuple[str, str]]) -> str:
-    """Returns a list of plain names with markup values."""
-    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in items) + "</dl>"
-
-
-def _cell(markup: str, head: str) -> str:
-    kind = ' class="n"' if isinstance(markup, Number) else ' class="t"' if isinstance(markup, Time) else ""
-    # a phone shows a row as lines, each with the head of its column
-    return f'<td{kind} data-head="{head}">{markup}</td>'
-
-
-def word(name: str) -> str:
+def word(name: str) -> Markup:
     """Returns a state with its mark, so that colour is not needed to tell it."""
-    kind = name.replace(" ", "-") if name in _MARKS or (name.isascii() and name.isalpha()) else "unknown"
-    return f'<span class="word {kind}"><span aria-hidden="true">{_MARKS.get(name, "•")}</span> {text(name)}</span>'
+    return html(
+        '<span class="word {}"><span aria-hidden="true">{}</span> {}</span>', kind(name), mark(name), name
+    )
 
 
-def fix(what: str) -> str:
+def kind(name: str) -> str:
+    """Returns the class of a state."""
+    return name.replace(" ", "-") if name in _MARKS or (name.isascii() and name.isalpha()) else "unknown"
+
+
+def mark(name: str) -> str:
+    """Returns the mark of a state."""
+    return _MARKS.get(name, "•")
+
+
+def fix(what: str) -> Markup:
     """Returns a recommended action, with commands between backticks as code; empty without one."""
-    shown = _CODE.sub(_code, text(what))
-    return f'<span class="fix">What to do: {shown}</span>' if what else ""
+    if not what:
+        return Markup()
+    # every second part stands between backticks
+    parts = [_code(part) if at % 2 else html("{}", part) for at, part in enumerate(_CODE.split(what))]
+    return html('<span class="fix">What to do: {}</span>', Markup().join(parts))
 
 
-def _code(found: re.Match[str]) -> str:
+def _code(command: str) -> Markup:
     """Returns a command, whose words no line end divides."""
     words = [
-        f'<span class="t">{each}</span>' if len(each) <= _MOST_UNDIVIDED else each
-        for each in found[1].split(" ")
+        html('<span class="t">{}</span>' if len(each) <= _MOST_UNDIVIDED else "{}", each)
+        for each in command.split(" ")
     ]
-    return f"<code>{' '.join(words)}</code>"
+    return html("<code>{}</code>", Markup(" ").join(words))
 
 
-def name(value: object) -> str:
+def name(value: object) -> Markup:
     """Returns the name of a link, whose arrow no line end divides."""
-    return text(value).replace("-&gt;", '<span class="t">-&gt;</span>')
+    return Markup('<span class="t">-&gt;</span>').join(html("{}", part) for part in str(value).split("->"))
 
 
-def partition(topic: object, number: object) -> str:
+def partition(topic: object, number: object) -> Markup:
     """Returns the name of a partition, which no line end divides unless it is long."""
-    shown = text(f"{topic}-{number}")
-    return Time(shown) if len(shown) <= _MOST_UNDIVIDED else shown
+    shown = f"{topic}-{number}"
+    return html('<span class="t">{}</span>' if len(shown) <= _MOST_UNDIVIDED else "{}", shown)
 
 
 def link_path(link: Mapping[str, Any], *parts: str) -> str:
     """Returns the path of a page about a link."""
-    return "/".join(["/links", quote(str(link["link"]), safe=""), *parts])
-
-
-def text(value: object) -> str:
-    """Returns a foreign value as markup; control characters become a mark."""
-    shown = "".join(
-        each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in str(value)
-    )
-    return escape(shown, quote=True)
+    return "/".join(["/links", *(quote(part, safe="") for part in (str(link["link"]), *parts))])
 
 
 def count(value: float | None) -> str:
     """Returns a number with separators; ``unknown`` for None."""
     return "unknown" if value is None else f"{value:,.0f}"
+
+
+def many(value: float | None, noun: str) -> str:
+    """Returns a number with its noun, which takes an s unless there is one of it."""
+    return f"{count(value)} {noun}" + ("" if value == 1 else "s")
 
 
 def seconds(value: float | None) -> str:
@@ -217,7 +240,7 @@ def seconds(value: float | None) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest:.0f} s"
 
 
-def age(at_ms: float, wall_ms: float) -> str:
+def age(at_ms: float, wall_ms: float) -> Markup:
     """Returns a time and, coarsely, how long ago it was."""
     since = max(0, int((wall_ms - at_ms) / 1000))
     minutes = since // 60
@@ -227,10 +250,20 @@ def age(at_ms: float, wall_ms: float) -> str:
         ago = (
             f"{seconds(minutes * 60.0).removesuffix(' 0 s').removesuffix(' 0 min').removesuffix(' 0 h')} ago"
         )
-    return f'{time(at_ms)} <span class="soft">({ago})</span>'
+    return html('{} <span class="soft">({})</span>', time(at_ms), ago)
 
 
-def time(wall_ms: float) -> str:
+def time(wall_ms: float) -> Markup:
     """Returns a time."""
     shown = utc(wall_ms)
-    return f'<time datetime="{shown}">{shown.replace("T", " ")}</time>'
+    return html('<time datetime="{}">{}</time>', shown, shown.replace("T", " "))
+
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("eomirror.serve"), autoescape=True, undefined=StrictUndefined, finalize=_clean,
+    trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+)  # fmt: skip
+_ENVIRONMENT.globals.update(
+    age=age, count=count, fix=fix, kind=kind, link_path=link_path, many=many, mark=mark, name=name,
+    refresh_seconds=REFRESH_SECONDS, seconds=seconds, time=time, word=word,
+)  # fmt: skip

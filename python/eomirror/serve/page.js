@@ -13,6 +13,7 @@
   let since = 0;
   let paused = false;
   let timer = 0;
+  let title = document.title;
 
   const parts = (root) => Array.from(root.querySelectorAll("[id]")).filter((one) => one.parentElement === root);
   parts(main).forEach((one) => shown.set(one.id, one.outerHTML));
@@ -28,9 +29,11 @@
   const replace = (old, fresh) => {
     const focus = old.contains(document.activeElement) ? document.activeElement : null;
     const path = focus && (focus.getAttribute("href") ? `a[href="${CSS.escape(focus.getAttribute("href"))}"]`
-      : focus.getAttribute("role") === "region" ? ".table" : "");
+      : focus.getAttribute("role") === "region" ? ".table" : focus.tagName === "SUMMARY" ? "summary" : "");
     const scrolled = Array.from(old.querySelectorAll(".table")).map((one) => [one.scrollLeft, one.scrollTop]);
+    const open = Array.from(old.querySelectorAll("details")).map((one) => one.open);
     old.replaceWith(fresh);
+    fresh.querySelectorAll("details").forEach((one, index) => { one.open = open[index] || false; });
     fresh.querySelectorAll(".table").forEach((one, index) => {
       if (scrolled[index]) [one.scrollLeft, one.scrollTop] = scrolled[index];
     });
@@ -66,7 +69,7 @@
     const told = Array.from(main.querySelectorAll(".verdict .word")).map((one) => one.textContent.trim()).join(", ");
     if (said.dataset.told !== undefined && said.dataset.told !== told) said.textContent = `Now: ${told}`;
     said.dataset.told = told;
-    document.title = page.title;
+    document.title = title = page.title;
     document.getElementById("asof").innerHTML = page.getElementById("asof").innerHTML;
     main.dataset.every = next.dataset.every || "0";
   };
@@ -81,6 +84,7 @@
         tag = answer.headers.get("ETag") || "";
         take(new DOMParser().parseFromString(text, "text/html"));
       }
+      if (since) document.title = title;
       since = 0;
       away.hidden = true;
     } catch {
@@ -88,6 +92,7 @@
       const seconds = Math.round((Date.now() - since) / 1000);
       away.textContent = `This page is old: its server has not answered for ${seconds} s. The process has ended, or the network is down.`;
       away.hidden = false;
+      document.title = "no answer - eomirror";
     }
   };
 

@@ -68,6 +68,7 @@ class PolledEndpoints:
         self._read_at = {facts.name: clock.monotonic() for facts in readers}
         self._endpoints = Endpoints(
             self,
+            links=self._judged,
             version=version,
             per_partition=per_partition,
             per_group=per_group,

@@ -17,6 +17,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.metrics.verdict import NOT_MIRRORING, Window
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
+from eomirror.serve.history import SAMPLE_SECONDS
 from eomirror.status.live import LinkFacts, running_view
 from eomirror.status.outages import StandingEvents
 from eomirror.status.repeated_reader import TopicsReader
@@ -82,6 +83,7 @@ class RunningEndpoints:
         self._judged: tuple[float, list[str], list[Judged]] = (float("-inf"), [], [])
         self._endpoints = Endpoints(
             self,
+            links=self._facts,
             version=version,
             per_partition=per_partition,
             per_group=per_group,
@@ -98,14 +100,15 @@ class RunningEndpoints:
             threading.Thread(target=self._read, args=(name, make), name=f"topics-{name}", daemon=True)
             for name, make in (readers or {}).items()
         ]
+        self._threads.append(threading.Thread(target=self._keep_history, name="history", daemon=True))
 
     def start(self) -> None:
-        """Starts to read the links' topics."""
+        """Starts to read the links' topics, and to keep the history of the links."""
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Ends these reads, after the current ones at the latest."""
+        """Ends both, the current reads at the latest."""
         self._over.set()
 
     def update(self, snapshot: Snapshot) -> None:
@@ -166,6 +169,11 @@ class RunningEndpoints:
         # the verdict on a link with a stopped topic is that, also while a cluster is away
         away = any(each.verdict.word == "stopped" and each.view.status.away for each in judged)
         return not away and not any(word in NOT_MIRRORING for word in words.values()), {"links": words}
+
+    def _keep_history(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            for judged in self.judged():
+                self._endpoints.prepare(judged)
 
     def _read(self, name: str, make: Callable[[], Reader]) -> None:
         topics = TopicsReader(name, make, self._clock)

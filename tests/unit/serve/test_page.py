@@ -172,6 +172,8 @@ def test_data_says_what_the_page_says() -> None:
     body = orjson.loads(made.answer(Request(("api", "v1", "links", "east->west"))).body)
     assert {row["topic"] for row in body["topic_rows"]} == {EVIL, "halt", "torn"}
     assert [event["kind"] for event in body["events"]] == [EVIL, "stopped"]
+    assert body["history"]["hour"]["lag_records"][0] == 4
+    assert body["history"]["day"]["rate"][0] == 0
     missing = made.answer(Request(("api", "v1", "links", EVIL)))
     assert (missing.status, missing.body) == (404, b'{"error":"no such link"}')
     assert made.answer(Request(("readyz",))).status == made.answer(Request(("livez",))).status == 200
@@ -220,7 +222,7 @@ def test_five_thousand_topics_stay_small() -> None:
     assert "team.service.events-04999" in found
     assert "team.service.events-04998" not in found
     last = page(made, "links", "east->west", page="25")
-    assert len(re.findall(r"<tr><td[^>]*>team\.service\.events-", last)) == 200
+    assert len(re.findall(r"<tr><td[^>]*><a[^>]*>team\.service\.events-", last)) == 200
     for wrong in ("0", "-1", "99999", "x", "٣", "9" * 40):
         assert "events-" in page(made, "links", "east->west", page=wrong)
 

@@ -170,7 +170,10 @@ def test_a_source_that_the_lanes_hear_is_not_told_as_away(endpoints: RunningEndp
 def test_another_path_is_not_found(endpoints: RunningEndpoints) -> None:
     """The answer repeats nothing of the request."""
     answer = endpoints.answer(Request(("<script>",)))
-    assert (answer.status, answer.body) == (404, b"not found\n")
+    assert (answer.status, answer.content_type) == (404, "text/html; charset=utf-8")
+    assert b"No such page" in answer.body
+    assert b"script>" not in answer.body.replace(b'<script src="/page.js" defer></script>', b"")
+    assert ask(endpoints, "api", "<script>") == (404, {"error": "no such path"})
 
 
 def test_the_page_tells_which_cluster_is_slow(endpoints: RunningEndpoints, clock: _Clock) -> None:

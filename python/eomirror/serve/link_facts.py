@@ -1,0 +1,225 @@
+"""States the facts of a link in words, for the page of all links and for its own. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from eomirror.metrics.verdict import NO_ACTION
+from eomirror.serve.markup import age, count, fix, html, joined, link_path, many, seconds, time, word
+from eomirror.status.standing_fence import standing_fence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "HOUR_MS",
+    "failover",
+    "host",
+    "lag",
+    "last_commit",
+    "link_facts",
+    "old",
+    "rate",
+    "topics",
+    "unread",
+]
+
+HOUR_MS = 3_600_000
+# a read that is older is told, because the page shows it as the present
+_OLD_SECONDS = 20.0
+# a shorter lag comes and goes with each transaction
+_CALM_SECONDS = 5.0
+# states in which the owner renews its claim
+_ALIVE = {"preparing", "waiting", "acquiring", "running", "paused", "stopping"}
+
+
+def unread(link: Mapping[str, Any]) -> bool:
+    """Returns True if the target did not answer: what its topics hold is unknown, not absent."""
+    return bool(link["state"] == "unknown")
+
+
+def old(link: Mapping[str, Any]) -> Markup:
+    """Returns a banner if the values are not those of the moment; empty if they are."""
+    if (kept := link["kept_seconds"]) is not None:
+        shown = "Events, gaps, groups and comparisons were" if link.get("live") else "What is shown here was"
+        told = html(
+            "The topics of the link on {} cannot be read now. {} read {} ago.",
+            link["target"], shown, seconds(kept + link["age_seconds"]),
+        )  # fmt: skip
+        if before := link["before"]:
+            told += html(" The link was then {} {}", word(before["verdict"]), before["reason"])
+    elif link["age_seconds"] > _OLD_SECONDS:
+        told = html("This is old: the link was last read {} ago.", seconds(link["age_seconds"]))
+    else:
+        return Markup()
+    return html('<p class="banner">{}</p>', told)
+
+
+def failover(link: Mapping[str, Any]) -> Markup:
+    """Returns what a failover would lose, with the way to its checks."""
+    return html('{} <a href="{}">Readiness</a>', link["failover"], link_path(link, "readiness"))
+
+
+def lag(link: Mapping[str, Any], wall_ms: int) -> Markup:
+    """Returns the lag of a link, and since when it is behind if that is a problem."""
+    if link["ended"]:
+        return html("none: the link no longer mirrors")
+    if (seen := link["source_seen_seconds"]) is not None and (lost := link["known_lost"]) is not None:
+        then = f"at least {many(lost, 'record')};" if lost else "unknown; no record was waiting when"
+        return html("{} the source was last read, {} ago", then, seconds(seen))
+    if link["lag_records"] is None:
+        unknown, all_topics = link["unknown_topics"], link["topics"]
+        if not all_topics or unknown == all_topics:
+            return html("unknown")
+        rest = f"{many(link['known_lag_records'], 'record')} in the others"
+        return html("unknown for {} of {} topics; {}", count(unknown), count(all_topics), rest)
+    if not link["lag_records"]:
+        return html("0 records: caught up")
+    shown, behind = many(link["lag_records"], "record"), link["lag_seconds"]
+    if behind is None:
+        return html("{}, for an unknown time", shown)
+    if behind < _CALM_SECONDS:
+        return html("{}, less than {:.0f} s", shown, _CALM_SECONDS)
+    if link["verdict"] in NO_ACTION:
+        # it catches up, so the time of its begin would be another one at each look
+        return html("{}, {}", shown, seconds(behind))
+    return html("{}, {}: behind since {}", shown, seconds(behind), time(wall_ms - behind * 1000))
+
+
+def rate(link: Mapping[str, Any]) -> str:
+    """Returns the rate of a link."""
+    return "unknown" if unread(link) else f"{count(link['records_per_second'])} records/s"
+
+
+def last_commit(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
+    """Returns the time of the last commit."""
+    return age(link["last_commit"], wall_ms) if link["last_commit"] else "unknown"
+
+
+def topics(link: Mapping[str, Any]) -> str:
+    """Returns the number of topics, and of those that are stopped."""
+    if unread(link) and not link["topics"]:
+        return "unknown"
+    stopped = link["stopped_topics"]
+    return count(link["topics"]) + (f", {count(stopped)} stopped" if stopped else "")
+
+
+def host(link: Mapping[str, Any]) -> str:
+    """Returns host and process of the owner, and if it is alive."""
+    owner = link["owner"] or {}
+    if not owner.get("run"):
+        return "unknown" if unread(link) else "none"
+    shown = f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process"
+    if unread(link):
+        return f"{shown}, as far as known"
+    if owner.get("released"):
+        return f"{shown}, which released it"
+    if link["state"] == "silent":
+        return f"{shown}: does not renew its claim"
+    return f"{shown}: alive" if link["state"] in _ALIVE else shown
+
+
+def link_facts(link: Mapping[str, Any], wall_ms: int) -> list[tuple[str, object]]:
+    """Returns names and values of what a reader asks first."""
+    listed: list[tuple[str, object]] = [
+        ("safe to fail over", failover(link)),
+        ("lag", lag(link, wall_ms) + _worst(link)),
+        ("rate", rate(link)),
+        ("changed in the last hour", _changed(link, wall_ms)),
+        ("last commit", last_commit(link, wall_ms)),
+        ("verified", _verified(link, wall_ms)),
+        ("owner", _owner(link, wall_ms)),
+        ("state", link["state"]),
+        ("from, to", html("{} → {}, names: {}", link["source"], link["target"], link["naming"])),
+    ]
+    if fence := link.get("fence"):
+        what, advice = standing_fence(link["link"], fence)
+        listed.insert(0, ("fence", html("{} {}{}", word("warn"), what, fix(advice))))
+    if tail := link.get("tail"):
+        told = html(
+            "{} the last {} offsets of each partition, before {}, {}",
+            word(tail["outcome"]), count(tail["tail"]), tail["command"], age(tail["at"], wall_ms),
+        )  # fmt: skip
+        listed.append(("compared at the cut", told))
+    if drill := link.get("drill"):
+        # a drill that failed measured nothing
+        failed = f"failed at {drill['stage']}: {drill['problem']}" if drill.get("stage") else "failed"
+        outcome = f"passed, {seconds(drill['rto_seconds'])} to promote" if drill["passed"] else failed
+        advice = "" if drill["passed"] else "repeat it, and see its stage: eomirror drill --report FILE"
+        listed.append(("last drill", html("{}, {}{}", outcome, age(drill["at"], wall_ms), fix(advice))))
+    if link["clock_offset_seconds"]:
+        listed.append(("clocks", f"the owner's differs by {seconds(abs(link['clock_offset_seconds']))}"))
+    return listed
+
+
+def _worst(link: Mapping[str, Any]) -> Markup:
+    """Returns the topic that lags most, if there are several."""
+    rows = link["topic_rows"]
+    if len(rows) < 2 or not rows[0]["lag_records"]:  # noqa: PLR2004  one topic is the link
+        return Markup()
+    topic, records = rows[0]["topic"], many(rows[0]["lag_records"], "record")
+    path = link_path(link, "topics", topic)
+    return html('<br><span class="soft">most in <a href="{}">{}</a>: {}</span>', path, topic, records)
+
+
+def _changed(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
+    recent = [event for event in link["events"] if event["at"] >= wall_ms - HOUR_MS]
+    if not recent:
+        return "unknown" if unread(link) else "nothing"
+    number = many(len(recent), "event")
+    return html('<a href="#events">{}</a>, the newest: {}', number, recent[0]["text"])
+
+
+def _owner(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
+    owner = link["owner"] or {}
+    run = str(owner.get("run") or "")
+    if not run:
+        return "unknown" if unread(link) else "none"
+    shown = html("{}", f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process")
+    try:
+        # the first 48 bits of a run's id are its start
+        since = int(run[:12], 16)
+    except ValueError:
+        since = 0
+    if 0 < since <= wall_ms:
+        shown += html(", since {}", age(since, wall_ms))
+    if owner.get("released"):
+        shown += html(", released since")
+    elif link["state"] == "silent" and owner.get("claimed_at"):
+        shown += html(", claim last renewed {}", age(owner["claimed_at"], wall_ms))
+    elif owner.get("claim_age_seconds") is not None:
+        shown += html(", claim {} old", seconds(owner["claim_age_seconds"] // 5 * 5))
+    generation = f", generation {link['generation']}" if link["generation"] else ""
+    return shown + html('<br><span class="soft">run {}{}</span>', run, generation)
+
+
+def _verified(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
+    found = link.get("verifications") or []
+    if not found and unread(link):
+        return "unknown"
+    if not found:
+        return html("no comparison is recorded; compare: <code>eomirror verify CONFIG</code>")
+    # a topic without records, or one that was created again, is equal to nothing
+    empty = [each for each in found if each["outcome"] == "equal" and not each["offsets"]]
+    worst = [each for each in found if each["outcome"] != "equal"]
+    of = f"of {count(link['topics'])} topics"
+    told = [
+        html("{} {} {}", word(str(outcome)), count(number), of)
+        + (html(", {} first", worst[0]["topic"]) if outcome == worst[0]["outcome"] else "")
+        for outcome, number in Counter(each["outcome"] for each in worst).items()
+    ]
+    if equal := len(found) - len(worst) - len(empty):
+        told.append(html("{} {} {}", word("equal"), count(equal), of))
+    if empty:
+        told.append(html("{} had no records to compare, such as {}", count(len(empty)), empty[0]["topic"]))
+    if never := max(0, link["topics"] - len(found)):
+        told.append(html("{} {} never compared", word("warn"), count(never)))
+    oldest = min(each["at"] for each in found)
+    since = count(sum(each["unverified"] for each in found))
+    told.append(
+        html("the oldest comparison: {}; {} offsets were mirrored since", age(oldest, wall_ms), since)
+    )
+    return joined(told)

@@ -1,0 +1,113 @@
+"""Draws the page of one topic of a link: its lines, and its partitions. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eomirror.serve.link_facts import old, unread
+from eomirror.serve.markup import (
+    age,
+    count,
+    drawn,
+    fix,
+    html,
+    joined,
+    link_path,
+    macro,
+    many,
+    name,
+    seconds,
+    section,
+    word,
+)
+from eomirror.serve.page import lines, tabs
+from eomirror.serve.topics_table import Column, sorted_rows, topic_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["topic_page"]
+
+_COLUMNS = (
+    Column("partition", "partition", lambda row: row["partition"], "n", "ascending"),
+    Column("state", "state", lambda row: row["state"]),
+    Column("lag", "lag, records", lambda row: row["lag_records"], "n"),
+    Column("time", "lag, time", lambda row: row["lag_seconds"], "n"),
+    Column("rate", "records/s", lambda row: row["rate"], "n"),
+    Column("position", "position", lambda row: row["position"], "n"),
+    Column("end", "end of the source", lambda row: row["source_lso"], "n"),
+    Column("lane", "lane", lambda row: row["lane"], "n", "ascending"),
+    Column("commit", "last commit", lambda row: row["last_commit"], "t"),
+    Column("problem", "what is wrong, and what to do", lambda row: row["problem"]),
+)
+
+
+def topic_page(
+    link: Mapping[str, Any],
+    topic: Mapping[str, Any],
+    question: Mapping[str, str],
+    *,
+    version: str,
+    wall_ms: int,
+) -> str:
+    """
+    Returns the page of one topic.
+
+    Args:
+        link: Body of its link.
+        topic: Body of the topic (`eomirror.serve.body.topic_body`).
+        question: Query of the request, which filters and sorts partitions (`eomirror.serve.topics_table`).
+        version: Release of eomirror.
+        wall_ms: Time of the data, in ms.
+    """
+    state = topic_state(topic, link)
+    path = link_path(link, "topics", topic["topic"])
+    found = sorted_rows(
+        topic["partitions"], _COLUMNS, question, path=path, noun="partition", anchor="partitions"
+    )
+    wrong = any(row["problem"] or row["open_records"] for row in topic["partitions"])
+    shown = len(found.heads) - (not wrong)
+    rows = [_cells(row, link, wall_ms)[:shown] for row in found.rows]
+    facts = [
+        ("lag", _lag(topic)),
+        ("rate", "unknown" if unread(link) else f"{count(topic['rate'])} records/s"),
+        ("mirrored", many(topic["records"], "record")),
+        ("copy", html("{} on {}", topic["target_topic"], link["target"])),
+        ("link", html('<a href="{}">{}</a>', link_path(link), name(link["link"]))),
+    ]
+    top = html(
+        '<section id="verdict"><p class="verdict">{} {}{}</p>{}</section><section id="facts">{}</section>',
+        word(state), topic["problem"], fix(topic["fix"]), old(link), macro("facts", facts),
+    )  # fmt: skip
+    parts = [
+        lines(topic["history"], wall_ms),
+        section("Partitions", found.heads[:shown], rows, key="partitions", before=found.before),
+    ]
+    return drawn(
+        "sections.html", title=f"{state}: {topic['topic']} of {link['link']}", heading=topic["topic"], top=top,
+        parts=[part for part in parts if part is not None], listed=False, version=version, wall_ms=wall_ms,
+        tabs=tabs(link, None), every=3,
+    )  # fmt: skip
+
+
+def _lag(topic: Mapping[str, Any]) -> str:
+    if topic["lag_records"] is None:
+        return "unknown"
+    if not topic["lag_records"]:
+        return "0 records: caught up"
+    return f"{many(topic['lag_records'], 'record')}, {seconds(topic['lag_seconds'])}"
+
+
+def _cells(row: Mapping[str, Any], link: Mapping[str, Any], wall_ms: int) -> tuple[object, ...]:
+    held = (
+        f"open transactions hold back {many(row['open_records'], 'offset')} behind the lag"
+        if row["open_records"]
+        else ""
+    )
+    told = [html("{}{}", row["problem"], fix(row["fix"])) if row["problem"] else "", held]
+    return (
+        count(row["partition"]), word(row["state"]), count(row["lag_records"]), seconds(row["lag_seconds"]),
+        count(None if unread(link) else row["rate"]), count(row["position"]), count(row["source_lso"]),
+        count(row["lane"]), age(row["last_commit"], wall_ms) if row["last_commit"] else "-",
+        joined(filter(None, told)),
+    )  # fmt: skip
