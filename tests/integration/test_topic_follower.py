@@ -138,7 +138,8 @@ def test_an_election_starts_it_again(west: Any, followed: Followed) -> None:
     """An unclean one may have replaced the end of the log, and offsets do not tell."""
     followed.keys()
     west.brokers[0].kill()
-    west.brokers[0].start()
+    # it holds the topics of a whole session: a busy machine takes more than a minute to load them
+    west.brokers[0].start(timeout=180)
     news = wait_for(lambda: _read(followed))
     assert news.restarted
     assert [record.key for record in news.records if record.partition == 0] == [b"a", b"b"]
