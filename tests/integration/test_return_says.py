@@ -218,7 +218,8 @@ def test_a_cutover_that_waits_asks_for_the_stop_and_counts_from_the_last_record(
     thread.start()
     try:
         mirror.wait(lambda: scene.count("west") > 0, 90)
-        timer = threading.Timer(12, over.set)
+        # a busy machine takes half a minute to start the command
+        timer = threading.Timer(30, over.set)
         timer.start()
         code, found, said = scene.command("cutover", "--yes", "--method", "wait", "--verify", "skip")
         ended = time.time()
