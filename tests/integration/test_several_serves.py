@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pyte
 # what differs from process to process, or from moment to moment
 _OWN = {
     "age_seconds", "source_seconds", "target_seconds", "clock_offset_seconds", "claim_age_seconds",
-    "source_seen_seconds", "history",
+    "source_seen_seconds", "history", "since",
 }  # fmt: skip
 # events that only the process that serves has seen
 _SEEN = {"source", "target", "mirror"}

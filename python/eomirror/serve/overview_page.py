@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.metrics.verdict import NO_ACTION, VERDICTS
 from eomirror.serve.cluster_map import cluster_map
-from eomirror.serve.link_facts import failover, host, lag, last_commit, old, rate, topics, unread
+from eomirror.serve.link_facts import failover, host, lag, last_commit, old, rate, since, topics, unread
 from eomirror.serve.markup import count, drawn, html, many
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> dict[str, Any]:
     """Returns a card; *What to do now* has the reason of a verdict that needs an action."""
     return {
         "link": link,
-        "reason": link["reason"] if link["verdict"] in NO_ACTION else "",
+        "reason": link["reason"] if link["verdict"] in NO_ACTION else since(link, wall_ms),
         "old": old(link),
         "facts": [
             ("lag", lag(link, wall_ms)),

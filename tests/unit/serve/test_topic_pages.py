@@ -132,6 +132,17 @@ def test_since_is_told_only_where_it_is_a_problem() -> None:
     assert "500 records, 30.0 s: behind since" in page(served(down), *LINK)
 
 
+def test_a_verdict_that_needs_an_action_has_its_time() -> None:
+    """On the page of the link and on its card; one that needs none would only count the hours."""
+    made = shown_links.served([shown_links.stopped(CALM)])
+    for text in (page(made, *LINK), page(made)):
+        verdict = text.partition('<p class="verdict">')[2].partition("</p>")[0]
+        assert "since" in verdict
+        assert "2026-11-25 09:15:00Z" in verdict
+    calm = page(served(CALM), *LINK).partition('<p class="verdict">')[2].partition("</p>")[0]
+    assert "since" not in calm
+
+
 def test_groups_have_their_lag() -> None:
     """Those with most come first."""
     text = page(served(CALM), *LINK)
