@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,10 @@ def serving(status: LinkStatus) -> tuple[HttpServer, str]:
     }
     made = PolledEndpoints({FACTS: lambda: Reader(status)}, version="1", queries=Answers(answer))
     made.start()
+    end = time.monotonic() + 30
+    while not made.judged():
+        assert time.monotonic() < end
+        time.sleep(0.005)
     server = HttpServer(Address("127.0.0.1", 0), made.answer)
     return server, f"{server.url}links/east-%3Ewest"
 
