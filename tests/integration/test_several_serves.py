@@ -31,7 +31,7 @@ _OWN = {
     "source_seen_seconds", "history", "since",
 }  # fmt: skip
 # events that only the process that serves has seen
-_SEEN = {"source", "target", "mirror"}
+_SEEN = {"source", "target", "mirror", "outage", "silent"}
 _AGE = re.compile(r"last read, [^(<]*? ago(?: \(about [^)]*\))?")
 _OWN_METRICS = ("process_", "eomirror_link_read_seconds", "eomirror_owner_claim_age_seconds")
 
