@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pyte
 # what differs from process to process, or from moment to moment
 _OWN = {
     "age_seconds", "source_seconds", "target_seconds", "clock_offset_seconds", "claim_age_seconds",
-    "source_seen_seconds",
+    "source_seen_seconds", "history", "since",
 }  # fmt: skip
 # events that only the process that serves has seen
-_SEEN = {"source", "target", "mirror"}
+_SEEN = {"source", "target", "mirror", "outage", "silent"}
 _AGE = re.compile(r"last read, [^(<]*? ago(?: \(about [^)]*\))?")
 _OWN_METRICS = ("process_", "eomirror_link_read_seconds", "eomirror_owner_claim_age_seconds")
 
@@ -72,7 +72,7 @@ class Serving:
     def shown(self, link: str) -> str:
         """The page of a link, without its times and the clusters' answer times."""
         page = self.ask(f"/links/{quote(link)}")[1].decode()
-        page = re.sub(r'<section id="(?:speed|events)">.*?</section>', "", page)
+        page = re.sub(r'<section id="(?:speed|events|lines)">.*?</section>', "", page)
         page = re.sub("<dt>changed in the last hour</dt><dd>.*?</dd>", "", _AGE.sub("", page))
         return re.sub(r"<time[^>]*>[^<]*</time>|\([^()]* ago\)|claim \S+ \S+ old", "", page)
 

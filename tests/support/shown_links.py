@@ -172,7 +172,7 @@ def _add(history: object, status: LinkStatus, topics: list[str], ago: int) -> No
         {
             "state": "unknown" if outage else "running", "lag_records": lag,
             "lag_seconds": None if lag is None else lag / rate, "records_per_second": rate,
-            "work": {"commit_seconds": 0.012 + 0.004 * noise},
+            "work": {"commit_seconds": 0.008 + 0.004 * noise * daily},
             "topic_rows": [
                 {"topic": topic, "lag_records": None if lag is None else int(lag / (at + 1)), "rate": rate / (at + 2),
                  "lag_seconds": None if lag is None else lag / rate / (at + 1)}

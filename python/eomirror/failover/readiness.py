@@ -606,16 +606,14 @@ def _groups(facts: Facts, verb: Verb) -> Check:
     skipped = {move.group for move in facts.groups if move.action == "skip"}
     inexact = {move.group for move in facts.groups if move.kind not in {"exact", "next"}} - skipped
     exact = {move.group for move in facts.groups} - skipped - inexact
-    text = f"{len(exact)} exact, {len(inexact)} read again or at the cut, {len(skipped)} not moved"
+    text = _counts({"exact": len(exact), "read again or at the cut": len(inexact), "not moved": len(skipped)})
     reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
     left_out = sorted(f"{move.group}: {move.reason}" for move in facts.groups if LEFT_OUT in move.reason)
     reasons += left_out
     old = not facts.source_answers
     if old:
-        text = (
-            f"{len(exact) + len(inexact)} resume at their last checkpoints and read again what they have read since, "
-            f"{len(skipped)} not moved"
-        )
+        resumed = "resume at their last checkpoints and read again what they have read since"
+        text = _counts({resumed: len(exact) + len(inexact), "not moved": len(skipped)})
     active = sorted({move.group for move in facts.groups if move.active_on_source})
     if active:
         text += f"; {len(active)} with members on the source read again an unknown number: {_some(active)}"
@@ -759,6 +757,10 @@ def _write_pause(facts: Facts) -> Check:
     whole = len(parts) == 3  # noqa: PLR2004  all of them
     text = f"{'about' if whole else 'at least'} {seconds:.1f} s: {', '.join(parts)}"
     return Check("write pause", Level.OK, text)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {what}" for what, number in counts.items() if number)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -47,6 +47,8 @@ _ENOUGH_SECONDS = 20.0
 _SLOT_SECONDS = 20.0
 # A lane that works commits several times a second.  With a look every 3 s, a stall is told within 15 s.
 _STALLED_SECONDS = 8.0
+# A shorter lag comes and goes with each transaction: its number would change the sentence at each look.
+_CALM_SECONDS = 5.0
 # a longer time is told in minutes
 _MINUTES_FROM = 60.0
 
@@ -188,7 +190,9 @@ class Window:
         first, last = self._looks[0], self._looks[-1]
         seconds, lag = last.at - first.at, last.lag
         if lag and (stood := self._stood()) >= _STALLED_SECONDS:
-            text = f"no record was mirrored for {stood:.0f} s, and {lag:,} are waiting"
+            text = (
+                f"no record was mirrored for {stood:.0f} s, and {lag:,} {'is' if lag == 1 else 'are'} waiting"
+            )
             return "stalled", text, "see the lanes of the link, and the log of the mirror"
         if not lag or seconds < _ENOUGH_SECONDS or not all(look.lag for look in self._looks):
             # a lag that comes and goes is the time between two commits
@@ -196,7 +200,9 @@ class Window:
         if self._grows():
             text = f"the lag grew from {first.lag:,} to {last.lag:,} records in {seconds:.0f} s"
             return "behind", text, "add lanes, or see docs/troubleshoot.md: slow link"
-        return "ok", f"{lag:,} records behind, and catching up", ""
+        if last.seconds is not None and last.seconds < _CALM_SECONDS:
+            return "ok", "keeps up", ""
+        return "ok", f"{_records(lag)} behind, and catching up", ""
 
     def _stood(self) -> float:
         """Returns the seconds for which records have waited at the same position."""
@@ -383,7 +389,7 @@ def _failover(view: LinkView) -> str:
     if found.lost is None:
         return _part_of_loss(view)
     if (since := found.lost_age_seconds) is not None:
-        least = f"at least {found.lost:,} records, and " if found.lost else ""
+        least = f"at least {_records(found.lost)}, and " if found.lost else ""
         text = f"loses {least}what was written since the source was last read, {_duration(since)} ago"
         if guess := (status.last_rate or 0.0) * since:
             rate = rough(guess / since)
@@ -392,7 +398,7 @@ def _failover(view: LinkView) -> str:
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
     seconds = "" if found.lost_seconds is None else f", {_duration(found.lost_seconds)}"
-    return f"loses at most {found.lost:,} records{seconds}{more}"
+    return f"loses at most {_records(found.lost)}{seconds}{more}"
 
 
 def _why(view: LinkView) -> str:
@@ -415,7 +421,11 @@ def _part_of_loss(view: LinkView) -> str:
         return "unknown: topics are left out, or the source has not been asked yet"
     named = f"topic {unknown[0]}" + (f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else "")
     others = sum(item.lag_records or 0 for item in mirrored)
-    return f"unknown for {named}; of the others it loses at most {others:,} records"
+    return f"unknown for {named}; of the others it loses at most {_records(others)}"
+
+
+def _records(number: int) -> str:
+    return f"{number:,} record{'' if number == 1 else 's'}"
 
 
 def _duration(seconds: float) -> str:

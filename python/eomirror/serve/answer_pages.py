@@ -72,7 +72,7 @@ def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, versio
         if not planned["source_answers"]:
             # without the source only a failover is left
             parts.reverse()
-        parts.append(_met(planned, failover))
+        parts += _checks(link, planned, failover)
     return _page(
         f"readiness of {link['link']}", html("Can {} fail over?", name(link["link"])), top, parts,
         version=version, wall_ms=wall_ms, tabs=tabs(link, "readiness"), every=_every(answer),
@@ -152,12 +152,7 @@ def _offsets(answer: Mapping[str, Any], here: str, there: str) -> Markup:
 
 
 def _verdict(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], key: str) -> Section:
-    """Returns one sentence, and the checks that need attention, those that refuse first."""
-    rows = [
-        (_named(link, check), word(check["level"]), html("{}{}", check["text"], fix(check["fix"])))
-        for check in sorted(readiness["checks"], key=lambda check: _LEVELS.index(check["level"]))
-        if check["level"] != "ok"
-    ]
+    """Returns one sentence."""
     state = "ok" if readiness["ready"] else "no"
     if (
         key == "failover"
@@ -165,37 +160,53 @@ def _verdict(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], 
         and (readiness["lost"] != 0 or not readiness["source_answers"])
     ):
         state = "warn"
-    refusals = sum(check["level"] == "no" for check in readiness["checks"])
-    told = (
-        "it would start" if readiness["ready"] else f"it would not start: {many(refusals, 'check')} with NO"
-    )
+    refused = ", ".join(check["name"] for check in readiness["checks"] if check["level"] == "no")
+    told = "it would start" if readiness["ready"] else f"it would not start, because of: {refused}"
     # the same words as on the other pages: two numbers a second apart would look like two answers
-    loss = f"; {link['failover']}" if key == "failover" else ""
-    before = html('<p class="verdict">{} {}{}</p>', word(state), told, loss)
-    return section(title, ("check", "result", "what, and what to do"), rows, key=key, before=before)
+    loss = f"; {link['failover'].removeprefix('yes: ')}" if key == "failover" else ""
+    return Section(key, title, html('<p class="verdict">{} {}{}</p>', word(state), told, loss))
 
 
-def _met(planned: Mapping[str, Any], failover: Mapping[str, Any]) -> Section:
-    """Returns the checks that are met by both kinds of promotion or by one of them, folded."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for title, readiness in (("planned", planned), ("failover", failover)):
+def _checks(
+    link: Mapping[str, Any], planned: Mapping[str, Any], failover: Mapping[str, Any]
+) -> list[Section]:
+    """Returns the checks that need attention, the worst first, and those that are met, folded."""
+    # a check with the same words for both kinds of promotion is one row
+    levels: dict[tuple[str, str, str], list[str]] = {}
+    for at, readiness in enumerate((planned, failover)):
         for check in readiness["checks"]:
-            if check["level"] == "ok":
-                found.setdefault((check["name"], check["text"]), []).append(title)
-    rows = [(check, word("ok"), " and ".join(verbs), told) for (check, told), verbs in found.items()]
-    heads = ("check", "result", "of", "what")
-    return section(
-        "Checks that are met", heads, rows, key="met", folded=True, summary=many(len(rows), "check")
+            key = check["name"], check["text"], "" if check["level"] == "ok" else check["fix"]
+            levels.setdefault(key, ["-", "-"])[at] = check["level"]
+    wrong = sorted(
+        (each for each in levels if set(levels[each]) & {"no", "warn"}), key=lambda each: _worst(levels[each])
     )
+    met = [each for each in levels if each not in wrong]
+    heads = ("check", "planned", "failover", "what, and what to do")
+    rows = [
+        (_named(link, name), *map(_level, levels[name, told, advice]), html("{}{}", told, fix(advice)))
+        for name, told, advice in wrong
+    ]
+    parts = [section("Needs attention", heads, rows, key="attention")] if rows else []
+    rows = [(name, *map(_level, levels[name, told, advice]), told) for name, told, advice in met]
+    summary = many(len(rows), "check")
+    return [*parts, section("Met", (*heads[:3], "what"), rows, key="met", folded=True, summary=summary)]
 
 
-def _named(link: Mapping[str, Any], check: Mapping[str, Any]) -> Markup | str:
+def _worst(levels: Sequence[str]) -> int:
+    return min(_LEVELS.index(level) for level in levels if level in _LEVELS)
+
+
+def _level(level: str) -> Markup | str:
+    return word(level) if level in _LEVELS else level
+
+
+def _named(link: Mapping[str, Any], check: str) -> Markup | str:
     """Returns the name of a check, as a link to what it counts."""
-    parts = _DETAILS.get(check["name"])
+    parts = _DETAILS.get(check)
     if parts is None:
-        return str(check["name"])
+        return check
     page, anchor = parts
-    return html('<a href="{}{}">{}</a>', link_path(link, *filter(None, [page])), anchor, check["name"])
+    return html('<a href="{}{}">{}</a>', link_path(link, *filter(None, [page])), anchor, check)
 
 
 def _check(readiness: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:

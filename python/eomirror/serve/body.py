@@ -69,6 +69,7 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "verdict": judged.verdict.word,
         "reason": judged.verdict.text,
         "fix": judged.verdict.fix,
+        "since": judged.verdict.since_ms,
         "failover": judged.verdict.failover,
         "lag_records": status.lag_records,
         "lag_seconds": status.lag_seconds,

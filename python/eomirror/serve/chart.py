@@ -99,13 +99,14 @@ def _chart(
         path=path,
         area=area,
         width=slots - 1,
-        begin=_clock(wall_ms - step * slots * 1000),
+        begin=_clock(wall_ms - step * slots * 1000, dated=step > SAMPLE_SECONDS),
         end=_clock(wall_ms),
     )
 
 
-def _clock(wall_ms: int) -> str:
-    return utc(wall_ms)[11:16]
+def _clock(wall_ms: int, *, dated: bool = False) -> str:
+    shown = utc(wall_ms).replace("T", " ")
+    return shown[5:16] if dated else shown[11:16]
 
 
 def _paths(values: Sequence[float | None], slots: int, high: float) -> tuple[str, str]:

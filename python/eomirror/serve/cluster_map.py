@@ -27,15 +27,16 @@ __all__ = ["Box", "Edge", "Map", "cluster_map"]
 MOST_LINKS = 12
 MOST_COLUMNS = 4
 
-_NODE_WIDTH = 150
+# four columns fill a page
+_NODE_WIDTH = 130
 _NODE_HEIGHT = 46
-_LABEL_WIDTH = 158
-_CURVE = 46
+_LABEL_WIDTH = 128
+_CURVE = 36
 _GAP = _LABEL_WIDTH + 2 * _CURVE
 _ROW = 58
 _PORT = 16
 _EDGE = 8
-_MOST_LETTERS = 17
+_MOST_LETTERS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A picture of clusters and links, with its size."""
+    """A picture of clusters and links, with its size and the number of its columns."""
 
     boxes: tuple[Box, ...]
     edges: tuple[Edge, ...]
+    columns: int
     width: int
     height: int
     label_width: int = _LABEL_WIDTH
@@ -154,8 +156,9 @@ def _drawn(routes: Sequence[_Route]) -> Map:
     edges = [_edge(route, rows, ports) for route in routes]
     boxes = [_box(place, centers[place], ports) for place in centers if not place[0].startswith("\0")]
     bottom = max([box.y + box.height for box in boxes] + [row + _ROW // 2 for row in rows.values()])
-    width = max(box.x + box.width for box in boxes) + _EDGE
-    return Map(tuple(boxes), tuple(edges), width, bottom + _EDGE)
+    columns = 1 + max(column for _, column in centers)
+    width = _left(columns - 1) + _NODE_WIDTH + _EDGE
+    return Map(tuple(boxes), tuple(edges), columns, width, bottom + _EDGE)
 
 
 def _spread(steps: Sequence[tuple[_Route, int]], route: _Route, at: int) -> int:

@@ -23,6 +23,7 @@ __all__ = [
     "link_facts",
     "old",
     "rate",
+    "since",
     "topics",
     "unread",
 ]
@@ -56,6 +57,13 @@ def old(link: Mapping[str, Any]) -> Markup:
     else:
         return Markup()
     return html('<p class="banner">{}</p>', told)
+
+
+def since(link: Mapping[str, Any], wall_ms: int) -> Markup:
+    """Returns the time from which on a link has had its verdict; empty if it needs no action or that is unknown."""
+    if link["verdict"] in NO_ACTION or not link["since"]:
+        return Markup()
+    return html(' <span class="soft">since</span> {}', age(link["since"], wall_ms))
 
 
 def failover(link: Mapping[str, Any]) -> Markup:
@@ -181,11 +189,11 @@ def _owner(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
     shown = html("{}", f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process")
     try:
         # the first 48 bits of a run's id are its start
-        since = int(run[:12], 16)
+        began = int(run[:12], 16)
     except ValueError:
-        since = 0
-    if 0 < since <= wall_ms:
-        shown += html(", since {}", age(since, wall_ms))
+        began = 0
+    if 0 < began <= wall_ms:
+        shown += html(", since {}", age(began, wall_ms))
     if owner.get("released"):
         shown += html(", released since")
     elif link["state"] == "silent" and owner.get("claimed_at"):
@@ -218,8 +226,8 @@ def _verified(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
     if never := max(0, link["topics"] - len(found)):
         told.append(html("{} {} never compared", word("warn"), count(never)))
     oldest = min(each["at"] for each in found)
-    since = count(sum(each["unverified"] for each in found))
+    later = count(sum(each["unverified"] for each in found))
     told.append(
-        html("the oldest comparison: {}; {} offsets were mirrored since", age(oldest, wall_ms), since)
+        html("the oldest comparison: {}; {} offsets were mirrored since", age(oldest, wall_ms), later)
     )
     return joined(told)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.metrics.verdict import NO_ACTION, VERDICTS
 from eomirror.serve.cluster_map import cluster_map
-from eomirror.serve.link_facts import failover, host, lag, last_commit, old, rate, topics
+from eomirror.serve.link_facts import failover, host, lag, last_commit, old, rate, since, topics, unread
 from eomirror.serve.markup import count, drawn, html, many
 
 if TYPE_CHECKING:
@@ -54,13 +54,21 @@ def _title(links: Sequence[Mapping[str, Any]], troubled: int) -> str:
 
 
 def _rate(link: Mapping[str, Any]) -> str:
-    return rate(link).replace(" records", "")
+    """Returns the rate as the map has it, in few letters."""
+    return "rate unknown" if unread(link) else f"{_short(link['records_per_second'])}/s"
+
+
+def _short(value: float) -> str:
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if value >= 100 * size or (size > 1_000 and value >= size):  # noqa: PLR2004  thousands are short enough
+            return f"{value / size:,.1f} {unit}"
+    return count(value)
 
 
 def _lag(link: Mapping[str, Any]) -> str:
     if link["ended"]:
         return "no lag"
-    return "lag unknown" if link["lag_records"] is None else f"lag {count(link['lag_records'])}"
+    return "lag unknown" if link["lag_records"] is None else f"lag {_short(link['lag_records'])}"
 
 
 def _told(link: Mapping[str, Any]) -> str:
@@ -71,7 +79,7 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> dict[str, Any]:
     """Returns a card; *What to do now* has the reason of a verdict that needs an action."""
     return {
         "link": link,
-        "reason": link["reason"] if link["verdict"] in NO_ACTION else "",
+        "reason": link["reason"] if link["verdict"] in NO_ACTION else since(link, wall_ms),
         "old": old(link),
         "facts": [
             ("lag", lag(link, wall_ms)),

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.serve.chart import charts
-from eomirror.serve.link_facts import HOUR_MS, link_facts, old, unread
+from eomirror.serve.link_facts import HOUR_MS, link_facts, old, since, unread
 from eomirror.serve.markup import (
     Section,
     age,
@@ -40,7 +40,7 @@ from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ROWS", "link_page", "message_page", "tabs", "verdict"]
+__all__ = ["ROWS", "link_page", "message_page", "tabs"]
 
 #: Rows of one page of groups.
 ROWS = 200
@@ -73,7 +73,7 @@ def link_page(link: Mapping[str, Any], question: Mapping[str, str], *, version: 
     facts = macro("facts", link_facts(link, wall_ms))
     top = html(
         '<section id="verdict">{}{}</section><section id="facts">{}</section>',
-        verdict(link), old(link), facts,
+        verdict(link, wall_ms), old(link), facts,
     )  # fmt: skip
     parts = [
         _problems(link),
@@ -106,9 +106,10 @@ def message_page(title: str, message: str, *, version: str, wall_ms: int) -> str
     )  # fmt: skip
 
 
-def verdict(link: Mapping[str, Any]) -> Markup:
-    """Returns the verdict on a link, with its reason and what to do."""
-    return html('<p class="verdict">{} {}{}</p>', word(link["verdict"]), link["reason"], fix(link["fix"]))
+def verdict(link: Mapping[str, Any], wall_ms: int) -> Markup:
+    """Returns the verdict on a link, with its reason, its time and what to do."""
+    told = word(link["verdict"]), link["reason"], since(link, wall_ms), fix(link["fix"])
+    return html('<p class="verdict">{} {}{}{}</p>', *told)
 
 
 def lines(history: Mapping[str, Any] | None, wall_ms: int) -> Section | None:
@@ -204,10 +205,10 @@ def _speed(link: Mapping[str, Any]) -> Section:
         ("network", "part of both times: if both are long, look at the network of this process first")
     )
     if (work := link.get("work")) is not None:
-        since = work["source_age_seconds"]
+        heard = work["source_age_seconds"]
         each = f"{seconds(work['transaction_seconds'])} each on average"
         listed += [
-            ("lanes heard the source", "not yet" if since is None else f"{seconds(since // 5 * 5)} ago"),
+            ("lanes heard the source", "not yet" if heard is None else f"{seconds(heard // 5 * 5)} ago"),
             ("last commit on the target", f"took {seconds(work['commit_seconds'])}"),
             ("transactions", f"{count(work['transactions'])} committed, {each}"),
             ("source to target", _latency(work["latency_seconds"])),
@@ -296,8 +297,8 @@ def _soft(told: str) -> Markup:
 
 def _worker(lane: Mapping[str, Any], wall_ms: int) -> Markup:
     """Returns the state of a lane, which only the running driver knows, and the worker that took it last."""
-    since = html(", since {}", age(lane["since"], wall_ms)) if lane.get("since") else ""
-    where = html("{}, process {}{}", lane["host"], lane["pid"], since) if lane.get("host") else ""
+    took = html(", since {}", age(lane["since"], wall_ms)) if lane.get("since") else ""
+    where = html("{}, process {}{}", lane["host"], lane["pid"], took) if lane.get("host") else ""
     return joined(filter(None, [lane.get("state") or "", where]), ": ") or Markup("-")
 
 

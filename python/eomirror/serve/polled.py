@@ -134,7 +134,7 @@ class PolledEndpoints:
                     read_seconds=read.took_seconds,
                     kept_seconds=kept,
                 )
-                verdict = window.judge(view, read.at)
+                verdict = window.judge(view, read.at, self._clock.wall_ms())
                 before = verdict if kept is None else before
                 judged = Judged(
                     seen.look(view, self._clock.wall_ms()), verdict, 0.0, None if kept is None else before

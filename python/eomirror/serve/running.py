@@ -140,8 +140,10 @@ class RunningEndpoints:
             if now - judged_at < _JUDGE_SECONDS and states == judged_states:
                 return judged
             views = [self._view(link, now) for link in snapshot.links]
+            wall_ms = self._clock.wall_ms()
             found = [
-                Judged(view, self._windows[view.facts.name].judge(view, now), now - at) for view in views
+                Judged(view, self._windows[view.facts.name].judge(view, now, wall_ms), now - at)
+                for view in views
             ]
             self._judged = (now, states, found)
             return found

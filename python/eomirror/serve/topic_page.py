@@ -11,7 +11,6 @@ from eomirror.serve.markup import (
     drawn,
     fix,
     html,
-    joined,
     link_path,
     macro,
     many,
@@ -24,9 +23,14 @@ from eomirror.serve.page import lines, tabs
 from eomirror.serve.topics_table import Column, sorted_rows, topic_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.serve.markup import Section
 
 __all__ = ["topic_page"]
+
+_MOST_SHOWN = 50
+_MOST_LISTED = 10
 
 _COLUMNS = (
     Column("partition", "partition", lambda row: row["partition"], "n", "ascending"),
@@ -38,7 +42,6 @@ _COLUMNS = (
     Column("end", "end of the source", lambda row: row["source_lso"], "n"),
     Column("lane", "lane", lambda row: row["lane"], "n", "ascending"),
     Column("commit", "last commit", lambda row: row["last_commit"], "t"),
-    Column("problem", "what is wrong, and what to do", lambda row: row["problem"]),
 )
 
 
@@ -65,9 +68,7 @@ def topic_page(
     found = sorted_rows(
         topic["partitions"], _COLUMNS, question, path=path, noun="partition", anchor="partitions"
     )
-    wrong = any(row["problem"] or row["open_records"] for row in topic["partitions"])
-    shown = len(found.heads) - (not wrong)
-    rows = [_cells(row, link, wall_ms)[:shown] for row in found.rows]
+    rows = [_cells(row, link, wall_ms) for row in found.rows]
     facts = [
         ("lag", _lag(topic)),
         ("rate", "unknown" if unread(link) else f"{count(topic['rate'])} records/s"),
@@ -80,8 +81,9 @@ def topic_page(
         word(state), topic["problem"], fix(topic["fix"]), old(link), macro("facts", facts),
     )  # fmt: skip
     parts = [
+        _problems(topic["partitions"]),
         lines(topic["history"], wall_ms),
-        section("Partitions", found.heads[:shown], rows, key="partitions", before=found.before),
+        section("Partitions", found.heads, rows, key="partitions", before=found.before),
     ]
     return drawn(
         "sections.html", title=f"{state}: {topic['topic']} of {link['link']}", heading=topic["topic"], top=top,
@@ -98,16 +100,31 @@ def _lag(topic: Mapping[str, Any]) -> str:
     return f"{many(topic['lag_records'], 'record')}, {seconds(topic['lag_seconds'])}"
 
 
+def _problems(partitions: Sequence[Mapping[str, Any]]) -> Section | None:
+    """Returns what is wrong, once for all partitions with the same words."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in partitions:
+        if row["problem"]:
+            found.setdefault((row["problem"], row["fix"]), []).append(row["partition"])
+        if row["open_records"]:
+            held = f"open transactions hold back {many(row['open_records'], 'offset')} behind the lag"
+            found.setdefault((held, ""), []).append(row["partition"])
+    rows = [
+        (_listed(sorted(some)), html("{}{}", told, fix(advice))) for (told, advice), some in found.items()
+    ]
+    if not rows:
+        return None
+    return section("Problems", ("partitions", "what, and what to do"), rows[:_MOST_SHOWN], key="problems")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = len(numbers) - _MOST_LISTED
+    return ", ".join(map(str, numbers[:_MOST_LISTED])) + (f" and {count(more)} more" if more > 0 else "")
+
+
 def _cells(row: Mapping[str, Any], link: Mapping[str, Any], wall_ms: int) -> tuple[object, ...]:
-    held = (
-        f"open transactions hold back {many(row['open_records'], 'offset')} behind the lag"
-        if row["open_records"]
-        else ""
-    )
-    told = [html("{}{}", row["problem"], fix(row["fix"])) if row["problem"] else "", held]
     return (
         count(row["partition"]), word(row["state"]), count(row["lag_records"]), seconds(row["lag_seconds"]),
         count(None if unread(link) else row["rate"]), count(row["position"]), count(row["source_lso"]),
         count(row["lane"]), age(row["last_commit"], wall_ms) if row["last_commit"] else "-",
-        joined(filter(None, told)),
     )  # fmt: skip

@@ -125,7 +125,7 @@ def sorted_rows(
         heads.append(Head(each.title, each.kind, to(sort=each.key, order=turned), here))
     chips = [_chip("all", len(rows), to(state=""), current="state" not in wanted)] + [
         _chip(state, number, to(state=state), current=wanted.get("state") == state)
-        for state, number in states.most_common()
+        for state, number in sorted(states.items(), key=lambda each: (each[0] != "ok", each[0]))
     ]
     others = Markup().join(
         html(' <a href="{}" aria-label="page {}">{}</a>', to(page=number), number, number)

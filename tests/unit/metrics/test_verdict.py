@@ -42,6 +42,16 @@ def test_a_link_that_keeps_up_is_ok() -> None:
     assert (found.word, found.failover) == ("ok", "yes: nothing would be lost")
 
 
+def test_the_sentence_of_a_link_that_keeps_up_stands_still() -> None:
+    """Each look finds another few records on their way; only a lag of some seconds is told with its number."""
+    window = Window()
+    busy = [window.judge(view(400 * n, 400 * n + 1 + n % 7, 0.2), 3.0 * n) for n in range(40)]
+    assert {found.text for found in busy} == {"keeps up"}
+    late = [(10.0 * n, view(100 * n, 100 * n + 900 - n, 30.0)) for n in range(10)]
+    assert judged(*late).text == "891 records behind, and catching up"
+    assert judged((0, view(5, 6, 0.2))).failover == "loses at most 1 record, 0.2 s"
+
+
 def test_a_lag_that_ages_is_behind() -> None:
     """Whatever its size: the link mirrors, and less than the source writes."""
     looks = [(10.0 * n, view(100 * n, 200 * n + 1, 5.0 * n)) for n in range(8)]

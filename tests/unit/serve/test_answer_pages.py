@@ -104,17 +104,23 @@ def test_readiness_is_a_check_list_for_both_kinds_of_failover() -> None:
         "failover": assess(facts, Verb.FAILOVER, force=True).as_dict(),
     }
     page, _ = shown(answer, "readiness")
-    assert page.count("stopped topics") == 2
+    row = re.search(r"<tr><td[^>]*><a [^>]*>stopped topics</a></td>(.*?)</tr>", page)
+    assert row is not None
+    assert re.findall(r'class="word (\w+)"', row[1]) == ["no", "warn"]
     words = " ".join(f'<span class="t">{each}</span>' for each in ("eomirror", "status", "CONFIG"))
     assert f"What to do: <code>{words}</code> has the reasons" in page
-    assert "it would not start" in page
+    assert "it would not start, because of: stopped topics" in page
+    # what is met is folded
+    assert re.search(
+        r'<section id="met"><details><summary><h2>Met</h2> <span class="soft">\d+ checks</span>', page
+    )
     page, _ = shown(answer, "groups")
     assert "billing" in page
     assert "orders-0" in page
 
 
 def test_checks_that_fail_come_first_and_lead_to_what_they_count() -> None:
-    """Without the source, the table of a failover comes before that of a planned promotion."""
+    """Without the source, the verdict on a failover comes before that on a planned promotion."""
     facts = Facts(status=STATUS, groups=(MOVE,))
     for answers, first in ((True, "planned"), (False, "failover")):
         asked = replace(facts, source_answers=answers)
@@ -125,9 +131,12 @@ def test_checks_that_fail_come_first_and_lead_to_what_they_count() -> None:
         page, _ = shown(answer, "readiness")
         sections = re.findall('<section id="([a-z]+)">', page)
         assert sections[0] == first
-        table = page.partition('id="planned"')[2].partition("</section>")[0]
-        levels = re.findall(r'class="word (no|warn|ok)"', table)[1:]
-        assert levels == sorted(levels, key=["no", "warn", "ok"].index)
+        table = page.partition('id="attention"')[2].partition("</section>")[0]
+        rows = [re.findall(r'class="word (no|warn|ok)"', row) for row in table.split("<tr>")[2:]]
+        assert rows
+        assert all(set(row) & {"no", "warn"} for row in rows)
+        levels = [min(row, key=["no", "warn", "ok"].index) for row in rows]
+        assert levels == sorted(levels, key=["no", "warn"].index)
         assert '<a href="/links/east-%3Ewest#problems">stopped topics</a>' in page
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
+import time
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,11 +19,11 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess
 from eomirror.serve.http import Address, HttpServer, Request, Response
 from eomirror.serve.polled import PolledEndpoints
+from support import shown_links
 from support.browser import CHROMIUM, Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from eomirror.status.model import LinkStatus
 
@@ -62,6 +66,7 @@ def test_a_page_updates_itself_and_runs_no_foreign_script(tmp_path: Path) -> Non
     assert EVIL.split("(", maxsplit=1)[0].replace("<", "&lt;").replace(">", "&gt;") in page
 
 
+PICTURES = Path(__file__).resolve().parents[3] / "docs" / "images"
 _NAMED = {"link", "button", "textbox", "combobox", "region", "heading", "navigation", "columnheader"}
 LONG = "a-topic-with-a-name-of-249-characters." + "x" * 211
 
@@ -82,6 +87,10 @@ def serving(status: LinkStatus) -> tuple[HttpServer, str]:
     }
     made = PolledEndpoints({FACTS: lambda: Reader(status)}, version="1", queries=Answers(answer))
     made.start()
+    end = time.monotonic() + 30
+    while not made.judged():
+        assert time.monotonic() < end
+        time.sleep(0.005)
     server = HttpServer(Address("127.0.0.1", 0), made.answer)
     return server, f"{server.url}links/east-%3Ewest"
 
@@ -100,7 +109,8 @@ def test_no_page_is_wider_than_its_window(browser: Browser, width: int) -> None:
     with closing(server):
         for dark in (False, True):
             browser.show_as(width, 900, dark=dark)
-            for url in (server.url, link, f"{link}/readiness", f"{link}/groups", f"{link}/offset"):
+            for part in ("", "/readiness", "/groups", "/offset", "/topics/halt", f"/topics/{LONG}", None):
+                url = server.url if part is None else link + part
                 browser.visit(url)
                 assert browser.run("document.scrollingElement.scrollWidth") == width, url
                 assert browser.said == []
@@ -109,6 +119,78 @@ def test_no_page_is_wider_than_its_window(browser: Browser, width: int) -> None:
                 )
                 colour = browser.run("getComputedStyle(document.body).backgroundColor")
                 assert (colour == "rgb(255, 255, 255)") is not dark
+
+
+@pytest.mark.parametrize("number", [1, 5, 50])
+def test_links_are_readable_however_many(browser: Browser, number: int) -> None:
+    """A map, a grid for many and on a phone: one of them is seen, and no text of it is cut by its edge."""
+    server = HttpServer(Address("127.0.0.1", 0), shown_links.served(shown_links.many(number)).answer)
+    with closing(server):
+        for width in (1280, 1168, 838, 660, 390):
+            browser.show_as(width, 900)
+            browser.visit(server.url)
+            assert browser.said == []
+            assert browser.run("document.scrollingElement.scrollWidth") == width
+            seen = browser.run(
+                "Array.from(document.querySelectorAll('.map, .grid')).filter((one) => one.checkVisibility())"
+                ".map((one) => one.classList[0])"
+            )
+            columns = {1: 2, 5: 4, 50: 99}[number]
+            assert seen == (["map"] if width > {2: 640, 4: 1168}.get(columns, 9_999) else ["grid"])
+            cut = browser.run(
+                "Array.from(document.querySelectorAll('.map text, .cell, .card')).filter((one) => {"
+                " const box = one.getBoundingClientRect();"
+                " return box.left < 0 || box.right > innerWidth || one.scrollWidth > one.clientWidth + 1; })"
+                ".map((one) => one.textContent)"
+            )
+            assert cut == []
+
+
+def test_an_opened_part_stays_open_and_an_outage_is_in_the_title(browser: Browser) -> None:
+    """A part that changes is replaced while its reader looks into it; a server that is away is told in the tab."""
+    calm = shown_links.running("east", "west")
+    made = [shown_links.served([replace(calm, lanes={0: {**calm.lanes[0], "pid": pid}})]) for pid in (71, 72)]
+    asked: list[Request] = []
+
+    away = threading.Event()
+
+    def answer(request: Request) -> Response:
+        asked.append(request)
+        if away.is_set():
+            return Response(b"", "text/plain", 503)
+        return made[sum(each.path[:1] == ("links",) for each in asked) > 1].answer(request)
+
+    server = HttpServer(Address("127.0.0.1", 0), answer)
+    with closing(server):
+        browser.show_as(1280, 900)
+        browser.visit(f"{server.url}links/east-%3Ewest")
+        assert browser.run("document.title").startswith("ok: ")
+        browser.run("document.querySelector('#lanes details').open = true")
+        browser.wait_for("document.querySelector('#lanes').textContent.includes('process 72')")
+        assert browser.run("document.querySelector('#lanes details').open")
+        assert not browser.run("document.querySelector('#speed details').open")
+        away.set()
+        browser.wait_for("!document.getElementById('away').hidden")
+        assert browser.run("document.title") == "no answer - eomirror"
+        away.clear()
+        browser.wait_for("document.getElementById('away').hidden")
+        assert browser.run("document.title").startswith("ok: ")
+
+
+@pytest.mark.parametrize(("name", "path"), [("links", ""), ("link", "links/east-%3Ewest")])
+def test_the_pictures_of_the_documents_are_of_these_pages(
+    browser: Browser, name: str, path: str, tmp_path: Path
+) -> None:
+    """EOMIRROR_REWRITE=1 draws them anew; fonts differ between machines, so only size and weight are compared."""
+    server = HttpServer(Address("127.0.0.1", 0), shown_links.served(shown_links.many(5)).answer)
+    with closing(server):
+        browser.show_as(1200, 660 if name == "links" else 820)
+        browser.visit(server.url + path)
+        kept = PICTURES / f"{name}.png"
+        drawn = kept if os.environ.get("EOMIRROR_REWRITE") else tmp_path / "drawn.png"
+        browser.picture(drawn, whole=False)
+    assert drawn.read_bytes()[:24] == kept.read_bytes()[:24], "signature, width and height"
+    assert kept.stat().st_size < 150_000
 
 
 def test_everything_is_reached_with_the_keyboard(browser: Browser) -> None:

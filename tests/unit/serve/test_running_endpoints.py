@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -217,3 +218,33 @@ def test_a_lag_that_is_unknown_says_why(endpoints: RunningEndpoints, clock: _Clo
     assert reason(item) == unknown + "a has not answered the driver yet"
     assert reason(item, source_age_seconds=20.0) == unknown + "a has not answered the driver for 20 s"
     assert unknown not in str(reason(item, source_age_seconds=20.0, caught_up=True))
+
+
+def test_the_history_of_a_mirror_grows_while_no_client_asks(
+    endpoints: RunningEndpoints, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader who opens the page after an outage sees how it began; the time of a commit is known here."""
+    monkeypatch.setattr("eomirror.serve.running.SAMPLE_SECONDS", 0.001)
+    lane = LaneSnapshot(lane=0, state="fetching", plane="native")
+    for link in ("b", "c"):
+        assert ask(endpoints, "api", "v1", "links", link)[0] == 404
+    running = LinkSnapshot(
+        link="b", state="running", lanes=(lane,), lag_records=5, lag_seconds=0.5, records_per_second=70.0,
+        commit_ms=20, source_age_seconds=1.0,
+    )  # fmt: skip
+    endpoints.update(Snapshot(seconds=1, links=(running, replace(running, link="c"))))
+    endpoints.start()
+    seen: list[object] = []
+    try:
+        for _ in range(2_000):
+            if seen:
+                break
+            clock.now += 10
+            time.sleep(0.01)
+            # the ring itself: a request would be a look of its own
+            seen = endpoints._endpoints._history["b"].link(clock.now)["hour"]["rate"]
+    finally:
+        endpoints.close()
+    history = endpoints._endpoints._history["b"].link(clock.now)["hour"]
+    assert 70.0 in history["rate"]
+    assert 0.02 in history["commit_seconds"]
