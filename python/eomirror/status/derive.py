@@ -39,6 +39,7 @@ __all__ = [
     "RATE_WINDOW_SECONDS",
     "Observed",
     "groups_status",
+    "is_away",
     "link_status",
     "planes_line",
     "unread_status",
@@ -375,6 +376,11 @@ def link_status(
     )
 
 
+def is_away(error: MirrorError) -> bool:
+    """Returns True if an error is that a cluster does not answer, and not that it refuses."""
+    return isinstance(error, UnreachableError | BrokerFailedError)
+
+
 def unread_status(link: str, last: LinkStatus | None, error: MirrorError) -> LinkStatus:
     """
     Returns the status of a link whose topics cannot be read now, with what they showed last.
@@ -388,7 +394,7 @@ def unread_status(link: str, last: LinkStatus | None, error: MirrorError) -> Lin
         error: Reason that the topics cannot be read.
     """
     problem, fix = error.message, error.fix
-    away = ("target",) if isinstance(error, UnreachableError | BrokerFailedError) else ()
+    away = ("target",) if is_away(error) else ()
     if last is None:
         return LinkStatus(link=link, state="unknown", away=away, problem=problem, fix=fix)
     if last.state == "unknown":

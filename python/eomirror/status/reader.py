@@ -12,11 +12,9 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import (
     AuthorizationError,
-    BrokerFailedError,
     ClusterError,
     MirrorError,
     TopicError,
-    UnreachableError,
 )
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
@@ -28,7 +26,7 @@ from eomirror.records.events import link_events
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports
 from eomirror.recovery.resume import SourceFacts, TargetFacts, gone_sources
-from eomirror.status.derive import Observed, groups_status, link_status, with_reports
+from eomirror.status.derive import Observed, groups_status, is_away, link_status, with_reports
 from eomirror.status.hanging import with_hanging
 from eomirror.status.liveness import Liveness, judge_liveness
 from eomirror.status.model import GroupsStatus, LinkStatus
@@ -513,7 +511,7 @@ class _SourceError(MirrorError):
     def of(cls, error: ClusterError) -> _SourceError:
         """Returns the error with its reason."""
         made = cls(error.message, fix=error.fix)
-        made.away = isinstance(error, UnreachableError | BrokerFailedError)
+        made.away = is_away(error)
         return made
 
 
