@@ -1,4 +1,8 @@
-"""Denies and allows writes to topics with ACLs: one entry a topic, for all principals but super users."""
+"""
+Denies and allows writes to topics with ACLs, and checks the right to a transactional.id.
+
+A denial is one entry a topic, for all principals but super users.
+"""
 
 from __future__ import annotations
 
