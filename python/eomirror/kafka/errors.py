@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError
 
-from eomirror.config.rights import Account, Right, lacking
+from eomirror.config.rights import ClusterUser, Right, lacking
 from eomirror.config.secret import MASK
 from eomirror.errors import (
     AuthorizationError,
@@ -419,7 +419,7 @@ def to_mirror_error(
     error: KafkaError,
     *,
     doing: str,
-    cluster: Account | str,
+    cluster: ClusterUser | str,
     reason: KafkaError | None = None,
     right: Right | Sequence[Right] | None = None,
 ) -> MirrorError:
@@ -457,7 +457,7 @@ def to_mirror_error(
         return ClusterError(message, fix=fix)
     needed = [right] if isinstance(right, Right) else right or ()
     if denied := [one for one in needed if one.resource == _DENIED.get(cause.code())]:
-        account = cluster if isinstance(cluster, Account) else Account(cluster)
+        account = cluster if isinstance(cluster, ClusterUser) else ClusterUser(cluster)
         return lacking(f"{message}; ", account, denied)
     return AuthorizationError(message, fix=fix)
 
