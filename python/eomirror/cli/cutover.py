@@ -25,7 +25,7 @@ from eomirror.errors import MirrorError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.cli.failover import Action
+    from eomirror.cli.failover import LinkCommand
     from eomirror.failover import LinkWriterFence
 
 __all__ = ["cutover", "failback", "fence", "unfence"]
@@ -63,7 +63,7 @@ _on_switch = click.option(
 )
 
 
-def _switch(action: Action, command: str) -> Callable[[], bool] | None:
+def _switch(action: LinkCommand, command: str) -> Callable[[], bool] | None:
     """Returns the call of the command that switches clients; None without one."""
     from eomirror.failover import run_command
 
@@ -78,7 +78,7 @@ def _switch(action: Action, command: str) -> Callable[[], bool] | None:
 @patience_option
 @_on_switch
 def cutover(
-    action: Action,
+    action: LinkCommand,
     method: str,
     fence_command: str,
     verify: str,
@@ -117,7 +117,7 @@ def cutover(
 @patience_option
 @_on_switch
 def failback(
-    action: Action,
+    action: LinkCommand,
     method: str,
     fence_command: str,
     verify: str,
@@ -176,7 +176,7 @@ def failback(
 @acting
 @_fencing
 def fence(
-    action: Action,
+    action: LinkCommand,
     method: str,
     fence_command: str,
 ) -> int:
@@ -214,7 +214,7 @@ def fence(
 @acting
 @_fencing
 def unfence(
-    action: Action,
+    action: LinkCommand,
     method: str,
     fence_command: str,
 ) -> int:
@@ -241,7 +241,7 @@ def unfence(
     return 0
 
 
-def _fence(action: Action, method: str, command: str) -> LinkWriterFence:
+def _fence(action: LinkCommand, method: str, command: str) -> LinkWriterFence:
     from eomirror.failover import FenceMethod, LinkWriterFence
 
     return LinkWriterFence(

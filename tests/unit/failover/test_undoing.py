@@ -11,7 +11,7 @@ import click
 import pytest
 
 from eomirror.cli import cutover as cutover_commands
-from eomirror.cli.failover import Action, promoted
+from eomirror.cli.failover import LinkCommand, promoted
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import writer_fence
 from eomirror.failover.machine import Event, State, Verb
@@ -86,7 +86,7 @@ def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, 
         ),
         Verb.FAILOVER,
     )  # fmt: skip
-    action = Action(config=CONFIG, link="a->b", dry_run=False, yes=False, report=None, output=None)
+    action = LinkCommand(config=CONFIG, link="a->b", dry_run=False, yes=False, report=None, output=None)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.prompt", lambda text, **_: click.echo(text) or "b->a")
     writers = Writers()
@@ -271,7 +271,7 @@ def test_a_switch_that_failed_is_an_error_of_the_command(
     )
     monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
 
-    action = Action(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
+    action = LinkCommand(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
     with pytest.raises(MirrorError, match="is promoted, but the command of --on-switch failed"):
         promoted(action, Verb.CUTOVER, PromotionOptions())
 
@@ -295,7 +295,7 @@ def test_groups_that_were_not_moved_are_an_error_of_the_command(
     )
     monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
 
-    action = Action(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
+    action = LinkCommand(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
     with pytest.raises(MirrorError, match=f"is promoted, but {words}") as raised:
         promoted(action, Verb.FAILOVER, PromotionOptions())
 
@@ -337,7 +337,7 @@ def test_a_dry_run_of_a_fence_names_what_it_would_change(
         monkeypatch.setattr(writer_fence, "history_of", lambda *_: PromotionHistory())
     monkeypatch.setattr(LinkWriterFence, "_target", lambda _: Denials())
     for name, method in (("fence", "acl"), ("unfence", "wait")):
-        action = Action(CONFIG, CONFIG.links[0].name, dry_run=True, yes=True, report=None, output="json")
+        action = LinkCommand(CONFIG, CONFIG.links[0].name, dry_run=True, yes=True, report=None, output="json")
         command = getattr(cutover_commands, name).callback.__wrapped__
         assert command(action, method=method, fence_command="") == 0
         found = json.loads(capsys.readouterr().out)
