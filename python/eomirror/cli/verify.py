@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.spark.context import SparkEngine
     from eomirror.verify.resume import ResumeFile
     from eomirror.verify.runner import RemoteComparison, Spread, Verifier
-    from eomirror.verify.scope import Bound
+    from eomirror.verify.scope import RequestedRange
     from eomirror.verify.verdict import LinkVerdict, Scope
 
 __all__ = ["parse_since", "verify", "wait_for_round"]
@@ -161,7 +161,7 @@ def verify(
     from eomirror.kafka.reachability import clusters_of, require_reachable
     from eomirror.verify.origins import with_origins
     from eomirror.verify.resume import ResumeFile
-    from eomirror.verify.scope import Bound
+    from eomirror.verify.scope import RequestedRange
 
     if at_rest and not transactions:
         raise UsageError("--at-rest requires --transactions", fix="add --transactions")
@@ -192,7 +192,7 @@ def verify(
     run = _Run(
         config=loaded,
         links=[with_origins(link, loaded.clusters) for link in chosen],
-        bound=Bound(topics=topics, from_offset=from_offset, since_ms=since_ms),
+        bound=RequestedRange(topics=topics, from_offset=from_offset, since_ms=since_ms),
         show=show,
         native=plane == "auto",
         file=None if resume is None else ResumeFile(resume, asked),
@@ -261,7 +261,7 @@ class _Run:
 
     config: Config
     links: list[Link]
-    bound: Bound
+    bound: RequestedRange
     show: int
     native: bool
     spark: _Spark
