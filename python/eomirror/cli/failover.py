@@ -161,7 +161,7 @@ class LinkCommand:
 
 
 def acting(command: Any) -> Any:
-    """Adds the options of a command that changes a link, which it gets as an `LinkCommand`; a decorator."""
+    """Adds the options of a command that changes a link, which it gets as a `LinkCommand`; a decorator."""
 
     @wraps(command)
     def act(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Config, Link
     from eomirror.kafka.record_digests import RecordDigest
-    from eomirror.mm2.state import Committed
+    from eomirror.mm2.state import MirroredOffsets
     from eomirror.records.mm2 import OffsetSync
 
 __all__ = ["Adoption", "PartitionAdoption", "adopt_mm2"]
@@ -266,7 +266,7 @@ class _Look:
             fix="stop all of its workers, then repeat this; two replicators would write every record twice",
         )
 
-    def _nothing(self, committed: Committed) -> DifferenceError:
+    def _nothing(self, committed: MirroredOffsets) -> DifferenceError:
         known = ", ".join(map(str, sorted(committed.offsets)[:5]))
         return DifferenceError(
             f"link {self._link.name}: MirrorMaker 2 has mirrored nothing that this link mirrors; "
@@ -300,7 +300,7 @@ class _Look:
         targets: Mapping[str, str],
         positioned: Collection[SourcePartition],
         partitions: Sequence[SourcePartition],
-        committed: Committed,
+        committed: MirroredOffsets,
         *,
         transactional: bool,
     ) -> Adoption:
