@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from eomirror.demo.compare import Comparison, Revision
 
-__all__ = ["Copy", "DemoReport", "Kill", "Latency", "Outage", "latency_outside", "percentile", "render"]
+__all__ = ["DemoReport", "JudgedCopy", "Kill", "Latency", "Outage", "latency_outside", "percentile", "render"]
 
 DIFFERS = 3
 _US = 1_000_000
@@ -56,7 +56,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class JudgedCopy:
     """
     One copy of the topic and its judgement.
 
@@ -105,8 +105,8 @@ class DemoReport:
     throughput: float
     peak: int
     kills: tuple[Kill, ...]
-    exactly_once: Copy
-    at_least_once: Copy
+    exactly_once: JudgedCopy
+    at_least_once: JudgedCopy
     phases: tuple[tuple[str, float], ...]
     folder: str
 
@@ -249,7 +249,7 @@ def _facts(report: DemoReport) -> list[tuple[str, str]]:
     ]
 
 
-def _rows(once: Copy, least: Copy) -> list[tuple[str, str, str]]:
+def _rows(once: JudgedCopy, least: JudgedCopy) -> list[tuple[str, str, str]]:
     def row(name: str, attribute: str) -> tuple[str, str, str]:
         return (
             name,
@@ -257,7 +257,7 @@ def _rows(once: Copy, least: Copy) -> list[tuple[str, str, str]]:
             f"{getattr(least.comparison, attribute):,}",
         )
 
-    def taken_back(copy: Copy) -> str:
+    def taken_back(copy: JudgedCopy) -> str:
         revision = copy.revision
         return f"{revision.retracted + revision.changed + revision.inserted:,}"
 

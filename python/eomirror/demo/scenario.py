@@ -27,7 +27,7 @@ from eomirror.demo.at_least_once import CopierSpec
 from eomirror.demo.clients import Offsets, create_topic, read_partition
 from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
-from eomirror.demo.report import Copy, DemoReport, Kill, Outage, latency_outside, peak_rate
+from eomirror.demo.report import DemoReport, JudgedCopy, Kill, Outage, latency_outside, peak_rate
 from eomirror.demo.traffic import TrafficPlan, mix
 from eomirror.demo.watch import TopicWatcher, Traffic, TransactionCounter
 from eomirror.errors import MirrorError
@@ -245,7 +245,7 @@ class Demo:
             comparison, revision = verdicts[topic]
             calm, everything = latency_outside(outages, watcher.sent, watcher.arrived)
             copies.append(
-                Copy(
+                JudgedCopy(
                     topic=topic,
                     comparison=comparison,
                     revision=revision,

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from eomirror.demo.compare import Comparison, Difference, Revision
 from eomirror.demo.report import (
-    Copy,
     DemoReport,
+    JudgedCopy,
     Kill,
     Latency,
     Outage,
@@ -21,7 +21,7 @@ from eomirror.demo.report import (
     render,
 )
 
-GOOD = Copy(
+GOOD = JudgedCopy(
     topic="east.orders",
     comparison=Comparison(source=900, target=900),
     revision=Revision(seen=900),
