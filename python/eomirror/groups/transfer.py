@@ -26,7 +26,7 @@ from eomirror.config.rights import told
 from eomirror.errors import MirrorError, UsageError
 from eomirror.groups.offset_queries import FindUnreachable, group_offsets, none_unreachable, unreadable_topics
 from eomirror.groups.offset_rule import commit_denied, members_there, metadata_left_out, past_others
-from eomirror.groups.shared_copies import Copy, copies_of, other_records
+from eomirror.groups.shared_copies import WrittenTopic, copies_of, other_records
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -273,7 +273,9 @@ def _others(
     with closing(ClusterSession(config.clusters[alias], client_id="eomirror.groups")) as session:
         if link is None:
             # Handwritten, or the link has another name by now.
-            copies = {name: Copy(facts.topic_id, None) for name, facts in there.items() if facts is not None}
+            copies = {
+                name: WrittenTopic(facts.topic_id, None) for name, facts in there.items() if facts is not None
+            }
             return other_records(config.links[0], session, copies, own="")
         own = copies_of(OffsetMapReader(link, session).positions().values())
         copies = {name: own[name] for name in there if name in own}
