@@ -22,7 +22,7 @@ from eomirror.recovery.resume import gone_sources
 from eomirror.types import SourcePartition
 from eomirror.verify.other_copies import OtherCopies
 from eomirror.verify.retention import RetentionBounds
-from eomirror.verify.verdict import CopyEnds, PartitionFacts, Range, Scope, scope
+from eomirror.verify.verdict import CopyPartitionEnds, PartitionFacts, Range, Scope, scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -384,7 +384,7 @@ class ScopeFinder:
                     placed=()
                     if not each.keyed or target_topic is None
                     else tuple(
-                        CopyEnds(
+                        CopyPartitionEnds(
                             number,
                             target_starts.get((each.target_topic, number), 0),
                             stable.get((each.target_topic, number), 0),

@@ -27,7 +27,7 @@ from eomirror.status.model import LinkStatus, PartitionStatus
 from eomirror.types import Assignment, SourcePartition
 from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.scope import RequestedRange, ScopeFinder
-from eomirror.verify.verdict import CopyEnds, LinkVerdict, PartitionFacts, PartitionVerdict, scope
+from eomirror.verify.verdict import CopyPartitionEnds, LinkVerdict, PartitionFacts, PartitionVerdict, scope
 from support.clocks import PlayedClock
 from support.lane_fakes import position
 
@@ -191,7 +191,7 @@ def facts(**changes: Any) -> PartitionFacts:
         (
             {
                 "position": position(part(0), 10, keyed={"0": 3, "1": -1}, target_offset=3),
-                "placed": (CopyEnds(0, 0, 0, 4), CopyEnds(1, 0, 0, 0)),
+                "placed": (CopyPartitionEnds(0, 0, 0, 4), CopyPartitionEnds(1, 0, 0, 0)),
             },
             (0, 4),
             "its records are in east.t;",
