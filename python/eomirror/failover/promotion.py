@@ -18,7 +18,7 @@ from eomirror.failover.facts import beside_cuts, cuts_of, mirrored, read_facts, 
 from eomirror.failover.group_moves import GroupMove, counted, unread, written
 from eomirror.failover.group_reader import GroupReader, collecting_later, note_moves
 from eomirror.failover.hanging import end_hanging_copies
-from eomirror.failover.machine import FINAL, Event, State, Verb, checked, following
+from eomirror.failover.machine import FINAL, State, StepOutcome, Verb, checked, following
 from eomirror.failover.planned_facts import planned_facts
 from eomirror.failover.readiness import QUIET_SECONDS, Verified, assess, with_refusal, with_verified
 from eomirror.kafka.consumer_groups import batches
@@ -297,7 +297,7 @@ class _Run:
         self._silent_at: float | None = None
         self._pause_ms: int | None = None
         self._recording = False
-        self._steps: dict[State, Callable[[], Event]] = {
+        self._steps: dict[State, Callable[[], StepOutcome]] = {
             State.CHECKING: self._check,
             State.FENCING: self._fence,
             State.DRAINING: self._drain,
@@ -367,21 +367,21 @@ class _Run:
         self._groups.close()
         self._sessions.close()
 
-    def _timed(self, state: State) -> Event:
+    def _timed(self, state: State) -> StepOutcome:
         began = self._clock.monotonic()
         try:
             return self._steps[state]()
         except MirrorError as error:
             log.info("failover_step_failed", link=self._link.name, step=state.value, reason=error.message)
             self._error = self._error or error
-            return Event.FAILED
+            return StepOutcome.FAILED
         finally:
             took = int((self._clock.monotonic() - began) * 1000)
             self._milliseconds[state.value] = self._milliseconds.get(state.value, 0) + took
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _check(self) -> Event:
+    def _check(self) -> StepOutcome:
         self._on_event("checking")
         self._answers = not self._options.source_gone and source_answers(self._config, self._link)
         facts = read_facts(
@@ -426,7 +426,7 @@ class _Run:
             crash_point("failover.checked")
         return checked(self._verb, ready=self._readiness.ready)
 
-    def _fence(self) -> Event:
+    def _fence(self) -> StepOutcome:
         if self._options.fence is not None:
             stops = self._options.fence.stops
             self._on_event(
@@ -437,9 +437,9 @@ class _Run:
             self._silent_at = self._clock.monotonic()
             self._options.fence.fence()
         crash_point("failover.fenced")
-        return Event.DONE
+        return StepOutcome.DONE
 
-    def _drain(self) -> Event:
+    def _drain(self) -> StepOutcome:
         """Waits until the mirror has reached the source's ends, and these stand still."""
         self._on_event("waiting until everything is mirrored")
         deadline = Deadline(self._options.patience, self._clock)
@@ -464,9 +464,9 @@ class _Run:
                 self._on_event(said)
             self._clock.sleep(_LOOK_SECONDS)
         crash_point("failover.drained")
-        return Event.DONE
+        return StepOutcome.DONE
 
-    def _verify(self) -> Event:
+    def _verify(self) -> StepOutcome:
         if self._options.verify is not None:
             self._on_event("comparing what was mirrored last")
             began = self._clock.monotonic()
@@ -474,9 +474,9 @@ class _Run:
             if self._readiness is not None:
                 compared = Verified(self._clock.monotonic() - began, "what --verify asks for")
                 self._readiness = with_verified(self._readiness, compared)
-        return Event.DONE
+        return StepOutcome.DONE
 
-    def _take(self) -> Event:
+    def _take(self) -> StepOutcome:
         self._on_event("taking the link")
         self._owner = LinkOwner(
             self._link,
@@ -494,9 +494,9 @@ class _Run:
         self._renewal = _Renewal(self._owner)
         self._renewal.start()
         crash_point("failover.taken")
-        return Event.DONE
+        return StepOutcome.DONE
 
-    def _end(self) -> Event:
+    def _end(self) -> StepOutcome:
         self._on_event("ending what hangs in the copies")
         end_hanging_copies(
             self._link,
@@ -507,9 +507,9 @@ class _Run:
             abort_torn=self._verb is Verb.FAILOVER,
         )
         crash_point("failover.ended")
-        return Event.DONE
+        return StepOutcome.DONE
 
-    def _read(self) -> Event:
+    def _read(self) -> StepOutcome:
         source = self._sessions.source.admin if self._answers else None
         view = self._known_view()
         if not self._answers and view.seen is not None:
@@ -529,10 +529,10 @@ class _Run:
         self._refuse_unknown_ends()
         self._refuse_later_records()
         crash_point("failover.read")
-        return Event.DONE
+        return StepOutcome.DONE
 
     @collecting_later()
-    def _move(self) -> Event:
+    def _move(self) -> StepOutcome:
         self._on_event("moving consumer groups")
         try:
             self._moves = self._planned_moves()
@@ -571,9 +571,9 @@ class _Run:
                 fix="mend this, or leave the groups out of the link's `groups`",
             )
         crash_point("failover.groups_moved")
-        return Event.DONE
+        return StepOutcome.DONE
 
-    def _record(self) -> Event:
+    def _record(self) -> StepOutcome:
         view, owner = self._known_view(), self._known_owner()
         assert view.generation is not None, "retake publishes one"  # noqa: S101  for the type checker
         self._stop_renewal()
@@ -606,16 +606,16 @@ class _Run:
             self._pause_ms = int((self._clock.monotonic() - self._silent_at) * 1000)
         self._on_event(f"promoted: number {promotion.number}")
         crash_point("failover.recorded")
-        return Event.DONE
+        return StepOutcome.DONE
 
-    def _switch(self) -> Event:
+    def _switch(self) -> StepOutcome:
         if self._options.on_switch is None:
-            return Event.DONE
+            return StepOutcome.DONE
         self._on_event("calling the command of --on-switch")
         self._switched = self._options.on_switch()
-        return Event.DONE if self._switched else Event.FAILED
+        return StepOutcome.DONE if self._switched else StepOutcome.FAILED
 
-    def _undo(self) -> Event:
+    def _undo(self) -> StepOutcome:
         self._stop_renewal()
         if self._recording and (recorded := self._is_recorded()) is not False:
             # Applications that write to the source again would write records that are left behind.
@@ -623,7 +623,7 @@ class _Run:
             self._on_event(
                 f"{found}: nothing is undone; see `eomirror history CONFIG --link {quote(self._link.name)}`"
             )
-            return Event.DONE
+            return StepOutcome.DONE
         self._on_event("the link stays a mirror; undoing")
         if self._owner is not None:
             self._owner.release()
@@ -643,7 +643,7 @@ class _Run:
                 )
                 self._error.fix = f"`eomirror unfence CONFIG --link {quote(self._link.name)}`"
                 self._on_event(self._error.message)
-        return Event.DONE
+        return StepOutcome.DONE
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.failover import promotion
 from eomirror.failover.drain import DrainLook, DrainProgress
-from eomirror.failover.machine import Event, Verb
+from eomirror.failover.machine import StepOutcome, Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
@@ -71,8 +71,8 @@ def test_the_pause_of_a_cutover_that_waits_begins_with_the_last_record(
     monkeypatch.setattr(run._source, "look", lambda: next(looks))
     monkeypatch.setattr(promotion, "crash_point", lambda _: None)
 
-    assert run._fence() is Event.DONE
-    assert run._drain() is Event.DONE
+    assert run._fence() is StepOutcome.DONE
+    assert run._drain() is StepOutcome.DONE
     run.close()
 
     assert run._silent_at is not None

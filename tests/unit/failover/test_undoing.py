@@ -14,7 +14,7 @@ from eomirror.cli import cutover as cutover_commands
 from eomirror.cli.failover import LinkCommand, promoted
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import writer_fence
-from eomirror.failover.machine import Event, State, Verb
+from eomirror.failover.machine import State, StepOutcome, Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.failover.readiness import Facts, assess
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
@@ -62,16 +62,16 @@ def cutover(writers: Writers, clock: PlayedClock | None = None) -> _Run:
         clock=clock or PlayedClock(),
     )
 
-    def ready() -> Event:
+    def ready() -> StepOutcome:
         run._readiness = object()  # type: ignore[assignment]  only passed on
-        return Event.FENCE_WANTED
+        return StepOutcome.FENCE_WANTED
 
     run._steps[State.CHECKING] = ready
     return run
 
 
 def raising(error: BaseException) -> Any:
-    def step() -> Event:
+    def step() -> StepOutcome:
         raise error
 
     return step
@@ -94,7 +94,7 @@ def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, 
     run._options = replace(run._options, confirm=action.asked("failover"))
     taken = run._steps[State.CHECKING]
 
-    def checked() -> Event:
+    def checked() -> StepOutcome:
         event = taken()
         run._readiness = readiness
         return event
@@ -117,7 +117,7 @@ def test_the_time_to_answer_is_not_that_of_the_command() -> None:
     began = run._started_ms
     run._options = replace(run._options, confirm=lambda _: clock.sleep(300))
     run._steps[State.FENCING] = raising(NotReadyError("enough"))
-    run._steps[State.UNDOING] = lambda: Event.DONE
+    run._steps[State.UNDOING] = lambda: StepOutcome.DONE
     run.to_the_end()
     run.close()
     assert run._started_ms - began == 300_000
@@ -126,15 +126,15 @@ def test_the_time_to_answer_is_not_that_of_the_command() -> None:
 @pytest.mark.parametrize(("seconds", "state"), [(5, "promoted"), (300, "refused")])
 def test_what_changed_while_the_question_stood_counts(seconds: float, state: str) -> None:
     """The source answers again, say: the same check refuses then."""
-    clock, writers, looks = PlayedClock(), Writers(), [Event.FENCE_WANTED, Event.REFUSED]
+    clock, writers, looks = PlayedClock(), Writers(), [StepOutcome.FENCE_WANTED, StepOutcome.REFUSED]
     run = cutover(writers, clock)
     ready = run._steps[State.CHECKING]
 
-    def checked() -> Event:
+    def checked() -> StepOutcome:
         ready()
         return looks.pop(0)
 
-    run._steps |= dict.fromkeys(run._steps, lambda: Event.DONE)
+    run._steps |= dict.fromkeys(run._steps, lambda: StepOutcome.DONE)
     run._steps |= {State.CHECKING: checked, State.FENCING: run._fence}
     run._options = replace(run._options, confirm=lambda _: clock.sleep(seconds))
     assert run.to_the_end().state == state
@@ -183,7 +183,7 @@ def test_a_fence_stays_while_the_link_may_be_promoted(
     monkeypatch.setattr(run, "_is_recorded", lambda: recorded)
     run._recording = True
 
-    assert run._undo() is Event.DONE
+    assert run._undo() is StepOutcome.DONE
 
     run.close()
     assert writers.calls == (["undo"] if undone else [])
