@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.config.mm2_properties import import_entries
-from eomirror.convert.connectors import Flow, add_clusters, add_flows, role_of
+from eomirror.convert.connectors import ConnectorFlow, add_clusters, add_flows, role_of
 from eomirror.convert.flat import FlatFile, Setting
 
 if TYPE_CHECKING:
@@ -151,9 +151,9 @@ def settings_of(tree: Tree, prefix: str) -> dict[str, Setting]:
 def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
     """Returns the settings of connectors, joined by flow; those that are not MirrorMaker 2's are refused."""
     flat = FlatFile()
-    flows: dict[tuple[str, str], Flow] = {}
+    flows: dict[tuple[str, str], ConnectorFlow] = {}
     aliases: dict[str, Setting] = {}
-    ends: list[tuple[Connector, Flow, Setting, Setting]] = []
+    ends: list[tuple[Connector, ConnectorFlow, Setting, Setting]] = []
     for connector in connectors:
         given = connector.settings
         kind = given["connector.class"]
@@ -179,7 +179,7 @@ def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
         target = replace(target, value=target.value or _TARGET)
         flow = flows.setdefault(
             (source.value, target.value),
-            Flow(source.value, target.value, f"{source.value}->{target.value}", connector.line),
+            ConnectorFlow(source.value, target.value, f"{source.value}->{target.value}", connector.line),
         )
         if role in flow.connectors:
             flat.refuse(
