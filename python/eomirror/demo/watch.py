@@ -11,7 +11,7 @@ import orjson
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.demo.clients import CommittedReader, Offsets, ReadRecord, TrafficProducer
-from eomirror.demo.compare import History
+from eomirror.demo.compare import SeenRecords
 from eomirror.demo.traffic import Stamp
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class TopicWatcher(_Reader):
         self, properties: Mapping[str, str], topic: str, partitions: int, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         super().__init__(properties, topic, partitions, verb="watch", clock=clock)
-        self.histories = {number: History() for number in range(partitions)}
+        self.histories = {number: SeenRecords() for number in range(partitions)}
         #: of every record with a stamp, in the order of arrival; microseconds of the monotonic clock
         self.sent = array("Q")
         self.arrived = array("Q")
