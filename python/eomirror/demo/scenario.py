@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["Demo", "DemoOptions", "Listener", "judge"]
+__all__ = ["Demo", "DemoListener", "DemoOptions", "judge"]
 
 
 def judge(
@@ -117,7 +117,7 @@ class DemoOptions:
     keep: bool = False
 
 
-class Listener(Protocol):
+class DemoListener(Protocol):
     """Receives the progress of the demo."""
 
     def phase(self, name: str) -> None:
@@ -141,7 +141,7 @@ class Demo:
     def __init__(
         self,
         options: DemoOptions,
-        listener: Listener,
+        listener: DemoListener,
         *,
         steps: Callable[[], AbstractContextManager[OnProgress]] = lambda: nullcontext(quiet),
         clock: Clock = SYSTEM_CLOCK,
