@@ -31,7 +31,7 @@ from eomirror.driver.restart_records import RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords, UnauthorizedTopics
 from eomirror.errors import AuthorizationError, MirrorError, StoppedError, SupersededError, TopicError
-from eomirror.groups.followed_groups import Mirrored
+from eomirror.groups.followed_groups import MirroredPartitions
 from eomirror.lane.spec import StoppedTopic
 from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
 from eomirror.spark.frames import encode_groups
@@ -516,9 +516,9 @@ class LinkThread:
 
     # -- its helpers -----------------------------------------------------------------------------
 
-    def _mirrored(self) -> Mirrored:
+    def _mirrored(self) -> MirroredPartitions:
         with self._lock:
-            return Mirrored(self._progress.lanes, frozenset(self._progress.stopped))
+            return MirroredPartitions(self._progress.lanes, frozenset(self._progress.stopped))
 
     def _discovery_loop(self, discovery: Discovery) -> None:
         while not self._over.wait(REFRESH_SECONDS):
