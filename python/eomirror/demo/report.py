@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 
     from eomirror.demo.compare import Comparison, Revision
 
-__all__ = ["DemoReport", "JudgedCopy", "Kill", "Latency", "Outage", "latency_outside", "percentile", "render"]
+__all__ = [
+    "DemoReport",
+    "JudgedCopy",
+    "Kill",
+    "KillOutage",
+    "Latency",
+    "latency_outside",
+    "percentile",
+    "render",
+]
 
 DIFFERS = 3
 _US = 1_000_000
@@ -38,7 +47,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class KillOutage:
     """From a kill until the backlog that it caused was read, in monotonic seconds."""
 
     begin: float
@@ -150,7 +159,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def latency_outside(
-    outages: Sequence[Outage], sent: Sequence[int], arrived: Sequence[int]
+    outages: Sequence[KillOutage], sent: Sequence[int], arrived: Sequence[int]
 ) -> tuple[Latency, Latency]:
     """
     Latency of the records that no outage touched, and of all.
