@@ -33,7 +33,13 @@ from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_promoted
 from eomirror.link.state import link_discovery
 from eomirror.mm2.alignment import Alignment, align
-from eomirror.mm2.resume_offset import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
+from eomirror.mm2.resume_offset import (
+    Mm2PartitionFacts,
+    PartitionAdoption,
+    furthest_sync,
+    judge,
+    refuse_unknown,
+)
 from eomirror.mm2.state import Mm2State
 from eomirror.records.connect_offsets import Mm2Flow
 from eomirror.records.control import Adopted
@@ -358,7 +364,7 @@ class _Look:
         contradicted: bool,
         transactional: bool,
         syncs: Sequence[OffsetSync],
-    ) -> PartitionFacts:
+    ) -> Mm2PartitionFacts:
         start, stable, end = source_ends
         copy_start, copy_end = target_ends
         chosen = self._at.get(source)
@@ -388,7 +394,7 @@ class _Look:
                     break
             if alignment.candidates or not copy or (to_end and first == copy_start):
                 break
-        return PartitionFacts(
+        return Mm2PartitionFacts(
             source=source,
             target_topic=target[0],
             committed=committed,

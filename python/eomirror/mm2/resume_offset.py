@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from eomirror.records.mm2 import OffsetSync
     from eomirror.types import SourcePartition
 
-__all__ = ["PartitionAdoption", "PartitionFacts", "furthest_sync", "judge", "refuse_unknown"]
+__all__ = ["Mm2PartitionFacts", "PartitionAdoption", "furthest_sync", "judge", "refuse_unknown"]
 
 #: Number of candidates to show; more do not help.
 MOST_CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFacts:
+class Mm2PartitionFacts:
     """
     Facts of a partition that MM2 has mirrored.
 
@@ -121,7 +121,7 @@ def furthest_sync(
     )
 
 
-def judge(facts: PartitionFacts) -> PartitionAdoption:
+def judge(facts: Mm2PartitionFacts) -> PartitionAdoption:
     """Decides the resume offset, or the problem that prevents it."""
     committed = facts.committed
     if facts.chosen is not None:
@@ -170,7 +170,7 @@ def judge(facts: PartitionFacts) -> PartitionAdoption:
     )
 
 
-def _exactly_once(facts: PartitionFacts, committed: int, candidates: tuple[int, ...]) -> PartitionAdoption:
+def _exactly_once(facts: Mm2PartitionFacts, committed: int, candidates: tuple[int, ...]) -> PartitionAdoption:
     together = "committed in the transaction of its record"
     if facts.last is None:
         return _resume(
@@ -188,11 +188,13 @@ def _exactly_once(facts: PartitionFacts, committed: int, candidates: tuple[int, 
     )
 
 
-def _behind(facts: PartitionFacts) -> tuple[int, ...]:
+def _behind(facts: Mm2PartitionFacts) -> tuple[int, ...]:
     return (facts.source_start,) if facts.committed is None else (facts.committed + 1,)
 
 
-def _resume(facts: PartitionFacts, resume: int, evidence: str, last: int | None = None) -> PartitionAdoption:
+def _resume(
+    facts: Mm2PartitionFacts, resume: int, evidence: str, last: int | None = None
+) -> PartitionAdoption:
     last = resume - 1 if last is None else last
     pairs = facts.alignment.pairs if facts.alignment.candidates == (last,) else ()
     return PartitionAdoption(
@@ -206,7 +208,7 @@ def _resume(facts: PartitionFacts, resume: int, evidence: str, last: int | None 
     )
 
 
-def _problem(facts: PartitionFacts, problem: str, candidates: tuple[int, ...]) -> PartitionAdoption:
+def _problem(facts: Mm2PartitionFacts, problem: str, candidates: tuple[int, ...]) -> PartitionAdoption:
     return PartitionAdoption(
         source=facts.source,
         target_topic=facts.target_topic,
