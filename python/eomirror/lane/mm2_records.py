@@ -38,7 +38,15 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import GroupOffset
     from eomirror.records.position import Position
 
-__all__ = ["MAX_LAG", "TAIL_SECONDS", "MirroredRanges", "Mm2Records", "OffsetSyncs", "Plan", "SyncSink"]
+__all__ = [
+    "MAX_LAG",
+    "TAIL_SECONDS",
+    "MirroredRanges",
+    "Mm2RecordPlan",
+    "Mm2Records",
+    "OffsetSyncs",
+    "SyncSink",
+]
 
 #: MM2's default of ``offset.lag.max``, records.
 MAX_LAG = 100
@@ -171,7 +179,7 @@ class SyncSink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Mm2RecordPlan:
     """
     MM2 records of one transaction.
 
@@ -283,7 +291,7 @@ class Mm2Records:
 
     def plan(
         self, permitted: CommitPermit, positions: Mapping[SourcePartition, Position], ids: _Ids, now: float
-    ) -> Plan:
+    ) -> Mm2RecordPlan:
         """
         Returns the MM2 records of a transaction; changes nothing.
 
@@ -312,9 +320,9 @@ class Mm2Records:
                 MetadataRecord(self._checkpoints_topic, 0, one.key(), one.value())
                 for one in checkpoints.checkpoints
             ]
-        return Plan(records, mirrored, syncs, checkpoints, permitted, self._quiet, hold, now)
+        return Mm2RecordPlan(records, mirrored, syncs, checkpoints, permitted, self._quiet, hold, now)
 
-    def committed(self, plan: Plan) -> None:
+    def committed(self, plan: Mm2RecordPlan) -> None:
         """Records that the transaction of ``plan`` is committed."""
         self._syncs.committed(plan.mirrored, quiet=plan.quiet, hold=plan.hold)
         if plan.syncs:
