@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eomirror.convert.flat import FlatFile, Setting, meaning
+from eomirror.convert.flat import FlatFile, GivenSetting, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,8 +74,8 @@ class ConnectorFlow:
     target: str
     key: str
     line: int = 0
-    connectors: dict[str, dict[str, Setting]] = field(default_factory=dict)
-    stopped: dict[str, Setting] = field(default_factory=dict)
+    connectors: dict[str, dict[str, GivenSetting]] = field(default_factory=dict)
+    stopped: dict[str, GivenSetting] = field(default_factory=dict)
 
 
 def role_of(name: str) -> str:
@@ -86,7 +86,7 @@ def role_of(name: str) -> str:
     return ""
 
 
-def add_clusters(flat: FlatFile, aliases: Mapping[str, Setting]) -> None:
+def add_clusters(flat: FlatFile, aliases: Mapping[str, GivenSetting]) -> None:
     """Adds the list of clusters."""
     flat.extend("clusters", aliases)
     for alias, setting in aliases.items():
@@ -118,27 +118,27 @@ def add_flow(flat: FlatFile, flow: ConnectorFlow) -> None:
     if "source" not in flow.connectors:
         known = ", ".join(ROLES[role] for role in flow.connectors) or "none"
         flat.refuse(
-            Setting(flow.key, "", flow.line),
+            GivenSetting(flow.key, "", flow.line),
             f"no MirrorSourceConnector from {flow.source} to {flow.target}, so nothing is mirrored (found: {known}); "
             "add it",
         )
         return
     prefix = f"{flow.source}->{flow.target}"
-    flat.put(f"{prefix}.enabled", Setting("", "true"))
+    flat.put(f"{prefix}.enabled", GivenSetting("", "true"))
     _one_policy(flat, flow)
     for role, settings in flow.connectors.items():
         for name, setting in settings.items():
             _add(flat, flow, role, name, setting)
     if "checkpoint" not in flow.connectors:
-        flat.put(f"{prefix}.emit.checkpoints.enabled", Setting("", "false"))
+        flat.put(f"{prefix}.emit.checkpoints.enabled", GivenSetting("", "false"))
     if "heartbeat" not in flow.connectors:
-        flat.put(f"{prefix}.emit.heartbeats.enabled", Setting("", "false"))
+        flat.put(f"{prefix}.emit.heartbeats.enabled", GivenSetting("", "false"))
 
 
 def _one_policy(flat: FlatFile, flow: ConnectorFlow) -> None:
     """Refuses connectors of one flow that name topics differently: offsets would be translated for other topics."""
     named = {
-        role: settings.get(_POLICY, Setting("", _DEFAULT_POLICY))
+        role: settings.get(_POLICY, GivenSetting("", _DEFAULT_POLICY))
         for role, settings in flow.connectors.items()
         if role != "heartbeat"
     }
@@ -152,7 +152,7 @@ def _one_policy(flat: FlatFile, flow: ConnectorFlow) -> None:
         )
 
 
-def _add(flat: FlatFile, flow: ConnectorFlow, role: str, name: str, setting: Setting) -> None:
+def _add(flat: FlatFile, flow: ConnectorFlow, role: str, name: str, setting: GivenSetting) -> None:
     prefix = f"{flow.source}->{flow.target}"
     if _CONNECT.fullmatch(name):
         if name.endswith("alias") and not setting.value:
@@ -176,12 +176,12 @@ def _add(flat: FlatFile, flow: ConnectorFlow, role: str, name: str, setting: Set
         flat.note(setting, "there is no Connect worker")
     elif name == _POLICY:
         policy = _OLD_POLICIES.get(setting.value, setting.value)
-        flat.put(f"{prefix}.{name}", Setting(setting.key, policy, setting.line))
+        flat.put(f"{prefix}.{name}", GivenSetting(setting.key, policy, setting.line))
     else:
         flat.put(client or f"{prefix}.{name}", setting)
 
 
-def _same_topics(flat: FlatFile, flow: ConnectorFlow, name: str, setting: Setting) -> None:
+def _same_topics(flat: FlatFile, flow: ConnectorFlow, name: str, setting: GivenSetting) -> None:
     mirrored = flow.connectors["source"].get(name)
     if mirrored is not None and meaning(name, mirrored.value) == meaning(name, setting.value):
         flat.take(setting, f"{flow.source}->{flow.target}.{name}")

@@ -20,7 +20,7 @@ from eomirror.config.nodes import quoted
 from eomirror.config.secret import unfilled
 from eomirror.convert.connect import settings_of
 from eomirror.convert.connectors import ConnectorFlow, add_clusters, add_flows
-from eomirror.convert.flat import FlatFile, Setting
+from eomirror.convert.flat import FlatFile, GivenSetting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,13 +122,13 @@ class _Resource:
         self._rest()
 
     def _refuse(self, key: str, tree: Tree, reason: str) -> None:
-        self._flat.refuse(Setting(key, "", tree.line), reason)
+        self._flat.refuse(GivenSetting(key, "", tree.line), reason)
 
     def _note(self, key: str, tree: Tree, reason: str) -> None:
-        self._flat.note(Setting(key, "", tree.line), reason)
+        self._flat.note(GivenSetting(key, "", tree.line), reason)
 
     def _take(self, key: str, place: str) -> None:
-        self._flat.take(Setting(key, ""), place)
+        self._flat.take(GivenSetting(key, ""), place)
 
     # -- clusters --------------------------------------------------------------------------------
 
@@ -378,5 +378,5 @@ class _Resource:
                 self._note(f"{self._path}.{name}", value, _PODS)
 
 
-def _text(tree: Tree, key: str) -> Setting:
-    return Setting(key, tree.text, tree.line)
+def _text(tree: Tree, key: str) -> GivenSetting:
+    return GivenSetting(key, tree.text, tree.line)
