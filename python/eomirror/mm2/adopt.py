@@ -148,7 +148,7 @@ def adopt_mm2(
         MirrorError: A cluster cannot be reached or refuses the request.
     """
     chosen = config.mapped_link(link)
-    look = _Look(
+    look = _AdoptionReader(
         chosen,
         config.clusters[chosen.source],
         config.clusters[chosen.target],
@@ -163,7 +163,7 @@ def adopt_mm2(
         look.close()
 
 
-class _Look:
+class _AdoptionReader:
     def __init__(
         self,
         link: Link,
