@@ -102,7 +102,7 @@ class Traffic(_Worker):
             self.asked.wait(max(0.0, due - self._clock.monotonic()))
 
 
-class _Reader(_Worker):
+class _TopicReader(_Worker):
     """
     Reads all committed records of a topic, which need not exist yet, from its beginning.
 
@@ -141,7 +141,7 @@ class _Reader(_Worker):
         raise NotImplementedError
 
 
-class TopicWatcher(_Reader):
+class TopicWatcher(_TopicReader):
     """A read_committed reader that remembers everything it was ever shown, and when."""
 
     def __init__(
@@ -182,7 +182,7 @@ class TopicWatcher(_Reader):
         self.arrived.append(now)
 
 
-class TransactionCounter(_Reader):
+class TransactionCounter(_TopicReader):
     """
     Counts the mirror's committed transactions, from the position records that they leave on the target.
 
