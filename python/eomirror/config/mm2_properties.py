@@ -106,10 +106,10 @@ def import_entries(given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) 
         given: Value and line of each key.
         keep_secrets: As for `import_mm2`.
     """
-    return _Import(given, keep_secrets=keep_secrets).run()
+    return _PropertiesImport(given, keep_secrets=keep_secrets).run()
 
 
-class _Import:
+class _PropertiesImport:
     def __init__(self, given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) -> None:
         self._keys = PropertyKeys(given)
         self._clients = ClientProperties(self._keys, keep_secrets)
