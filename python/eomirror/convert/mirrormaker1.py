@@ -193,10 +193,10 @@ def convert_mirrormaker(options: MirrorMakerOptions, *, keep_secrets: bool = Fal
             f"exactly one of --whitelist and --blacklist is required, and {given} is given",
             fix="write one of them; --include is another name of --whitelist",
         )
-    return _Import(options, filters[0]).convert(keep_secrets=keep_secrets)
+    return _OptionsImport(options, filters[0]).convert(keep_secrets=keep_secrets)
 
 
-class _Import:
+class _OptionsImport:
     def __init__(self, options: MirrorMakerOptions, named: str) -> None:
         self._options = options
         self._filter = GivenSetting(f"--{named}", str(getattr(options, named)))
