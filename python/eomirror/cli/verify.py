@@ -189,7 +189,7 @@ def verify(
     since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
     require_reachable(clusters_of(loaded, chosen))
     asked = {"topic": topics, "from_offset": from_offset, "since": since}
-    run = _Run(
+    run = _VerifyRun(
         config=loaded,
         links=[with_origins(link, loaded.clusters) for link in chosen],
         bound=RequestedRange(topics=topics, from_offset=from_offset, since_ms=since_ms),
@@ -256,7 +256,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _VerifyRun:
     """Comparison of all links of one command call."""
 
     config: Config
