@@ -17,7 +17,7 @@ from eomirror.errors import StateError
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.lane import runner
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
-from eomirror.link import offset_map_gc
+from eomirror.link import background_looks as offset_map_gc
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.link.owner import LinkOwner
 from eomirror.records.names import LinkNames

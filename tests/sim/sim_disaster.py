@@ -31,9 +31,9 @@ from eomirror._native import encode_offset_map
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover import (
     common_end,
-    copied_records,
     drain,
     facts,
+    orphan_reader,
     orphans,
     promoted_link,
     promotion,
@@ -1110,10 +1110,9 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     reversal: {
         "LinkState": _State, "link_discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point,
     },
-    orphans: {
-        "LinkState": _State, "ClusterSession": _session, "PartitionReader": _Reader, "ClusterAdmin": _Admin,
-    },
-    copied_records: {
+    orphans: {"LinkState": _State, "ClusterSession": _session},
+    orphan_reader: {
+        "PartitionReader": _Reader, "ClusterAdmin": _Admin,
         "extension_client": _Extension, "_claimed_origin": lambda message: message.entry.origin,
     },
     restoration: {

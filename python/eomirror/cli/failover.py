@@ -246,7 +246,7 @@ def readiness(
     """
     from eomirror.config import load_config
     from eomirror.failover import readiness as read
-    from eomirror.failover.runbook import runbook as written
+    from eomirror.failover.report import runbook as written
 
     loaded = load_config(config, overrides=overrides)
     if runbook:

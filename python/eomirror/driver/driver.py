@@ -77,7 +77,7 @@ def _discovery(
 
 
 def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
-    from eomirror.link.hanging_state_topics import target_hanging_client
+    from eomirror.link.hanging import target_hanging_client
     from eomirror.link.owner import LinkOwner
 
     return LinkOwner(link, source, target, hanging_client=target_hanging_client, **options)

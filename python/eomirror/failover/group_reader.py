@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.failover.group_moves import Absence, plan_moves
-from eomirror.groups.bidirectional_reader import opposite_link
-from eomirror.groups.handed_over import handed_over, link_wrote
+from eomirror.groups.bidirectional_reader import handed_over, link_wrote, opposite_link
 from eomirror.groups.offset_queries import groups_there, unreadable_topics
 from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import Clock, new_run_id
 from eomirror.errors import NotReadyError, TopicError, UsageError
-from eomirror.failover.facts import control_of
 from eomirror.kafka.session import link_sessions
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.hanging import target_hanging_client
 from eomirror.link.owner import LinkOwner
+from eomirror.link.state import control_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

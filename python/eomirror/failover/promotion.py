@@ -13,19 +13,17 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.crash import crash_point
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, NotReadyError, UnreachableError
-from eomirror.failover.drain import DrainProgress, SourceDrain
+from eomirror.failover.drain import DrainProgress, SourceDrain, planned_facts
 from eomirror.failover.facts import beside_cuts, cuts_of, mirrored, read_facts, source_answers
 from eomirror.failover.group_moves import GroupMove, counted, unread, written
 from eomirror.failover.group_reader import GroupReader, collecting_later, note_moves
-from eomirror.failover.hanging import end_hanging_copies
 from eomirror.failover.machine import FINAL, State, StepOutcome, Verb, checked, following
-from eomirror.failover.planned_facts import planned_facts
 from eomirror.failover.readiness import QUIET_SECONDS, Verified, assess, with_refusal, with_verified
 from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.session import link_sessions
 from eomirror.link.copy_ends import CopyEnds
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.hanging import end_hanging_copies, target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.link.state import LinkState

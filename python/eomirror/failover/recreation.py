@@ -29,23 +29,14 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError
 from eomirror.failover.common_end import common_ends
-from eomirror.failover.facts import control_of
+from eomirror.failover.orphan_reader import OrphanRange, Reading, count_orphans, named, write_orphans
 from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
-from eomirror.failover.orphans import (
-    OrphanRange,
-    Reading,
-    count_orphans,
-    named,
-    orphan_ranges,
-    standing,
-    undecided,
-    write_orphans,
-)
+from eomirror.failover.orphans import orphan_ranges, standing, undecided
 from eomirror.failover.promoted_link import PromotedLink, back_link, whole_link
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import refuse_copying_back
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, control_of
 from eomirror.records.names import LinkNames
 from eomirror.records.recreation import CopyBack, Recreation
 from eomirror.topics.discovery import Discovery

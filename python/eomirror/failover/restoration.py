@@ -35,26 +35,17 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError, UsageError
-from eomirror.failover.facts import control_of, uncut_partitions
+from eomirror.failover.facts import uncut_partitions
 from eomirror.failover.open_transactions import await_ended, open_transactions
+from eomirror.failover.orphan_reader import Reading, count_orphans, log_starts, write_orphans
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
-from eomirror.failover.orphans import (
-    Reading,
-    count_orphans,
-    later_ends,
-    log_starts,
-    orphan_ranges,
-    standing,
-    undecided,
-    way_back,
-    write_orphans,
-)
+from eomirror.failover.orphans import later_ends, orphan_ranges, standing, undecided, way_back
 from eomirror.failover.promoted_link import PromotedLink, back_link, merged
 from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import refuse_changed
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.source_comparison import changed_sources, end_marks
-from eomirror.link.state import LinkState, link_discovery
+from eomirror.link.state import LinkState, control_of, link_discovery
 from eomirror.records.dealt_ranges import DealtRange, united
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Restoration
@@ -66,7 +57,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.failover.open_transactions import OpenTransaction
-    from eomirror.failover.orphans import OrphanRange
+    from eomirror.failover.orphan_reader import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
     from eomirror.plane.protocol import BatchMark

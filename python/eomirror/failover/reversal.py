@@ -33,14 +33,15 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover.common_end import common_ends
-from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored, uncut_partitions
-from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten, standing
+from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
+from eomirror.failover.orphan_reader import OrphanRange, foreign_records
+from eomirror.failover.orphans import refuse_forgotten, standing
 from eomirror.failover.promoted_link import PromotedLink, back_link, begins, merged, returns, whole_link
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.source_comparison import changed_sources, end_marks, states_before
-from eomirror.link.state import LinkState, link_discovery
+from eomirror.link.state import LinkState, control_of, history_of, link_discovery
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
 from eomirror.records.recreation import CopyBack
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.failover.common_end import CommonEnd
-    from eomirror.failover.orphans import ForeignRecords
+    from eomirror.failover.orphan_reader import ForeignRecords
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.control import ControlView
     from eomirror.records.dealt_ranges import DealtRanges

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import DifferenceError
-from eomirror.failover.facts import history_of, mirrored
+from eomirror.failover.facts import mirrored
 from eomirror.failover.readiness import Verified
 from eomirror.kafka.session import ClusterSession
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, history_of
 from eomirror.records.names import LinkNames
 from eomirror.verify.origins import with_origins
 from eomirror.verify.report import record, tail_records, verifications

@@ -31,13 +31,13 @@ from eomirror.errors import (
     UnreachableError,
     UsageError,
 )
-from eomirror.failover.facts import history_of, mirrored
+from eomirror.failover.facts import mirrored
 from eomirror.kafka.acls import WriteDenials
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.fencing import fence
 from eomirror.link.other_links import OtherLinks
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, history_of
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.names import LinkNames

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import MirrorError
+from eomirror.groups.bidirectional_reader import handed_over
 from eomirror.groups.followed_groups import ASK_AGAIN_SECONDS, WAITS, GroupBook, GroupsSnapshot
-from eomirror.groups.handed_over import handed_over
 from eomirror.groups.offset_writer import OffsetWriter
 from eomirror.groups.translation import unknown_reason
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups

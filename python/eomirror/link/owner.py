@@ -44,7 +44,7 @@ from eomirror.errors import (
 )
 from eomirror.link.assignment import Layout, by_lane, layout_of
 from eomirror.link.claim import is_dead, own_claim
-from eomirror.link.control_producer import ControlProducer
+from eomirror.link.control_producer import ControlProducer, given_up, refuse_unwritable
 from eomirror.link.fencing import fence
 from eomirror.link.filled_targets_check import FilledCopies
 from eomirror.link.first_positions import (
@@ -54,7 +54,7 @@ from eomirror.link.first_positions import (
     of_grown_topics,
     without_surplus,
 )
-from eomirror.link.hanging_state_topics import end_hanging
+from eomirror.link.hanging import end_hanging
 from eomirror.link.other_links import ReverseLinks
 from eomirror.link.ownership import (
     CLAIM_INTERVAL_SECONDS,
@@ -75,7 +75,6 @@ from eomirror.link.reverse_link import still_marking, unmoved
 from eomirror.link.state import LinkState
 from eomirror.link.tombstones import warn_of_lost_deletions
 from eomirror.link.unmoved_beginnings import UnmovedBeginnings
-from eomirror.link.write_failure import given_up, refuse_unwritable
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import ControlView, Generation, HandedOver, Pause
 from eomirror.records.names import LinkNames

@@ -28,14 +28,15 @@ from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.first_positions import Predecessor
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.hanging import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_promoted
 from eomirror.link.state import link_discovery
-from eomirror.mm2.alignment import Alignment, align
 from eomirror.mm2.resume_offset import (
+    Alignment,
     Mm2PartitionFacts,
     PartitionAdoption,
+    align,
     furthest_sync,
     judge,
     refuse_unknown,

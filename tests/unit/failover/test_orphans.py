@@ -15,17 +15,10 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import ClusterError, DataLossError, NotReadyError, UnreachableError, UsageError
-from eomirror.failover import copied_records, orphans
+from eomirror.failover import orphan_reader, orphans
+from eomirror.failover.orphan_reader import OrphanRange, Reading, write_orphans
 from eomirror.failover.orphan_sinks import ORPHAN_HEADER, OrphanFile, OrphanTopic
-from eomirror.failover.orphans import (
-    OrphanRange,
-    Reading,
-    Standing,
-    orphan_ranges,
-    refuse_forgotten,
-    standing,
-    write_orphans,
-)
+from eomirror.failover.orphans import Standing, orphan_ranges, refuse_forgotten, standing
 from eomirror.failover.reversal import _Reverse
 from eomirror.kafka.errors import Action
 from eomirror.link.source_comparison import ChangedSource, SourceState
@@ -115,11 +108,11 @@ def judged(
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(orphans, "PartitionReader", Reader)
-    monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
-    monkeypatch.setattr(orphans, "log_starts", lambda *_: {OLD: 0})
-    monkeypatch.setattr(copied_records, "last_hop", lambda header, *_: header.decode())
-    monkeypatch.setattr(copied_records, "extension_client", lambda *_: judge)
+    monkeypatch.setattr(orphan_reader, "PartitionReader", Reader)
+    monkeypatch.setattr(orphan_reader, "ClusterAdmin", Reader)
+    monkeypatch.setattr(orphan_reader, "log_starts", lambda *_: {OLD: 0})
+    monkeypatch.setattr(orphan_reader, "last_hop", lambda header, *_: header.decode())
+    monkeypatch.setattr(orphan_reader, "extension_client", lambda *_: judge)
     found: set[int] = set()
     sink: Any = SimpleNamespace(
         resume=lambda *_: {}, finish=lambda: None, close=lambda: None,
@@ -369,10 +362,12 @@ class Log:
 
             def close(self) -> None: ...
 
-        monkeypatch.setattr(orphans, "PartitionReader", Reader)
-        monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
+        monkeypatch.setattr(orphan_reader, "PartitionReader", Reader)
+        monkeypatch.setattr(orphan_reader, "ClusterAdmin", Reader)
         monkeypatch.setattr(
-            orphans, "log_starts", lambda _, ranges: {one.source: self.starts[one.source] for one in ranges}
+            orphan_reader,
+            "log_starts",
+            lambda _, ranges: {one.source: self.starts[one.source] for one in ranges},
         )
 
     def message(self, where: SourcePartition, offset: int) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from eomirror import load_config
 from eomirror.errors import NotReadyError
 from eomirror.failover import recreation as module
-from eomirror.failover.orphans import OrphanRange
+from eomirror.failover.orphan_reader import OrphanRange
 from eomirror.failover.recreation import _elsewhere, _Recreate, refuse_recreated
 from eomirror.records.control import ControlView
 from eomirror.records.dealt_ranges import DealtRange

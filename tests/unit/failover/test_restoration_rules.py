@@ -10,7 +10,7 @@ import pytest
 
 from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover import restoration as module
-from eomirror.failover.orphans import OrphanRange
+from eomirror.failover.orphan_reader import OrphanRange
 from eomirror.failover.restoration import OrphanPartition, RestorationReport, _Restore
 from eomirror.plane.protocol import BatchMark
 from eomirror.records.control import ControlView
