@@ -219,7 +219,7 @@ class MirrorDriver:
             why = self._watch(began, on_progress)
             if why == "caught up":
                 for thread in self._links.values():
-                    thread.conclude()
+                    thread.progress.conclude()
         finally:
             try:
                 self._stop_links(began, on_progress)
@@ -250,9 +250,9 @@ class MirrorDriver:
                 on_progress(self._snapshot(began))
             if self._failed():
                 return "failed"
-            if all(link.over or link.idle_for_good for link in self._links.values()):
+            if all(link.over or link.progress.idle_for_good for link in self._links.values()):
                 return "every topic is stopped"
-            going = [link for link in self._links.values() if link.error is None]
+            going = [link for link in self._links.values() if link.progress.error is None]
             if until == CAUGHT_UP and going and all(link.caught_up for link in going):
                 return "caught up"
 
@@ -388,7 +388,7 @@ class MirrorDriver:
         for link in self._links.values():
             link.request_stop()
         for link in self._links.values():
-            if not link.join((with_lanes if link.has_lanes else deadline).remaining()):
+            if not link.join((with_lanes if link.lanes else deadline).remaining()):
                 log.warning("link_left_behind", link=link.name)
         if on_progress is not None:
             on_progress(self._snapshot(began))
@@ -411,12 +411,12 @@ class MirrorDriver:
     def _hear(self, attempt: AttemptId, progress: LaneProgress) -> None:
         link = self._links.get(attempt.link)
         if link is not None:
-            link.heard(attempt, progress)
+            link.lanes.update(attempt, progress)
 
     def _hear_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
         link = self._links.get(attempt.link)
         if link is not None:
-            link.heard_groups(offsets)
+            link.group_thread.heard(offsets)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -424,8 +424,10 @@ class MirrorDriver:
         engine_error = (
             self._engine.exception() if self._engine.done() and not self._engine.cancelled() else None
         )
-        links = [link for link in self._links.values() if link.error is not None]
-        errors = [error for error in (engine_error, self._fatal, *(link.error for link in links)) if error]
+        links = [link for link in self._links.values() if link.progress.error is not None]
+        errors = [
+            error for error in (engine_error, self._fatal, *(link.progress.error for link in links)) if error
+        ]
         if not errors:
             return
         first = errors[0]
@@ -436,7 +438,9 @@ class MirrorDriver:
 
     def _report(self, why: str, seconds: float) -> RunReport:
         links = tuple(self._link_report(link, why) for link in self._links.values())
-        codes = [stop.exit_code for link in self._links.values() for stop in link.stopped_topics.values()]
+        codes = [
+            stop.exit_code for link in self._links.values() for stop in link.progress.stopped_topics.values()
+        ]
         if why == "stopped":
             # Ended as asked; but a supervisor must not take a mirror that left a loss behind for a healthy one.
             exit_code = max((code for code in codes if code == DataLossError.exit_code), default=0)
@@ -448,7 +452,7 @@ class MirrorDriver:
             run=self._run_id,
             seconds=seconds,
             exit_code=exit_code,
-            aborted=any(link.aborted for link in self._links.values()),
+            aborted=any(link.lanes.aborted for link in self._links.values()),
             links=links,
         )
 
@@ -464,7 +468,7 @@ class MirrorDriver:
             lag_records=snapshot.lag_records,
             lag_unknown=snapshot.lag_unknown,
             retries=sum(lane.retries for lane in snapshot.lanes),
-            stopped_topics={topic: str(stop) for topic, stop in link.stopped_topics.items()},
+            stopped_topics={topic: str(stop) for topic, stop in link.progress.stopped_topics.items()},
             error=snapshot.error or snapshot.waiting,
             behind_open=snapshot.behind_open,
         )
