@@ -33,6 +33,7 @@ from eomirror.spark.attempt import run_lane
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
 from eomirror.spark.jobs import LaneJobs
 from eomirror.status.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
+from eomirror.types import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,10 +70,10 @@ def _discovery(
 ) -> Discovery:
     from eomirror.link.state import link_discovery, refuse_ended
 
-    if not options.although_promoted:
+    if not options.ordered.although_promoted:
         refuse_ended(link, target)
     return link_discovery(
-        link, source, target, clock=clock, clusters=options.clusters, overruled=options.adopt.keys()
+        link, source, target, clock=clock, clusters=options.clusters, overruled=options.ordered.adopt.keys()
     )
 
 
@@ -118,10 +119,7 @@ class DriverOptions:
         version: Release of eomirror.
         settings: Settings of an own Spark context, from `eomirror.spark.context.engine_settings`.
         spark: The user's SparkContext or SparkSession; None to create a context.
-        take_over: Take links over from a mirror that still runs.
-        adopt: Resume offsets for partitions whose position is missing or invalid.
-        into_filled: Keep records of target partitions that have no position, and append to them.
-        although_promoted: Mirror promoted links, to merge the orphans of a failover.
+        ordered: Orders of the user for the links.
         on_event: Called with a short text for each step; from several threads.
         on_report: Called with each attempt's spec and report; from the lanes' threads.
         clusters: All clusters of the configuration by alias: a link may forward records of any of them.
@@ -136,10 +134,7 @@ class DriverOptions:
     version: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark: Any = None
-    take_over: bool = False
-    adopt: Mapping[Any, int] = field(default_factory=dict)
-    into_filled: bool = False
-    although_promoted: bool = False
+    ordered: RunOptions = field(default_factory=RunOptions)
     on_event: Callable[[str], None] | None = None
     on_report: Callable[[LaneSpec, LaneReport], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
@@ -309,11 +304,8 @@ class MirrorDriver:
                 *sessions,
                 run=self._run_id,
                 clock=self._clock,
-                take_over=take_over and options.take_over,
-                adopt=options.adopt,
-                into_filled=options.into_filled,
-                although_promoted=options.although_promoted,
                 on_event=lambda text: tell(f"{link.name}: {text}"),
+                **{**vars(options.ordered), "take_over": take_over and options.ordered.take_over},
             ),
             heart=lambda: options.heart(link, source, target, self._clock),
             follower=lambda reach: options.follower(link, *sessions, self._clock, reach),

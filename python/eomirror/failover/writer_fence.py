@@ -439,7 +439,7 @@ class LinkWriterFence:
         if standing.method == "command" and not self._method.command:
             raise UsageError(
                 f"link {self._link.name} was fenced with a command on {standing.host}",
-                fix="add --method command --fence-command COMMAND",
+                fix="add --fence-command COMMAND",
             )
         record(replace(standing, lifting=True))
         # A promotion that has looked at the fence, and is not recorded yet, fails here, and looks again.
