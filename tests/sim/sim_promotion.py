@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.kafka.consumer_groups import Row
+    from eomirror.link.start_checks import Asked
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.promotion import Promotion
     from eomirror.recovery.copy_end import CopyEnd
@@ -885,10 +886,10 @@ class _Nothing:
 
     def look(self, *_: object, **__: object) -> None: ...
 
-    refuse_copies = refuse_running = refuse_first_run = start = stop = look
+    refuse = start = stop = look
 
-    def without_filled(self, partitions: Sequence[Any], *_: object, **__: object) -> Sequence[Any]:
-        return partitions
+    def without_refused(self, _: object, asked: Asked) -> Sequence[Any]:
+        return asked.items
 
     def fences(self, **_: object) -> tuple[()]:
         return ()
@@ -1028,7 +1029,7 @@ _RUNS = iter(range(10**9))
 
 _REPLACED: dict[Any, dict[str, Any]] = {
     owner_module: {
-        "LinkState": _State, "ReverseLinks": _Nothing, "FilledCopies": _Nothing,
+        "LinkState": _State, "StartChecks": _Nothing,
         "ControlProducer": _ControlProducer, "FirstPositions": _Firsts, "fence": _fence,
         "crash_point": lambda _: _world().point(), "still_marking": lambda link, _: link,
         "unmoved": lambda positions, _: positions, "warn_of_lost_deletions": lambda *_: None,

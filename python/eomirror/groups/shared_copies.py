@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.groups.translation import Name
     from eomirror.kafka.session import ClusterSession
-    from eomirror.link.reverse_link import ReverseLink
+    from eomirror.link.start_rules import ReverseLink
     from eomirror.records.position import Position
 
 __all__ = ["WrittenTopic", "copies_of", "may_be_shared", "other_records"]

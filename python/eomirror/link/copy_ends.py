@@ -27,8 +27,8 @@ from eomirror.lane.spec import AssignedPartition
 from eomirror.link.hanging import target_hanging_client
 from eomirror.link.offset_map_reader import take_chunk
 from eomirror.link.other_links import OtherLinks
-from eomirror.link.reverse_link import meetings
 from eomirror.link.source_comparison import other_batches
+from eomirror.link.start_rules import meetings
 from eomirror.plane.protocol import BatchMark
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk

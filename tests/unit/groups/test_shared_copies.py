@@ -11,7 +11,7 @@ from eomirror import load_config
 from eomirror.groups import shared_copies
 from eomirror.groups.shared_copies import WrittenTopic, copies_of, may_be_shared, other_records
 from eomirror.groups.translation import OtherRecords
-from eomirror.link.reverse_link import ReverseLink
+from eomirror.link.start_rules import ReverseLink
 from eomirror.records.position import Position
 from support.one_link import CONFIG
 
