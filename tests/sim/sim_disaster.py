@@ -32,7 +32,6 @@ from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover import (
     common_end,
     drain,
-    facts,
     orphan_reader,
     orphans,
     promoted_link,
@@ -52,6 +51,7 @@ from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link import copy_ends, offset_map_reader, source_comparison
 from eomirror.link import owner as owner_module
+from eomirror.link import state as link_state
 from eomirror.link.owner import LinkOwner
 from eomirror.link.start_checks import Asked, StartChecks
 from eomirror.records.control import ControlView, decode_control
@@ -1106,7 +1106,7 @@ _REPLACED: dict[Any, dict[str, Any]] = {
         "crash_point": _point,
     },
     drain: {"StatusTopics": _Topics},
-    facts: {"LinkState": _State},
+    link_state: {"LinkState": _State},
     copy_ends: {"target_hanging_client": _Producers, "CompactedTopicReader": _StateTopics},
     source_comparison: {"target_hanging_client": _Producers},
     common_end: {"RecordDigestReader": _Digests, "OffsetMapReader": _Maps},

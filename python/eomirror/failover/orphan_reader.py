@@ -54,15 +54,13 @@ __all__ = [
     "CopiedRecords",
     "ForeignRecords",
     "OrphanRange",
+    "OrphanReader",
     "OrphanSink",
     "Reading",
-    "count_orphans",
-    "foreign_records",
     "headers_of",
     "log_starts",
     "lost_error",
     "named",
-    "write_orphans",
 ]
 
 log = structlog.get_logger(__name__)
@@ -202,64 +200,6 @@ def named(ranges: Sequence[OrphanRange]) -> str:
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
-def count_orphans(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    *,
-    client_id: str,
-    clock: Clock,
-    reading: Reading | None = None,
-) -> dict[SourcePartition, int]:
-    """
-    Returns the number of committed records in each range.
-
-    Args:
-        cluster: The old source.
-        ranges: Ranges of it.
-        reading: Receives the progress, and what is lost.
-
-    Raises:
-        DataLossError: Retention has passed a record, and ``reading`` does not accept that.
-        ClusterError: The cluster cannot be read.
-    """
-    found = {each.source: 0 for each in ranges}
-
-    reading = reading or Reading()
-    seen = reading.seen
-
-    def take(where: SourcePartition, message: Any) -> None:
-        found[where] += 1
-        at = message.offset()
-        seen[where] = seen.get(where, (at, at))[0], at + 1
-
-    _read(cluster, ranges, take, {}, reading, client_id=client_id, clock=clock)
-    return found
-
-
-def foreign_records(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    *,
-    client_id: str,
-    clock: Clock,
-    tell: Callable[[str], None] | None = None,
-) -> list[ForeignRecords]:
-    """
-    Returns the committed records in ranges that no link has brought from the cluster that each range names.
-
-    What retention has deleted is passed over.
-
-    Raises:
-        ClusterError: The cluster cannot be read.
-    """
-    reading = Reading(accept_lost=True, tell=tell)
-    counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
-    return [
-        ForeignRecords(source=source, start=start, end=end, records=counts[source])
-        for source, (start, end) in sorted(reading.seen.items())
-    ]
-
-
 class OrphanSink(Protocol):
     """Place that orphans are exported to."""
 
@@ -287,146 +227,176 @@ class OrphanSink(Protocol):
         """Releases what is open; without `finish`, a later call continues."""
 
 
-def write_orphans(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    sink: OrphanSink,
-    *,
-    client_id: str,
-    clock: Clock,
-    reading: Reading | None = None,
-) -> dict[SourcePartition, int]:
-    """
-    Exports the committed records of the ranges; a killed call is resumed.
-
-    Returns:
-        Number of records in the sink, of each range.
-
-    Raises:
-        DataLossError: Retention has passed a record, and ``reading`` does not accept that.
-        ClusterError: A cluster cannot be read, or written.
-        OSError: A file cannot be written.
-    """
-    reading = reading or Reading()
-    found = {each.source: 0 for each in ranges}
-
-    def take(where: SourcePartition, message: Any) -> None:
-        found[where] += 1
-        headers = headers_of(message)
-        if headers is None:
-            reading.unreadable_headers += 1
-        sink.write(where, message, headers)
-
-    with closing(sink):
-        begins = sink.resume(ranges, found)
-        _read(cluster, ranges, take, begins, reading, client_id=client_id, clock=clock)
-        sink.finish()
-    return found
-
-
-def _read(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    take: Callable[[SourcePartition, Any], None],
-    begins: Mapping[SourcePartition, int],
-    reading: Reading,
-    *,
-    client_id: str,
-    clock: Clock,
-) -> None:
-    """Reads one partition after the other: the end of a range may be a marker, which no client shows."""
-    copied = CopiedRecords(cluster, client_id=client_id)
-    with (
-        closing(PartitionReader(cluster, client_id=client_id, clock=clock)) as reader,
-        closing(ClusterAdmin(cluster, client_id=client_id, clock=clock)) as admin,
-    ):
-        reader.connect(sorted({each.source.topic for each in ranges}))
-        left = sorted(
-            (replace(each, start=max(each.start, begins.get(each.source, each.start))) for each in ranges),
-            key=lambda each: each.source,
-        )
-        left = [each for each in left if each.start < each.end]
-        left = reading.without_lost(left, log_starts(admin, left))
-        reading.begin(left, clock.monotonic())
-        while left:
-            each = left.pop(0)
-            is_copied = copied.judge(each.source, each.end, each.target)
-            waits = _Waits(cluster, admin, client_id, clock)
-            at = _read_one(reader, each, _without(is_copied, take), reading, waits)
-            if at < each.end:
-                # Retention has passed us meanwhile.
-                rest = replace(each, start=at)
-                left[:0] = again = reading.without_lost([rest], log_starts(admin, [rest]))
-                if again and again[0].start == at:
-                    raise UnreachableError(
-                        f"{each.source} on {cluster.alias} ends before offset {each.end}: its log was truncated",
-                        fix="restore the topic, or leave its orphans out: `exclude` it from the link",
-                    )
-        reading.emitted_again += copied.emitted_again
-
-
-def _without(
-    is_copied: Callable[[Any], bool], take: Callable[[SourcePartition, Any], None]
-) -> Callable[[SourcePartition, Any], None]:
-    """Returns ``take`` for the records that no link has copied."""
-
-    def taken(where: SourcePartition, message: Any) -> None:
-        if not is_copied(message):
-            take(where, message)
-
-    return taken
-
-
 @dataclass(frozen=True, slots=True)
-class _Waits:
-    """Finds open transactions, and waits for their end."""
+class OrphanReader:
+    """
+    Reads committed records of an old source, without those that a link has copied there.
+
+    Args:
+        cluster: The old source.
+        client_id: Client id that its brokers see.
+    """
 
     cluster: Cluster
-    admin: ClusterAdmin
     client_id: str
     clock: Clock
 
-    def passed(self, each: OrphanRange, reading: Reading) -> bool:
+    def count(
+        self, ranges: Sequence[OrphanRange], reading: Reading | None = None
+    ) -> dict[SourcePartition, int]:
+        """
+        Returns the number of committed records in each range.
+
+        Args:
+            reading: Receives the progress, and what is lost.
+
+        Raises:
+            DataLossError: Retention has passed a record, and ``reading`` does not accept that.
+            ClusterError: The cluster cannot be read.
+        """
+        found = {each.source: 0 for each in ranges}
+        reading = reading or Reading()
+        seen = reading.seen
+
+        def take(where: SourcePartition, message: Any) -> None:
+            found[where] += 1
+            at = message.offset()
+            seen[where] = seen.get(where, (at, at))[0], at + 1
+
+        self._read(ranges, take, {}, reading)
+        return found
+
+    def foreign(self, ranges: Sequence[OrphanRange]) -> list[ForeignRecords]:
+        """
+        Returns the committed records in ranges that no link has brought from the cluster that each range names.
+
+        What retention has deleted is passed over.
+
+        Raises:
+            ClusterError: The cluster cannot be read.
+        """
+        reading = Reading(accept_lost=True)
+        counts = self.count(ranges, reading)
+        return [
+            ForeignRecords(source=source, start=start, end=end, records=counts[source])
+            for source, (start, end) in sorted(reading.seen.items())
+        ]
+
+    def write(
+        self, ranges: Sequence[OrphanRange], sink: OrphanSink, reading: Reading | None = None
+    ) -> dict[SourcePartition, int]:
+        """
+        Exports the committed records of the ranges; a killed call is resumed.
+
+        Returns:
+            Number of records in the sink, of each range.
+
+        Raises:
+            DataLossError: Retention has passed a record, and ``reading`` does not accept that.
+            ClusterError: A cluster cannot be read, or written.
+            OSError: A file cannot be written.
+        """
+        reading = reading or Reading()
+        found = {each.source: 0 for each in ranges}
+
+        def take(where: SourcePartition, message: Any) -> None:
+            found[where] += 1
+            headers = headers_of(message)
+            if headers is None:
+                reading.unreadable_headers += 1
+            sink.write(where, message, headers)
+
+        with closing(sink):
+            self._read(ranges, take, sink.resume(ranges, found), reading)
+            sink.finish()
+        return found
+
+    def _read(
+        self,
+        ranges: Sequence[OrphanRange],
+        take: Callable[[SourcePartition, Any], None],
+        begins: Mapping[SourcePartition, int],
+        reading: Reading,
+    ) -> None:
+        """Reads one partition after the other: the end of a range may be a marker, which no client shows."""
+        copied = CopiedRecords(self.cluster, client_id=self.client_id)
+        with (
+            closing(PartitionReader(self.cluster, client_id=self.client_id, clock=self.clock)) as reader,
+            closing(ClusterAdmin(self.cluster, client_id=self.client_id, clock=self.clock)) as admin,
+        ):
+            reader.connect(sorted({each.source.topic for each in ranges}))
+            left = sorted(
+                (
+                    replace(each, start=max(each.start, begins.get(each.source, each.start)))
+                    for each in ranges
+                ),
+                key=lambda each: each.source,
+            )
+            left = [each for each in left if each.start < each.end]
+            left = reading.without_lost(left, log_starts(admin, left))
+            reading.begin(left, self.clock.monotonic())
+            while left:
+                each = left.pop(0)
+                is_copied = copied.judge(each.source, each.end, each.target)
+
+                def taken(where: SourcePartition, message: Any, copied: Any = is_copied) -> None:
+                    if not copied(message):
+                        take(where, message)
+
+                at = self._read_one(reader, each, taken, reading, admin)
+                if at < each.end:
+                    # Retention has passed us meanwhile.
+                    rest = replace(each, start=at)
+                    left[:0] = again = reading.without_lost([rest], log_starts(admin, [rest]))
+                    if again and again[0].start == at:
+                        raise UnreachableError(
+                            f"{each.source} on {self.cluster.alias} ends before offset {each.end}: its log was "
+                            "truncated",
+                            fix="restore the topic, or leave its orphans out: `exclude` it from the link",
+                        )
+            reading.emitted_again += copied.emitted_again
+
+    def _read_one(
+        self,
+        reader: PartitionReader,
+        each: OrphanRange,
+        take: Callable[[SourcePartition, Any], None],
+        reading: Reading,
+        admin: ClusterAdmin,
+    ) -> int:
+        """Reads one range; returns its end, or the offset at which the log does not go on."""
+        at = each.start
+
+        def taken(_: object, message: Any) -> None:
+            nonlocal at
+            at = message.offset() + 1
+            take(each.source, message)
+            reading.advance(each.source, at, self.clock.monotonic())
+
+        unread = reader.read(
+            {each.source: (at, each.end)}, taken, stall=_HELD_SECONDS, passing=GONE, partial=True
+        )
+        if unread and unread[each.source] is Action.UNREACHABLE:
+            if not self._passed(each, reading, admin):
+                return each.end
+            # aborted records, or a slow broker
+            unread = reader.read({each.source: (at, each.end)}, taken, stall=_STALL_SECONDS, passing=GONE)
+        if unread:
+            return at
+        reading.advance(each.source, each.end, self.clock.monotonic())
+        return each.end
+
+    def _passed(self, each: OrphanRange, reading: Reading, admin: ClusterAdmin) -> bool:
         """Returns False if an open transaction holds back the end of a range and is not waited for."""
         ends = {each.source: each.end}
         if reading.wait:
             await_ended(
-                self.cluster, self.admin, ends, client_id=self.client_id, clock=self.clock, tell=reading.tell
+                self.cluster, admin, ends, client_id=self.client_id, clock=self.clock, tell=reading.tell
             )
             return True
-        found = open_transactions(self.cluster, self.admin, ends, client_id=self.client_id)
+        found = open_transactions(self.cluster, admin, ends, client_id=self.client_id)
         reading.open += found
         return not found
-
-
-def _read_one(
-    reader: PartitionReader,
-    each: OrphanRange,
-    take: Callable[[SourcePartition, Any], None],
-    reading: Reading,
-    waits: _Waits,
-) -> int:
-    """Reads one range; returns its end, or the offset at which the log does not go on."""
-    at, clock = each.start, waits.clock
-
-    def taken(_: object, message: Any) -> None:
-        nonlocal at
-        at = message.offset() + 1
-        take(each.source, message)
-        reading.advance(each.source, at, clock.monotonic())
-
-    unread = reader.read(
-        {each.source: (at, each.end)}, taken, stall=_HELD_SECONDS, passing=GONE, partial=True
-    )
-    if unread and unread[each.source] is Action.UNREACHABLE and waits.passed(each, reading):
-        # aborted records, or a slow broker
-        unread = reader.read({each.source: (at, each.end)}, taken, stall=_STALL_SECONDS, passing=GONE)
-    elif unread and unread[each.source] is Action.UNREACHABLE:
-        return each.end
-    if unread:
-        return at
-    reading.advance(each.source, each.end, clock.monotonic())
-    return each.end
 
 
 def log_starts(admin: ClusterAdmin, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import NotReadyError, TopicError
-from eomirror.failover.orphan_reader import OrphanRange, Reading, count_orphans, named
+from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading, named
 from eomirror.failover.promoted_link import begins, merged
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import ClusterSession, link_sessions
@@ -29,7 +29,7 @@ from eomirror.records.names import LinkNames
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from eomirror.config import Cluster, Config, Link
+    from eomirror.config import Config, Link
     from eomirror.kafka.session import LinkSessions
     from eomirror.link.source_comparison import ChangedSource
     from eomirror.records.control import ControlView
@@ -244,10 +244,8 @@ def later_ends(
     }
 
 
-def _ends_now(
-    back: Link, cluster: Cluster, reversal: Reversal, *, client_id: str, clock: Clock
-) -> Mapping[SourcePartition, int]:
-    with closing(ClusterSession(cluster, client_id=client_id, clock=clock)) as session:
+def _ends_now(back: Link, reader: OrphanReader, reversal: Reversal) -> Mapping[SourcePartition, int]:
+    with closing(ClusterSession(reader.cluster, client_id=reader.client_id, clock=reader.clock)) as session:
         marks, returned = way_back(back, session)
         if not marks:
             return reversal.ends
@@ -289,7 +287,7 @@ def refuse_forgotten(
     promotion = history.current
     if promotion is None or (reversal := history.reversals.get(promotion.number)) is None:
         return
-    cluster = sessions.source.cluster
+    reader = OrphanReader(sessions.source.cluster, client_id, clock)
     found = standing(link, sessions, control, promotion)
     if found.lost:
         name = quote(link.name)
@@ -300,23 +298,19 @@ def refuse_forgotten(
             f"restore CONFIG --link {name} --orphans export` keeps what else stands there, and then `eomirror restore "
             f"CONFIG --link {name} --orphans recreate` copies the topics back whole",
         )
-    ends = (
-        reversal.ends
-        if back is None
-        else _ends_now(back, cluster, reversal, client_id=client_id, clock=clock)
-    )
+    ends = reversal.ends if back is None else _ends_now(back, reader, reversal)
     ranges = undecided(orphan_ranges(promotion, ends), found.dealt)
     if not ranges:
         return
     reading = Reading(accept_lost=True, wait=False)
-    counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
+    counts = reader.count(ranges, reading)
     count = sum(counts.values())
     if reading.open and not count:
         now_ms = clock.wall_ms()
         raise NotReadyError(
             f"link {link.name}: records of {link.source} that never reached the copies may stand behind open "
             f"transactions: {'; '.join(one.described(now_ms) for one in reading.open[:_SHOWN])}",
-            fix=f"wait until they end, or {reading.open[0].way_on(cluster)}; then repeat this",
+            fix=f"wait until they end, or {reading.open[0].way_on(reader.cluster)}; then repeat this",
         )
     if count or reading.lost:
         where = [
@@ -390,14 +384,8 @@ def left_orphans(
             for each in _ranges(chosen, control, promotion, sessions)
         ]
     # One call for each range: two promotions may have left some in one partition.
-    counts = [
-        sum(
-            count_orphans(
-                clusters[0], [each], client_id=client_id, clock=clock, reading=Reading(accept_lost=True)
-            ).values()
-        )
-        for _, each, _ in found
-    ]
+    reader = OrphanReader(clusters[0], client_id, clock)
+    counts = [sum(reader.count([each], Reading(accept_lost=True)).values()) for _, each, _ in found]
     return tuple(
         LeftOrphans(
             number=promotion.number,

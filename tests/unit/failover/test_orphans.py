@@ -16,7 +16,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import ClusterError, DataLossError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import orphan_reader, orphans
-from eomirror.failover.orphan_reader import OrphanRange, Reading, write_orphans
+from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading
 from eomirror.failover.orphan_sinks import ORPHAN_HEADER, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import Standing, orphan_ranges, refuse_forgotten, standing
 from eomirror.failover.reversal import _Reverse
@@ -120,7 +120,7 @@ def judged(
     )  # fmt: skip
     ranges = [OrphanRange(source=OLD, start=0, end=len(claims), target=target)]
     cluster: Any = SimpleNamespace(alias="east")
-    write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+    OrphanReader(cluster, "c", SYSTEM_CLOCK).write(ranges, sink, reading)
     return found
 
 
@@ -191,7 +191,7 @@ def test_a_link_does_not_return_before_its_orphans_are_decided_about(
 ) -> None:
     """From then on it would begin behind them."""
     monkeypatch.setattr(
-        orphans, "count_orphans", lambda _, ranges, **__: {each.source: records for each in ranges}
+        OrphanReader, "count", lambda _, ranges, *__: {each.source: records for each in ranges}
     )
     link: Any = SimpleNamespace(name="there", source="east")
     sessions: Any = SimpleNamespace(source=SimpleNamespace(cluster=link))
@@ -399,7 +399,7 @@ def written(
 ) -> dict[SourcePartition, int]:
     cluster: Any = SimpleNamespace(alias="east")
     sink = OrphanFile(path, "east", starts)
-    return write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+    return OrphanReader(cluster, "c", SYSTEM_CLOCK).write(ranges, sink, reading)
 
 
 def offsets(path: Path) -> list[tuple[int, int]]:
@@ -728,7 +728,7 @@ def test_a_killed_export_to_a_topic_goes_on_behind_its_last_transaction(
 
     def exported() -> dict[SourcePartition, int]:
         cluster: Any = SimpleNamespace(alias="east")
-        return write_orphans(cluster, RANGES, OrphanTopic(link, target, 2), client_id="c", clock=SYSTEM_CLOCK)
+        return OrphanReader(cluster, "c", SYSTEM_CLOCK).write(RANGES, OrphanTopic(link, target, 2))
 
     topic.commits_left = transactions
     with pytest.raises(KeyboardInterrupt):
@@ -757,7 +757,7 @@ def test_a_later_export_to_the_topic_adds_what_has_come_in_every_partition(
 
     def exported(*ranges: OrphanRange) -> dict[SourcePartition, int]:
         sink = OrphanTopic(link, target, 2)
-        return write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK)
+        return OrphanReader(cluster, "c", SYSTEM_CLOCK).write(ranges, sink)
 
     assert exported(*RANGES) == {OLD: 4, NEW: 4}
     topic.commits_left = 1

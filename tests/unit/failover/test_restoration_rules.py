@@ -89,7 +89,7 @@ def test_orphans_before_the_position_of_the_link_are_exported(
 ) -> None:
     """A lane begins behind them."""
     made = rules()
-    made._positions = lambda: {ORDERS: position(ORDERS, offset, generation=generation)}
+    made.positions = lambda: {ORDERS: position(ORDERS, offset, generation=generation)}
 
     found = made._passed(PROMOTION, [OrphanRange(source=ORDERS, start=start, end=30)])
 

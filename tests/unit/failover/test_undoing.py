@@ -336,10 +336,10 @@ def test_a_dry_run_of_a_fence_names_what_it_would_change(
     if not stands:
         monkeypatch.setattr(writer_fence, "history_of", lambda *_: PromotionHistory())
     monkeypatch.setattr(LinkWriterFence, "_target", lambda _: Denials())
-    for name, method in (("fence", "acl"), ("unfence", "wait")):
+    for name, given in (("fence", {"method": "acl"}), ("unfence", dict[str, str]())):
         action = LinkCommand(CONFIG, CONFIG.links[0].name, dry_run=True, yes=True, report=None, output="json")
         command = getattr(cutover_commands, name).callback.__wrapped__
-        assert command(action, method=method, fence_command="") == 0
+        assert command(action, fence_command="", **given) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["standing"] == ("acl" if stands else None)
         assert found.get("topics", ["later"]) == ["later"]
