@@ -1110,18 +1110,14 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     copy_ends: {"target_hanging_client": _Producers, "CompactedTopicReader": _StateTopics},
     source_comparison: {"target_hanging_client": _Producers},
     common_end: {"RecordDigestReader": _Digests, "OffsetMapReader": _Maps},
-    promoted_link: {"link_sessions": _link_sessions, "target_hanging_client": None},
-    reversal: {
-        "LinkState": _State, "link_discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point,
-    },
+    promoted_link: {"link_sessions": _link_sessions, "target_hanging_client": None, "LinkState": _State},
+    reversal: {"link_discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point},
     orphans: {"LinkState": _State, "ClusterSession": _session},
     orphan_reader: {
         "PartitionReader": _Reader, "ClusterAdmin": _Admin,
         "extension_client": _Extension, "_claimed_origin": lambda message: message.entry.origin,
     },
-    restoration: {
-        "LinkState": _State, "link_discovery": _Discovery, "OrphanFile": _File, "crash_point": _point,
-    },
+    restoration: {"link_discovery": _Discovery, "OrphanFile": _File, "crash_point": _point},
     failback: {"ClusterSession": _session, "link_sessions": _link_sessions},
 }  # fmt: skip
 
