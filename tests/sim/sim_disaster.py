@@ -32,6 +32,7 @@ from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover import (
     common_end,
     drain,
+    group_reader,
     orphan_reader,
     orphans,
     promoted_link,
@@ -1100,10 +1101,11 @@ _REPLACED: dict[Any, dict[str, Any]] = {
         "warn_of_lost_deletions": lambda *_: None, "refuse_unwritable": lambda *_: None, "is_dead": lambda _: True,
     },
     promotion: {
-        "link_sessions": _link_sessions, "source_answers": lambda *_: True, "read_facts": _facts,
-        "GroupReader": _Nothing, "note_moves": lambda *_: "", "ClusterGroups": _Nothing, "LinkState": _State,
-        "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
-        "crash_point": _point,
+        "source_answers": lambda *_: True, "read_facts": _facts, "LinkState": _State,
+        "end_hanging_copies": lambda *_, **__: None, "_Renewal": _Nothing, "crash_point": _point,
+    },
+    group_reader: {
+        "GroupReader": _Nothing, "note_moves": lambda *_: "", "ClusterGroups": _Nothing, "crash_point": _point,
     },
     drain: {"StatusTopics": _Topics},
     link_state: {"LinkState": _State},

@@ -21,7 +21,7 @@ from sim_world import Choices, Crashed
 
 from eomirror import load_config
 from eomirror.errors import FencedError, LaneError, MirrorError, TransactionFailedError
-from eomirror.failover import drain, promotion, writer_fence
+from eomirror.failover import drain, group_reader, promoted_link, promotion, writer_fence
 from eomirror.failover.group_moves import plan_moves
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions
@@ -1036,11 +1036,17 @@ _REPLACED: dict[Any, dict[str, Any]] = {
         "refuse_unwritable": lambda *_: None, "is_dead": lambda _: False,
     },
     promotion: {
-        "link_sessions": lambda *_, **__: sessions(_world()), "source_answers": lambda *_: True,
-        "read_facts": _facts, "GroupReader": _Reader, "note_moves": lambda *_: "",
-        "ClusterGroups": _Groups, "LinkState": _State, "CopyEnds": _Copies,
-        "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
-        "crash_point": lambda _: _world().point(), "new_run_id": lambda: f"command-{next(_RUNS)}",
+        "source_answers": lambda *_: True, "read_facts": _facts, "LinkState": _State,
+        "end_hanging_copies": lambda *_, **__: None, "_Renewal": _Nothing,
+        "crash_point": lambda _: _world().point(),
+    },
+    promoted_link: {
+        "link_sessions": lambda *_, **__: sessions(_world()), "CopyEnds": _Copies, "target_hanging_client": None,
+        "new_run_id": lambda: f"command-{next(_RUNS)}",
+    },
+    group_reader: {
+        "GroupReader": _Reader, "note_moves": lambda *_: "", "ClusterGroups": _Groups,
+        "crash_point": lambda _: _world().point(),
     },
     drain: {"StatusTopics": _Topics},
     writer_fence: {

@@ -64,7 +64,7 @@ def test_the_pause_of_a_cutover_that_waits_begins_with_the_last_record(
     clock, said = PlayedClock(), list[str]()
     fence: Any = SimpleNamespace(stops=stops, fence=lambda: None)
     run = _Run(
-        CONFIG, CONFIG.links[0], Verb.CUTOVER, options=PromotionOptions(fence=fence), on_event=said.append,
+        CONFIG, None, Verb.CUTOVER, PromotionOptions(fence=fence), on_event=said.append,
         clock=clock,
     )  # fmt: skip
     looks = iter([*(look(each) for each in range(10, 34)), *[look(34)] * 99])
@@ -75,8 +75,8 @@ def test_the_pause_of_a_cutover_that_waits_begins_with_the_last_record(
     assert run._drain() is StepOutcome.DONE
     run.close()
 
-    assert run._silent_at is not None
-    assert clock.now - run._silent_at == pytest.approx(pause, abs=0.11)
+    assert run._times.silent_at is not None
+    assert clock.now - run._times.silent_at == pytest.approx(pause, abs=0.11)
     asks = any(each.startswith("stop the applications that write to east now") for each in said)
     assert asks is not stops
     assert ("stopping the applications that write to the source" in said) is stops

@@ -15,9 +15,10 @@ from eomirror.cli.failover import LinkCommand, promoted
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import writer_fence
 from eomirror.failover.machine import State, StepOutcome, Verb
-from eomirror.failover.promotion import PromotionOptions, _Run
+from eomirror.failover.promotion import PromotionOptions, _Run, _TakenLink
 from eomirror.failover.readiness import Facts, assess
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
+from eomirror.records.control import ControlView
 from eomirror.records.promotion import Fence, PromotionHistory
 from eomirror.status.model import LinkStatus
 from eomirror.types import SourcePartition
@@ -55,9 +56,9 @@ def cutover(writers: Writers, clock: PlayedClock | None = None) -> _Run:
     """A cutover that is ready, and has reached its drain."""
     run = _Run(
         CONFIG,
-        CONFIG.links[0],
+        None,
         Verb.CUTOVER,
-        options=PromotionOptions(fence=writers),
+        PromotionOptions(fence=writers),  # type: ignore[arg-type]
         on_event=lambda _: None,
         clock=clock or PlayedClock(),
     )
@@ -114,13 +115,13 @@ def test_the_time_to_answer_is_not_that_of_the_command() -> None:
     """`history` shows what the promotion took."""
     clock = PlayedClock()
     run = cutover(Writers(), clock)
-    began = run._started_ms
+    began = run._times.started_ms
     run._options = replace(run._options, confirm=lambda _: clock.sleep(300))
     run._steps[State.FENCING] = raising(NotReadyError("enough"))
     run._steps[State.UNDOING] = lambda: StepOutcome.DONE
     run.to_the_end()
     run.close()
-    assert run._started_ms - began == 300_000
+    assert run._times.started_ms - began == 300_000
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(5, "promoted"), (300, "refused")])
@@ -311,9 +312,9 @@ def test_a_copy_that_exists_has_a_cut(
     """A broker may fail between the check and the cut: the link back would never read that topic."""
     run = cutover(Writers())
     position: Any = SimpleNamespace(target_topic="east.orders")
-    run._positions = {SourcePartition("orders", 0): position}
+    run._taken = _TakenLink(ControlView(), {}, {SourcePartition("orders", 0): position})
     monkeypatch.setattr(
-        run._sessions.target.admin, "describe_topics", lambda names: dict.fromkeys(names, facts)
+        run.sessions.target.admin, "describe_topics", lambda names: dict.fromkeys(names, facts)
     )
 
     if refused:
