@@ -16,7 +16,7 @@ from bench.topics import Topics
 from bench.translation import commit_offsets
 from eomirror import load_config
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.groups.followed_groups import Mirrored
+from eomirror.groups.followed_groups import MirroredPartitions
 from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.session import ClusterSession
 from eomirror.types import SourcePartition
@@ -102,7 +102,7 @@ def measure_following(
         send=committed,
         clock=SYSTEM_CLOCK,
     )
-    mirrored = Mirrored({SourcePartition(_TOPIC, number): 0 for number in range(partitions)}, ())
+    mirrored = MirroredPartitions({SourcePartition(_TOPIC, number): 0 for number in range(partitions)}, ())
     say("following")
     began = time.process_time()
     follower.round(mirrored)

@@ -145,7 +145,7 @@ def command_section(name: str, command: click.Command) -> str:
         does, _, codes = text.partition("Exit codes: ")
         lines += [cell(does.strip()), ""] if does else []
         lines += [f"**Exit codes**: {cell(codes)}", ""] if codes else []
-    options = [option for option in command.params if isinstance(option, click.Option)]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     own = [option for option in options if name == "eomirror" or not set(option.opts) & set(COMMON)]
     if own:
         lines += ["| option | meaning |", "|---|---|", *(option_row(option, context) for option in own), ""]

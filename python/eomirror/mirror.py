@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from eomirror.errors import ConfigError, UsageError
+from eomirror.types import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Config
     from eomirror.driver.driver import MirrorDriver
     from eomirror.status.snapshot import RunReport, Snapshot
-    from eomirror.types import SourcePartition
 
 __all__ = ["Mirror"]
 
@@ -38,12 +38,8 @@ class Mirror:
         links: Names of the links to run; empty for all of the configuration.
         master: Spark master of an own context; ``local[256]`` by default.
         spark_conf: Spark properties of an own context; they override the configuration's ``spark`` section.
-        take_over: Take links over from a mirror that still runs (EO-10).
-        adopt: Resume offsets for partitions whose position is missing or invalid; requires exactly one link.
-        into_filled: Start even if target partitions hold records but the link has no position for them; mirrored
-            records are appended.
-        although_promoted: Mirror links although they are promoted, as `eomirror restore --orphans merge` does.
         on_event: Called with a short text for each step; from several threads.
+        options: Fields of `eomirror.types.RunOptions`, such as ``take_over``.
 
     Raises:
         UsageError: A link does not exist, or options contradict each other.
@@ -57,15 +53,13 @@ class Mirror:
         links: Sequence[str] = (),
         master: str | None = None,
         spark_conf: Mapping[str, str] | None = None,
-        take_over: bool = False,
-        adopt: Mapping[SourcePartition, int] | None = None,
-        into_filled: bool = False,
-        although_promoted: bool = False,
         on_event: Callable[[str], None] | None = None,
+        **options: Any,
     ) -> None:
+        self._options = RunOptions(**options)
         chosen = [config.link(name) for name in links] or list(config.links)
         self._links = list(dict.fromkeys(chosen))
-        if adopt and len(self._links) != 1:
+        if self._options.adopt and len(self._links) != 1:
             raise UsageError(
                 "adopted positions apply to one link, but several would run",
                 fix="name the link: --link NAME, or links=[NAME]",
@@ -79,10 +73,6 @@ class Mirror:
         self._spark = spark
         self._master = master
         self._spark_conf = dict(spark_conf or {})
-        self._take_over = take_over
-        self._adopt = dict(adopt or {})
-        self._into_filled = into_filled
-        self._although_promoted = although_promoted
         self._on_event = on_event
         self._driver: MirrorDriver | None = None
         # reentrant: `stop` may interrupt `run` in the same thread, from a signal handler
@@ -152,10 +142,7 @@ class Mirror:
                     version=__version__,
                 ),
                 spark=self._spark,
-                take_over=self._take_over,
-                adopt=self._adopt,
-                into_filled=self._into_filled,
-                although_promoted=self._although_promoted,
+                ordered=self._options,
                 on_event=self._on_event,
                 clusters=self._config.clusters,
                 all_missing=partial(with_all_missing, self._config),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Assignment", "SourcePartition", "lane_of"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Assignment", "RunOptions", "SourcePartition", "lane_of"]
 
 
 class SourcePartition(NamedTuple):
@@ -16,6 +19,25 @@ class SourcePartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """
+    Orders of the user for the links of one run, from the command line to the owner of each link.
+
+    Attributes:
+        take_over: Take links over from a mirror that still runs (EO-10).
+        adopt: Resume offsets for partitions whose position is missing or invalid; requires exactly one link.
+        into_filled: Start even if target partitions hold records but the link has no position for them; mirrored
+            records are appended.
+        although_promoted: Mirror links although they are promoted, as `eomirror restore --orphans merge` does.
+    """
+
+    take_over: bool = False
+    adopt: Mapping[SourcePartition, int] = field(default_factory=dict)
+    into_filled: bool = False
+    although_promoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import yaml
 
 from eomirror.config import load_config
 from eomirror.verify.runner import Verifier
-from eomirror.verify.scope import Bound
+from eomirror.verify.scope import RequestedRange
 from support.forged_copy import ForgedCopy
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def test_more_keys_than_fit_are_compared_in_shares(path: Any) -> None:
     clusters = config.clusters
     verifier = Verifier(config.link(LINK), clusters["east"], clusters["west"], most_keys=1)
     try:
-        found = of(verifier.run(bound=Bound(topics=f"{LINK}\\.compacted")), "compacted")
+        found = of(verifier.run(bound=RequestedRange(topics=f"{LINK}\\.compacted")), "compacted")
     finally:
         verifier.close()
     assert (differences(found), found.matched) == ([], 2)

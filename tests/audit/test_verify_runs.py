@@ -20,7 +20,7 @@ from eomirror.types import SourcePartition
 from eomirror.verify import partition
 from eomirror.verify.resume import ResumeFile
 from eomirror.verify.runner import Verifier
-from eomirror.verify.scope import Bound
+from eomirror.verify.scope import RequestedRange
 from support.link import TestLink, alter_topic
 from support.records import (
     Record,
@@ -85,7 +85,7 @@ def verifier(link: TestLink, **options: Any) -> Verifier:
     return Verifier(config.link(link.name), config.clusters["east"], config.clusters["west"], **options)
 
 
-def compared(link: TestLink, *, bound: Bound | None = None, **options: Any) -> LinkVerdict:
+def compared(link: TestLink, *, bound: RequestedRange | None = None, **options: Any) -> LinkVerdict:
     """What the verifier says."""
     made = verifier(link, **options)
     try:
@@ -194,11 +194,11 @@ def test_bounds_leave_out_what_is_older(link: TestLink) -> None:
     link.catch_up(into_filled=True)
     whole = of(compared(link), link, "bounded")
     assert (kinds(whole), whole.matched) == ({"foreign": 1}, 100)
-    late = of(compared(link, bound=Bound(from_offset=40)), link, "bounded")
+    late = of(compared(link, bound=RequestedRange(from_offset=40)), link, "bounded")
     assert (kinds(late), late.matched) == ({}, 60)
-    young = of(compared(link, bound=Bound(since_ms=1_600_000_000_090)), link, "bounded")
+    young = of(compared(link, bound=RequestedRange(since_ms=1_600_000_000_090)), link, "bounded")
     assert (kinds(young), young.matched) == ({}, 10)
-    none = of(compared(link, bound=Bound(since_ms=1_900_000_000_000)), link, "bounded")
+    none = of(compared(link, bound=RequestedRange(since_ms=1_900_000_000_000)), link, "bounded")
     assert (kinds(none), none.matched) == ({}, 0)
     nothing = run_verify(link.path, "--topic", "bounde")
     assert nothing.returncode == 2
@@ -352,7 +352,7 @@ def test_a_topic_that_is_created_anew_while_it_is_compared_is_not_waited_for(
     link.catch_up()
     made = verifier(link, native=native)
     try:
-        (one,) = made.look(Bound()).scopes
+        (one,) = made.look(RequestedRange()).scopes
         delete_topic(link.east, link.topic("gone"))
         link.create("gone")
         with pytest.raises(TopicError, match="recreated"):

@@ -239,7 +239,7 @@ def test_a_lane_that_is_killed_behind_what_it_ended_begins_again(
     """Ended is ended: the next attempt finds nothing any more."""
     flow.leave_open(position=True)
     with monkeypatch.context() as patched:
-        patched.setattr("eomirror.lane.runner.crash_point", killed_at("lane.hanging_resolved"))
+        patched.setattr("eomirror.lane.start.crash_point", killed_at("lane.hanging_resolved"))
         with pytest.raises(KilledError):
             flow.run()
 

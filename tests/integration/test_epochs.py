@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eomirror import Mirror, load_config
-from eomirror.driver.link import LinkThread
+from eomirror.driver.link_lanes import LinkLanes
 from eomirror.lane.spec import Ending
 from eomirror.spark.handover import OVERLAP_SECONDS
 from support.link import TestLink
@@ -120,15 +120,15 @@ class Between:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.over: queue.Queue[Any] = queue.Queue()
         self.go = threading.Event()
-        plain = LinkThread.attempt_ended
+        plain = LinkLanes.attempt_ended
 
-        def held(link: LinkThread, spec: Any, report: Any, failure: str) -> None:
+        def held(link: LinkLanes, spec: Any, report: Any, failure: str) -> None:
             plain(link, spec, report, failure)
             if report is not None and report.ending is Ending.EPOCH:
                 self.over.put(report)
                 self.go.wait(30)
 
-        monkeypatch.setattr(LinkThread, "attempt_ended", held)
+        monkeypatch.setattr(LinkLanes, "attempt_ended", held)
 
 
 def test_a_lane_mirrors_on_while_nobody_has_a_task_for_it(

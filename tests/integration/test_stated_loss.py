@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror import Mirror
-from eomirror.failover.facts import control_of
 from eomirror.kafka.session import ClusterSession
+from eomirror.link.state import control_of
 from support.disaster import Disaster
 from support.mirrors import running
 from support.records import create_topic, wait_for

@@ -19,7 +19,7 @@ from eomirror._native import encode_offset_map
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import load_config
 from eomirror.groups import group_offsets, translate
-from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
+from eomirror.groups.followed_groups import GONE_SECONDS, MirroredPartitions
 from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.session import ClusterSession
 from eomirror.lane.spec import GroupOffset
@@ -104,7 +104,7 @@ class Flow:
         return made
 
     def round(self, follower: GroupFollower) -> None:
-        follower.round(Mirrored({self.source: 0}, ()))
+        follower.round(MirroredPartitions({self.source: 0}, ()))
         assert follower.snapshot().error == ""
 
     def stand(self, group: str, offset: int, *, on: str) -> None:

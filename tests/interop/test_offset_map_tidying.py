@@ -15,9 +15,9 @@ from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import StateError
 from eomirror.kafka.session import ClusterSession, link_sessions
-from eomirror.lane import runner
+from eomirror.lane import transaction
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
-from eomirror.link import offset_map_gc
+from eomirror.link import background_looks as offset_map_gc
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.link.owner import LinkOwner
 from eomirror.records.names import LinkNames
@@ -168,7 +168,7 @@ def test_many_transactions_leave_few_chunks_and_the_same_map(
             raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(runner, "crash_point", die)
+        patched.setattr(transaction, "crash_point", die)
         with pytest.raises(Killed):
             flow.mirror(EACH)
     assert (len(flow.map()), merged(flow)) == (EACH, [])

@@ -31,9 +31,9 @@ from eomirror._native import encode_offset_map
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError
 from eomirror.failover import (
     common_end,
-    copied_records,
     drain,
-    facts,
+    group_reader,
+    orphan_reader,
     orphans,
     promoted_link,
     promotion,
@@ -50,9 +50,11 @@ from eomirror.kafka.errors import Action
 from eomirror.kafka.partition_reader import GONE
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link import copy_ends, first_positions, offset_map_reader, source_comparison
+from eomirror.link import copy_ends, offset_map_reader, source_comparison
 from eomirror.link import owner as owner_module
+from eomirror.link import state as link_state
 from eomirror.link.owner import LinkOwner
+from eomirror.link.start_checks import Asked, StartChecks
 from eomirror.records.control import ControlView, decode_control
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
@@ -1016,32 +1018,36 @@ class _Control:
 class _Nothing:
     """Looks at what the model leaves out."""
 
-    into_filled = False
-
     def __init__(self, *_: object, **__: object) -> None: ...
 
     def look(self, *_: object, **__: object) -> None: ...
 
-    refuse_copies = refuse_running = refuse_first_run = refuse = start = stop = close = look
-
-    def without_filled(self, partitions: Sequence[Any], *_: object, **__: object) -> Sequence[Any]:
-        return partitions
+    start = stop = close = look
 
     def moves(self, *_: object, **__: object) -> list[Any]:
         return []
 
 
-class _Opposite(_Nothing):
-    """The look at the other link, as far as it concerns a first run (`eomirror.link.other_links`)."""
+class _Checks(StartChecks):
+    """The checks of a start, as far as they concern a first run, and the beginnings that a reversal has set."""
 
-    def __init__(self, link: Link, *_: object, **__: object) -> None:
-        self._link = link
+    def __init__(self, link: Link, source: Any, target: Any, **_: object) -> None:
+        self._link, self._source, self._target = link, source, target
+        self.into_filled = False
 
-    def refuse_first_run(self, adopted: Collection[SourcePartition]) -> None:
-        if self._link.name == BACK.name and not adopted:
-            raise NotReadyError(
-                "link back never ran, and its source is a copy of link there, which was promoted"
+    def copies_of_a_promoted_link(self, asked: Asked) -> Iterator[tuple[str, MirrorError]]:
+        if asked.first_run and self._link.name == BACK.name and not asked.known:
+            yield (
+                "",
+                NotReadyError(
+                    "link back never ran, and its source is a copy of link there, which was promoted"
+                ),
             )
+
+    def round_trips(self, _: Asked) -> Iterator[tuple[str, MirrorError]]:
+        yield from ()
+
+    running_twins = copies_come_back = filled_by_mm2 = filled_copies = round_trips
 
 
 class _Discovery:
@@ -1089,36 +1095,31 @@ def _point(name: str) -> None:
 
 _REPLACED: dict[Any, dict[str, Any]] = {
     owner_module: {
-        "LinkState": _State, "ReverseLinks": _Opposite, "FilledCopies": _Nothing, "ControlProducer": _Control,
+        "LinkState": _State, "StartChecks": _Checks, "ControlProducer": _Control,
         "fence": lambda *_, **__: None, "end_hanging": lambda *_, **__: None, "crash_point": _point,
         "still_marking": lambda link, _: link, "unmoved": lambda positions, _: positions,
         "warn_of_lost_deletions": lambda *_: None, "refuse_unwritable": lambda *_: None, "is_dead": lambda _: True,
     },
-    first_positions: {"_filled_by_mm2": lambda *_: {}},
     promotion: {
-        "link_sessions": _link_sessions, "source_answers": lambda *_: True, "read_facts": _facts,
-        "GroupReader": _Nothing, "note_moves": lambda *_: "", "ClusterGroups": _Nothing, "LinkState": _State,
-        "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
-        "crash_point": _point,
+        "source_answers": lambda *_: True, "read_facts": _facts, "LinkState": _State,
+        "end_hanging_copies": lambda *_, **__: None, "_Renewal": _Nothing, "crash_point": _point,
+    },
+    group_reader: {
+        "GroupReader": _Nothing, "note_moves": lambda *_: "", "ClusterGroups": _Nothing, "crash_point": _point,
     },
     drain: {"StatusTopics": _Topics},
-    facts: {"LinkState": _State},
+    link_state: {"LinkState": _State},
     copy_ends: {"target_hanging_client": _Producers, "CompactedTopicReader": _StateTopics},
     source_comparison: {"target_hanging_client": _Producers},
     common_end: {"RecordDigestReader": _Digests, "OffsetMapReader": _Maps},
-    promoted_link: {"link_sessions": _link_sessions, "target_hanging_client": None},
-    reversal: {
-        "LinkState": _State, "link_discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point,
-    },
-    orphans: {
-        "LinkState": _State, "ClusterSession": _session, "PartitionReader": _Reader, "ClusterAdmin": _Admin,
-    },
-    copied_records: {
+    promoted_link: {"link_sessions": _link_sessions, "target_hanging_client": None, "LinkState": _State},
+    reversal: {"link_discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point},
+    orphans: {"LinkState": _State, "ClusterSession": _session},
+    orphan_reader: {
+        "PartitionReader": _Reader, "ClusterAdmin": _Admin,
         "extension_client": _Extension, "_claimed_origin": lambda message: message.entry.origin,
     },
-    restoration: {
-        "LinkState": _State, "link_discovery": _Discovery, "OrphanFile": _File, "crash_point": _point,
-    },
+    restoration: {"link_discovery": _Discovery, "OrphanFile": _File, "crash_point": _point},
     failback: {"ClusterSession": _session, "link_sessions": _link_sessions},
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 A move of the environment: the mirror is dead, a tool deletes its state topics, and a run begins that knows of nothing.
 
 For the copies it is the same as a link under another name, or a renamed alias: they hold records, and no position
-names them.  It must refuse them (`eomirror.link.filled_targets`), or readers see records twice.  The tool comes when
+names them.  It must refuse them (`eomirror.link.start_rules`), or readers see records twice.  The tool comes when
 the transactions of the mirror have ended, so that nothing of it is on its way any more.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sim_rules import STUCK, BrokenRuleError
 from sim_state import assigned
 
-from eomirror.link.filled_targets import Copy, Held, filled, filled_error
+from eomirror.link.start_rules import Copy, Held, filled, filled_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

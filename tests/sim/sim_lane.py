@@ -362,9 +362,9 @@ class SimAttempt:
             copies=SimCopies(world) if world.mutation in DAMAGED else None,
         )
         if world.mutation == SAID_ONCE:
-            self.pump._speculative_state = SaysItOnce()
+            self.pump._transaction._written = SaysItOnce()
         if world.mutation == ALWAYS_ABORTED:
-            self.pump._resolver = AbortsCopies(LinkNames("l"), SimHangingClient(world, self))
+            self.pump._start._resolver = AbortsCopies(LinkNames("l"), SimHangingClient(world, self))
         self.next: Command = self.pump.machine.first()
 
     def extend(self, world: World) -> bool:
@@ -384,8 +384,8 @@ class SimAttempt:
         layout = owner.layout
         if layout is None or owner.dead or self.lane >= layout.assignment.lanes:
             return False
-        spec = replace(owner.next_spec(self.lane), epoch=pump._spec.epoch + 1, attempt=1)
-        if not is_successor(pump._spec, pump.mirrored, spec):
+        spec = replace(owner.next_spec(self.lane), epoch=pump._epoch.spec.epoch + 1, attempt=1)
+        if not is_successor(pump._epoch.spec, pump.mirrored, spec):
             return False
         world.say(self, "goes on in the next epoch")
         world.taken |= pump.machine.taken

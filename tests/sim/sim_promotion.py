@@ -21,7 +21,7 @@ from sim_world import Choices, Crashed
 
 from eomirror import load_config
 from eomirror.errors import FencedError, LaneError, MirrorError, TransactionFailedError
-from eomirror.failover import drain, promotion, writer_fence
+from eomirror.failover import drain, group_reader, promoted_link, promotion, writer_fence
 from eomirror.failover.group_moves import plan_moves
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.kafka.consumer_groups import Row
+    from eomirror.link.start_checks import Asked
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.promotion import Promotion
     from eomirror.recovery.copy_end import CopyEnd
@@ -885,10 +886,10 @@ class _Nothing:
 
     def look(self, *_: object, **__: object) -> None: ...
 
-    refuse_copies = refuse_running = refuse_first_run = start = stop = look
+    refuse = start = stop = look
 
-    def without_filled(self, partitions: Sequence[Any], *_: object, **__: object) -> Sequence[Any]:
-        return partitions
+    def without_refused(self, _: object, asked: Asked) -> Sequence[Any]:
+        return asked.items
 
     def fences(self, **_: object) -> tuple[()]:
         return ()
@@ -1028,18 +1029,24 @@ _RUNS = iter(range(10**9))
 
 _REPLACED: dict[Any, dict[str, Any]] = {
     owner_module: {
-        "LinkState": _State, "ReverseLinks": _Nothing, "FilledCopies": _Nothing,
+        "LinkState": _State, "StartChecks": _Nothing,
         "ControlProducer": _ControlProducer, "FirstPositions": _Firsts, "fence": _fence,
         "crash_point": lambda _: _world().point(), "still_marking": lambda link, _: link,
         "unmoved": lambda positions, _: positions, "warn_of_lost_deletions": lambda *_: None,
         "refuse_unwritable": lambda *_: None, "is_dead": lambda _: False,
     },
     promotion: {
-        "link_sessions": lambda *_, **__: sessions(_world()), "source_answers": lambda *_: True,
-        "read_facts": _facts, "GroupReader": _Reader, "note_moves": lambda *_: "",
-        "ClusterGroups": _Groups, "LinkState": _State, "CopyEnds": _Copies,
-        "end_hanging_copies": lambda *_, **__: None, "target_hanging_client": None, "_Renewal": _Nothing,
-        "crash_point": lambda _: _world().point(), "new_run_id": lambda: f"command-{next(_RUNS)}",
+        "source_answers": lambda *_: True, "read_facts": _facts, "LinkState": _State,
+        "end_hanging_copies": lambda *_, **__: None, "_Renewal": _Nothing,
+        "crash_point": lambda _: _world().point(),
+    },
+    promoted_link: {
+        "link_sessions": lambda *_, **__: sessions(_world()), "CopyEnds": _Copies, "target_hanging_client": None,
+        "new_run_id": lambda: f"command-{next(_RUNS)}",
+    },
+    group_reader: {
+        "GroupReader": _Reader, "note_moves": lambda *_: "", "ClusterGroups": _Groups,
+        "crash_point": lambda _: _world().point(),
     },
     drain: {"StatusTopics": _Topics},
     writer_fence: {

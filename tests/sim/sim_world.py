@@ -23,7 +23,8 @@ from sim_owner import SimOwner
 from sim_rules import STUCK, BrokenRuleError, Oracle, UnsolvedError
 
 import eomirror.lane.poison_records
-import eomirror.lane.runner
+import eomirror.lane.start
+import eomirror.lane.transaction
 from eomirror.errors import ClusterError, TransactionFailedError
 from eomirror.lane.spec import Ending
 from eomirror.types import SourcePartition
@@ -75,7 +76,8 @@ class Silent:
     warning = info = debug = error
 
 
-eomirror.lane.runner.log = Silent()
+eomirror.lane.start.log = Silent()
+eomirror.lane.transaction.log = Silent()
 eomirror.lane.poison_records.log = Silent()
 
 # with poison: every so many offsets of topic b, and the sizes of two kinds of records there

@@ -25,7 +25,7 @@ from sim_world import Choices
 
 from eomirror.failover import orphans, restoration, reversal
 from eomirror.link.copy_ends import CopyEnds
-from eomirror.link.unmoved_beginnings import UnmovedBeginnings
+from eomirror.link.start_checks import StartChecks
 from eomirror.recovery.copy_end import whole
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     "a reversal notes nothing of the logs at the beginning": (
         {(reversal._Reverse, "_begins"): nothing_found}, {"D-2", "D-3"}, 0,
     ),
-    "the first start compares nothing": ({(UnmovedBeginnings, "refuse"): lambda *_, **__: None}, {"D-2", "D-3"}, 0),
+    "the first start compares nothing": ({(StartChecks, "moved_beginnings"): lambda *_: ()}, {"D-2", "D-3"}, 0),
     "merged orphans are not looked for in the source": (
         {(orphans, "changed_sources"): lambda *_, **__: {}}, {"D-2"}, 1_060,
     ),

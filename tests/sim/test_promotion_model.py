@@ -20,7 +20,7 @@ from sim_world import Choices
 
 from eomirror.failover import machine, writer_fence
 from eomirror.failover.drain import SourceDrain
-from eomirror.failover.machine import Event, State
+from eomirror.failover.machine import State, StepOutcome
 from eomirror.failover.promotion import _Run
 from eomirror.failover.writer_fence import LinkWriterFence
 from eomirror.link import owner as owner_module
@@ -78,20 +78,20 @@ def same_generation(view: Any, **named: Any) -> Any:
     )  # fmt: skip
 
 
-def without(*states: State) -> dict[tuple[State, Event], State]:
+def without(*states: State) -> dict[tuple[State, StepOutcome], State]:
     """The table without some steps: the command passes them by."""
     table = dict(machine.TRANSITIONS)
     for state in states:
-        after = table[state, Event.DONE]
+        after = table[state, StepOutcome.DONE]
         table = {arrow: after if to is state else to for arrow, to in table.items()}
     return table
 
 
-def moved_last() -> dict[tuple[State, Event], State]:
+def moved_last() -> dict[tuple[State, StepOutcome], State]:
     """The table with the groups behind the record."""
     table = without(State.MOVING)
-    table[State.RECORDING, Event.DONE] = State.MOVING
-    table[State.MOVING, Event.DONE] = State.SWITCHING
+    table[State.RECORDING, StepOutcome.DONE] = State.MOVING
+    table[State.MOVING, StepOutcome.DONE] = State.SWITCHING
     return table
 
 

@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
-from eomirror.failover.facts import control_of
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.link.state import control_of
 from support.mirrors import running
 from support.plane import plane_under_test
 from support.records import create_topic, produce, read_committed, wait_for, watermarks

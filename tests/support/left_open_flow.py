@@ -14,7 +14,7 @@ from eomirror.config import load_config
 from eomirror.demo.clients import Offsets
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec, StopReason
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.hanging import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.records.events import Event
+from eomirror.records.events import LinkEvent
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
 from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
@@ -71,8 +71,8 @@ def running(source: str, target: str, *, rate: float = 420.0, lag: int = 12, top
             {"group": group, "offsets": 6, "last_checkpoint": NOW_MS - 4_000, "lag_records": behind}
             for group, behind in (("billing", 40), ("reports", 18_211)))),
         events=(
-            Event(NOW_MS - 9 * 3_600_000, "silent", "the mirror, process 4702 on host mirror-1, was killed"),
-            Event(NOW_MS - 9 * 3_600_000 + 40_000, "take-over", "process 4711 on host mirror-1 took the link"),
+            LinkEvent(NOW_MS - 9 * 3_600_000, "silent", "the mirror, process 4702 on host mirror-1, was killed"),
+            LinkEvent(NOW_MS - 9 * 3_600_000 + 40_000, "take-over", "process 4711 on host mirror-1 took the link"),
         ),
     )  # fmt: skip
 

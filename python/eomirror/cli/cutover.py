@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +24,7 @@ from eomirror.errors import MirrorError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.cli.failover import Action
+    from eomirror.cli.failover import LinkCommand
     from eomirror.failover import LinkWriterFence
 
 __all__ = ["cutover", "failback", "fence", "unfence"]
@@ -34,25 +33,27 @@ __all__ = ["cutover", "failback", "fence", "unfence"]
 _SHOWN = 5
 
 
+_METHODS = click.Choice(["wait", "acl", "command"])
+
+_fence_command = click.option(
+    "--fence-command",
+    default="",
+    metavar="COMMAND",
+    help="Called with EOMIRROR_ACTION=fence, or =unfence, and EOMIRROR_LINK; must return 0 when it is done.",
+)
+
+
 def _fencing(command: Any) -> Any:
     """Adds the options that choose how applications are stopped; a decorator."""
-    decorators = (
-        click.option(
-            "--method",
-            type=click.Choice(["wait", "acl", "command"]),
-            default="wait",
-            show_default=True,
-            help="wait: you stop the producers; acl: an entry DENY Write for each source topic; super users pass it; "
-            "command: --fence-command.",
-        ),
-        click.option(
-            "--fence-command",
-            default="",
-            metavar="COMMAND",
-            help="Called with EOMIRROR_ACTION=fence, or =unfence, and EOMIRROR_LINK; must return 0 when it is done.",
-        ),
+    method = click.option(
+        "--method",
+        type=_METHODS,
+        default="wait",
+        show_default=True,
+        help="wait: you stop the producers; acl: an entry DENY Write for each source topic; super users pass it; "
+        "command: --fence-command.",
     )
-    return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)
+    return method(_fence_command(command))
 
 
 _on_switch = click.option(
@@ -63,7 +64,7 @@ _on_switch = click.option(
 )
 
 
-def _switch(action: Action, command: str) -> Callable[[], bool] | None:
+def _switch(action: LinkCommand, command: str) -> Callable[[], bool] | None:
     """Returns the call of the command that switches clients; None without one."""
     from eomirror.failover import run_command
 
@@ -78,7 +79,7 @@ def _switch(action: Action, command: str) -> Callable[[], bool] | None:
 @patience_option
 @_on_switch
 def cutover(
-    action: Action,
+    action: LinkCommand,
     method: str,
     fence_command: str,
     verify: str,
@@ -117,7 +118,7 @@ def cutover(
 @patience_option
 @_on_switch
 def failback(
-    action: Action,
+    action: LinkCommand,
     method: str,
     fence_command: str,
     verify: str,
@@ -176,7 +177,7 @@ def failback(
 @acting
 @_fencing
 def fence(
-    action: Action,
+    action: LinkCommand,
     method: str,
     fence_command: str,
 ) -> int:
@@ -212,20 +213,20 @@ def fence(
 
 @click.command(epilog="Example: eomirror unfence mirror.yaml --link 'east->west'")
 @acting
-@_fencing
-def unfence(
-    action: Action,
-    method: str,
-    fence_command: str,
-) -> int:
+@_fence_command
+# chose nothing: the record of the fence names its method
+@click.option("--method", type=_METHODS, hidden=True, expose_value=False)
+def unfence(action: LinkCommand, fence_command: str) -> int:
     """
     Undo the fence of a link of CONFIG: applications may write to its source again.
+
+    The record of the fence names its method; one with a command needs --fence-command.
 
     An entry that the standing fence of another link needs stays, and is named: the last fence that is lifted deletes
     it.
     """
     action.confirm("unfence")
-    made = _fence(action, method, fence_command)
+    made = _fence(action, "wait", fence_command)
     found = made.standing() if action.dry_run else made.lift()
     doing = "would lift" if action.dry_run else "lifted"
     text = "no fence stands" if found is None else f"{doing}: {found.method}, {len(found.topics)} topics"
@@ -241,7 +242,7 @@ def unfence(
     return 0
 
 
-def _fence(action: Action, method: str, command: str) -> LinkWriterFence:
+def _fence(action: LinkCommand, method: str, command: str) -> LinkWriterFence:
     from eomirror.failover import FenceMethod, LinkWriterFence
 
     return LinkWriterFence(

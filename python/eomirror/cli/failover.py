@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from eomirror.topics.plan import ChangedSetting
 
 __all__ = [
-    "Action",
+    "LinkCommand",
     "acting",
     "comparison",
     "draw_failback",
@@ -95,7 +95,7 @@ _report = click.option(
 
 
 @dataclass(frozen=True)
-class Action:
+class LinkCommand:
     """
     The common part of a command that changes a link.
 
@@ -161,7 +161,7 @@ class Action:
 
 
 def acting(command: Any) -> Any:
-    """Adds the options of a command that changes a link, which it gets as an `Action`; a decorator."""
+    """Adds the options of a command that changes a link, which it gets as a `LinkCommand`; a decorator."""
 
     @wraps(command)
     def act(
@@ -178,7 +178,9 @@ def acting(command: Any) -> Any:
         from eomirror.config import load_config
 
         loaded = load_config(config, overrides=overrides)
-        return command(Action(loaded, loaded.only_link(link).name, dry_run, yes, report, output), **others)
+        return command(
+            LinkCommand(loaded, loaded.only_link(link).name, dry_run, yes, report, output), **others
+        )
 
     decorators = (
         options.config,
@@ -244,7 +246,7 @@ def readiness(
     """
     from eomirror.config import load_config
     from eomirror.failover import readiness as read
-    from eomirror.failover.runbook import runbook as written
+    from eomirror.failover.report import runbook as written
 
     loaded = load_config(config, overrides=overrides)
     if runbook:
@@ -263,7 +265,7 @@ def readiness(
 @click.option("--force", is_flag=True, help="Fail over although the source answers.")
 @_source_gone
 def failover(
-    action: Action,
+    action: LinkCommand,
     force: bool,
     source_gone: bool,
 ) -> int:
@@ -303,7 +305,7 @@ verification_option = click.option(
 
 @contextmanager
 def comparison(
-    action: Action, command: str, verify: str, tail: int
+    action: LinkCommand, command: str, verify: str, tail: int
 ) -> Iterator[Callable[[Link], None] | None]:
     """Gives the function that compares source and copies of a link, None to skip it; records its result at the end."""
     from eomirror.failover import CopyComparison
@@ -327,7 +329,7 @@ def _recorded(made: CopyComparison, command: str) -> str:
         return type(error).__name__
 
 
-def verification(action: Action, compare: Callable[[Link], None] | None) -> Callable[[], None] | None:
+def verification(action: LinkCommand, compare: Callable[[Link], None] | None) -> Callable[[], None] | None:
     """Returns the function of `comparison` for the link of the command."""
     return None if compare is None else lambda: compare(action.config.link(action.link))
 
@@ -338,7 +340,7 @@ def verification(action: Action, compare: Callable[[Link], None] | None) -> Call
 @verification_option
 @tail_option
 def promote(
-    action: Action,
+    action: LinkCommand,
     patience: float,
     verify: str,
     tail: int,
@@ -371,7 +373,7 @@ def promote(
     "hold the same records, and copy what follows back.",
 )
 def reverse(
-    action: Action,
+    action: LinkCommand,
     from_common_end: bool,
 ) -> int:
     """
@@ -424,7 +426,7 @@ def history(
     return 0
 
 
-def mirror_once(action: Action, config: Config, failure: str) -> None:
+def mirror_once(action: LinkCommand, config: Config, failure: str) -> None:
     """Runs the link of ``config`` until it has caught up."""
     from eomirror.mirror import Mirror
 
@@ -438,7 +440,7 @@ def mirror_once(action: Action, config: Config, failure: str) -> None:
         )
 
 
-def promoted(action: Action, verb: Verb, chosen: PromotionOptions) -> int:
+def promoted(action: LinkCommand, verb: Verb, chosen: PromotionOptions) -> int:
     """
     Promotes a link, and shows and saves the result; returns the exit code.
 
@@ -477,7 +479,7 @@ def dry_run_code(readiness: Readiness) -> int:
     return DifferenceError.exit_code if differs else NotReadyError.exit_code
 
 
-def _not_moved(action: Action, found: PromotionReport) -> MirrorError:
+def _not_moved(action: LinkCommand, found: PromotionReport) -> MirrorError:
     refused = dict(sorted(found.refused_groups.items()))
     if "*" in refused:
         names = f"no group was moved: {refused['*']}"

@@ -221,7 +221,7 @@ def import_(
 def _listed(file: Path) -> list[tuple[str, int, int]]:
     """Returns the offsets of a file."""
     from eomirror.errors import UsageError
-    from eomirror.groups.offset_list import OFFSET_LIST_FIX, read_offset_list
+    from eomirror.groups.transfer import OFFSET_LIST_FIX, read_offset_list
 
     try:
         return read_offset_list(file.read_bytes(), str(file))

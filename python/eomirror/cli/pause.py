@@ -11,7 +11,7 @@ from eomirror.cli.failover import acting
 from eomirror.cli.render import escape, stdout_console
 
 if TYPE_CHECKING:
-    from eomirror.cli.failover import Action
+    from eomirror.cli.failover import LinkCommand
     from eomirror.failover import PauseReport
 
 __all__ = ["pause", "resume"]
@@ -26,7 +26,7 @@ __all__ = ["pause", "resume"]
     shell_complete=complete_topics,
     help="Hold only the source topics that this regular expression matches whole; all by default.",
 )
-def pause(action: Action, topics: str) -> int:
+def pause(action: LinkCommand, topics: str) -> int:
     """
     Have the lanes of a link of CONFIG hold at the end of a transaction, until `eomirror resume`.
 
@@ -46,7 +46,7 @@ def pause(action: Action, topics: str) -> int:
 
 @click.command(epilog="Example: eomirror resume mirror.yaml --link 'east->west'")
 @acting
-def resume(action: Action) -> int:
+def resume(action: LinkCommand) -> int:
     """
     Have the lanes of a paused link of CONFIG go on at their positions.
 

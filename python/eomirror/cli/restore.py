@@ -15,7 +15,7 @@ from eomirror.cli.render import escape, human_count, print_message, print_table,
 from eomirror.errors import DataLossError, MirrorError, UsageError
 
 if TYPE_CHECKING:
-    from eomirror.cli.failover import Action
+    from eomirror.cli.failover import LinkCommand
     from eomirror.failover import Recreated, RestorationReport
 
 __all__ = ["restore"]
@@ -57,7 +57,7 @@ _WAYS = ("export", "merge", "keep", "recreate")
     help="Source topics to recreate; all that have orphans by default.",
 )
 def restore(
-    action: Action,
+    action: LinkCommand,
     orphans: str | None,
     to: Path | None,
     to_topic: bool,
@@ -106,7 +106,7 @@ def restore(
 
 
 def _restored(
-    action: Action, orphans: str, to: Path | None, *, to_topic: bool, accept_lost: bool
+    action: LinkCommand, orphans: str, to: Path | None, *, to_topic: bool, accept_lost: bool
 ) -> RestorationReport:
     from eomirror.failover import restore as run
 
@@ -123,7 +123,7 @@ def _restored(
     )
 
 
-def _looked(action: Action, to: Path | None, topics: str, *, to_topic: bool, accept_lost: bool) -> int:
+def _looked(action: LinkCommand, to: Path | None, topics: str, *, to_topic: bool, accept_lost: bool) -> int:
     """Shows what each way would do, or why it is refused; returns the exit code."""
     from eomirror.failover import RestorationReport, recreate
 
@@ -161,7 +161,7 @@ def _looked(action: Action, to: Path | None, topics: str, *, to_topic: bool, acc
     return DataLossError.exit_code if lost and not accept_lost else 0
 
 
-def _recreated(action: Action, topics: str, *, to: bool) -> int:
+def _recreated(action: LinkCommand, topics: str, *, to: bool) -> int:
     """Carries out ``--orphans recreate``; returns the exit code."""
     from eomirror.failover import recreate, unchecked_exports
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
 
-_ADOPT = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
+_OFFSET = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
 
 
 def parse_until(text: str | None) -> str | float | None:
@@ -62,16 +62,16 @@ def parse_offsets(option: str, texts: tuple[str, ...]) -> dict[SourcePartition, 
     Raises:
         UsageError: A value has another form.
     """
-    adopted = {}
+    found = {}
     for text in texts:
-        found = _ADOPT.fullmatch(text)
-        if found is None:
+        parts = _OFFSET.fullmatch(text)
+        if parts is None:
             raise UsageError(
                 f"{option} {text}: not of the form TOPIC-PARTITION=OFFSET",
                 fix="write TOPIC-PARTITION=OFFSET, for example orders-3=1200",
             )
-        adopted[SourcePartition(found["topic"], int(found["partition"]))] = int(found["offset"])
-    return adopted
+        found[SourcePartition(parts["topic"], int(parts["partition"]))] = int(parts["offset"])
+    return found
 
 
 def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
@@ -103,11 +103,13 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
 @options.overrides
 @click.option("--take-over", is_flag=True, help="Take the link over from a mirror that still runs.")
 @click.option(
-    "--adopt",
+    "--resume-at",
     multiple=True,
     metavar="TOPIC-PARTITION=OFFSET",
     help="Resume this partition at a source offset of your choice, if its position is missing or invalid.",
 )
+# the name of --resume-at before 0.1.0
+@click.option("--adopt", multiple=True, hidden=True)
 @click.option(
     "--into-filled",
     is_flag=True,
@@ -134,14 +136,14 @@ def run(
     master: str | None,
     spark_conf: tuple[str, ...],
     overrides: tuple[str, ...],
-    take_over: bool,
+    resume_at: tuple[str, ...],
     adopt: tuple[str, ...],
-    into_filled: bool,
     listen: str | None,
     otlp: bool,
     metrics_per_partition: bool,
     metrics_per_group: bool,
     output: str | None,
+    **ordered: bool,
 ) -> int:
     """
     Mirror the links of CONFIG, exactly once.
@@ -161,7 +163,7 @@ def run(
     with _Signals() as signals, _failure_in_one_format():
         # first, because everything below takes time: until the handlers are set, a signal kills the process
         limit = parse_until(until)
-        adopted = parse_offsets("--adopt", adopt)
+        chosen = parse_offsets("--adopt", adopt) | parse_offsets("--resume-at", resume_at)
         confs = parse_conf(spark_conf)
         address = None if listen is None else parse_listen(listen)
         every_seconds = _export_interval() if otlp else None
@@ -203,10 +205,9 @@ def run(
                 links=links,
                 master=master,
                 spark_conf=confs,
-                take_over=take_over,
-                adopt=adopted,
-                into_filled=into_filled,
                 on_event=display.event,
+                adopt=chosen,
+                **ordered,
             ) as mirror,
         ):
             signals.attach(mirror)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.spark.context import SparkEngine
     from eomirror.verify.resume import ResumeFile
     from eomirror.verify.runner import RemoteComparison, Spread, Verifier
-    from eomirror.verify.scope import Bound
+    from eomirror.verify.scope import RequestedRange
     from eomirror.verify.verdict import LinkVerdict, Scope
 
 __all__ = ["parse_since", "verify", "wait_for_round"]
@@ -161,7 +161,7 @@ def verify(
     from eomirror.kafka.reachability import clusters_of, require_reachable
     from eomirror.verify.origins import with_origins
     from eomirror.verify.resume import ResumeFile
-    from eomirror.verify.scope import Bound
+    from eomirror.verify.scope import RequestedRange
 
     if at_rest and not transactions:
         raise UsageError("--at-rest requires --transactions", fix="add --transactions")
@@ -189,10 +189,10 @@ def verify(
     since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
     require_reachable(clusters_of(loaded, chosen))
     asked = {"topic": topics, "from_offset": from_offset, "since": since}
-    run = _Run(
+    run = _VerifyRun(
         config=loaded,
         links=[with_origins(link, loaded.clusters) for link in chosen],
-        bound=Bound(topics=topics, from_offset=from_offset, since_ms=since_ms),
+        bound=RequestedRange(topics=topics, from_offset=from_offset, since_ms=since_ms),
         show=show,
         native=plane == "auto",
         file=None if resume is None else ResumeFile(resume, asked),
@@ -256,12 +256,12 @@ def _signals() -> Iterator[list[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _VerifyRun:
     """Comparison of all links of one command call."""
 
     config: Config
     links: list[Link]
-    bound: Bound
+    bound: RequestedRange
     show: int
     native: bool
     spark: _Spark

@@ -183,7 +183,7 @@ def inspect_config(
         warn_of_exposed_secrets(root, Path(source), faults)
     for override in overrides:
         apply_override(root, override)
-    reader = _Reader(faults, os.environ if environ is None else environ)
+    reader = _SectionReader(faults, os.environ if environ is None else environ)
     reader.unknown(root, "", _SECTIONS, top=True)
     clusters = reader.clusters(root)
     spark, hidden = reader.spark(root)
@@ -270,7 +270,7 @@ def _slow(link: Link, clusters: Mapping[str, Cluster], lines: Mapping[str, int],
     return dataclasses.replace(link, slow=f"{path}: {why}; {fix}")
 
 
-class _Reader:
+class _SectionReader:
     """Reads sections of the tree and adds faults to ``faults``."""
 
     def __init__(self, faults: Faults, environ: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from eomirror.config.token_function import OAUTH_CB
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ClientProperties", "Keys", "NotHonoured", "broker_list"]
+__all__ = ["ClientProperties", "NotHonoured", "PropertyKeys", "broker_list"]
 
 # properties that mean the same to both clients
 _SAME = frozenset(
@@ -142,7 +142,7 @@ class NotHonoured:
         return self.weight == "refused"
 
 
-class Keys:
+class PropertyKeys:
     """
     Keys of a property file, and what became of each.
 
@@ -195,7 +195,7 @@ class ClientProperties:
         variables: Key whose secret each environment variable must hold.
     """
 
-    keys: Keys
+    keys: PropertyKeys
     keep_secrets: bool
     variables: dict[str, str] = field(default_factory=dict)
     _providers: dict[str, str] = field(init=False)

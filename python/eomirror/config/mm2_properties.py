@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config.java_properties import parse_properties
-from eomirror.config.mm2_clients import ClientProperties, Keys, NotHonoured
+from eomirror.config.mm2_clients import ClientProperties, NotHonoured, PropertyKeys
 from eomirror.config.mm2_reasons import boolean_fault, flow_slip, holds_always, reason
 from eomirror.config.nodes import quoted
 from eomirror.config.secret import is_secret_key, shows_secret
@@ -106,12 +106,12 @@ def import_entries(given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) 
         given: Value and line of each key.
         keep_secrets: As for `import_mm2`.
     """
-    return _Import(given, keep_secrets=keep_secrets).run()
+    return _PropertiesImport(given, keep_secrets=keep_secrets).run()
 
 
-class _Import:
+class _PropertiesImport:
     def __init__(self, given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) -> None:
-        self._keys = Keys(given)
+        self._keys = PropertyKeys(given)
         self._clients = ClientProperties(self._keys, keep_secrets)
         self._aliases = _list(self._keys.value("clusters"))
         self._pairs = [f"{s}->{t}" for s in self._aliases for t in self._aliases if s != t]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TOLD_AS",
-    "Account",
+    "ClusterUser",
     "NeededRight",
     "Right",
     "account_of",
@@ -63,7 +63,7 @@ _SPOKEN_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ClusterUser:
     """
     The mirror's user on a cluster.
 
@@ -88,7 +88,7 @@ class Account:
         return f"User:{self.principal}" if self.principal else "the mirror's principal"
 
 
-def account_of(cluster: Cluster, principal: str = "") -> Account:
+def account_of(cluster: Cluster, principal: str = "") -> ClusterUser:
     """
     Returns the mirror's user on a cluster.
 
@@ -100,7 +100,7 @@ def account_of(cluster: Cluster, principal: str = "") -> Account:
     if protocol == "plaintext":
         known = "ANONYMOUS"
     name = known if isinstance(known, str) and known else principal.removeprefix("User:")
-    return Account(cluster.alias, cluster.bootstrap_servers, name, secured=protocol != "plaintext")
+    return ClusterUser(cluster.alias, cluster.bootstrap_servers, name, secured=protocol != "plaintext")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Right:
             return other.name != _ANY and other.name.startswith(self.name)
         return self.name == _ANY or (self.name == other.name and not other.prefixed)
 
-    def acl(self, account: Account) -> str:
+    def acl(self, account: ClusterUser) -> str:
         """Returns the command that grants it."""
         where = f"--{self.resource} '{self.name}'" if self.name else f"--{self.resource}"
         return (
@@ -142,7 +142,7 @@ class Right:
             f"{' --resource-pattern-type prefixed' if self.prefixed else ''}"
         )
 
-    def plain(self, account: Account) -> dict[str, str]:
+    def plain(self, account: ClusterUser) -> dict[str, str]:
         """Returns it as plain values, with the command that grants it."""
         return {
             "cluster": account.cluster,
@@ -156,7 +156,7 @@ class Right:
 
 
 def lacking(
-    doing: str, account: Account, rights: Collection[Right], *, topic: str = ""
+    doing: str, account: ClusterUser, rights: Collection[Right], *, topic: str = ""
 ) -> AuthorizationError:
     """
     Returns the error for missing rights: principal, operations and resources, and the commands that grant them.
@@ -194,7 +194,7 @@ def told(error: MirrorError) -> str:
     return f"{error.message}: {'; '.join(error.fix.splitlines())}" if error.missing_rights else error.message
 
 
-def named(error: MirrorError, *accounts: Account, rights: Iterable[Right] = ()) -> MirrorError:
+def named(error: MirrorError, *accounts: ClusterUser, rights: Iterable[Right] = ()) -> MirrorError:
     """
     Returns an error of the extension for a missing right, with the right and its command; others as they are.
 
@@ -229,7 +229,7 @@ class NeededRight(NamedTuple):
         purpose: What it is for.
     """
 
-    account: Account
+    account: ClusterUser
     right: Right
     purpose: str
 
@@ -263,7 +263,7 @@ def needed_rights(config: Config, links: Iterable[Link], *, principal: str = "")
     return tuple(sorted(kept, key=lambda need: list(accounts).index(need.account.cluster)))
 
 
-def _place(account: Account) -> Account:
+def _place(account: ClusterUser) -> ClusterUser:
     # two aliases may name the same cluster
     return replace(account, cluster="") if account.servers else account
 

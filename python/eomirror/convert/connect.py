@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.config.mm2_properties import import_entries
-from eomirror.convert.connectors import Flow, add_clusters, add_flows, role_of
-from eomirror.convert.flat import FlatFile, Setting
+from eomirror.convert.connectors import ConnectorFlow, add_clusters, add_flows, role_of
+from eomirror.convert.flat import FlatFile, GivenSetting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,11 +44,11 @@ _ALWAYS = re.compile(
 )
 
 
-def refuse_replicator(flat: FlatFile, kind: Setting, given: Mapping[str, Setting]) -> None:
+def refuse_replicator(flat: FlatFile, kind: GivenSetting, given: Mapping[str, GivenSetting]) -> None:
     """Refuses a connector, with the configuration to write in its place."""
     link: dict[str, object] = {"source": "src", "target": "dest", "topics": [], "naming": "identity"}
     clients: dict[str, tuple[str, int]] = {"clusters": ("src, dest", 0)}
-    written: dict[str, Setting] = {}
+    written: dict[str, GivenSetting] = {}
     for name, setting in given.items():
         end = next((prefix for prefix in _ENDS if name.startswith(prefix)), "")
         if end:
@@ -105,9 +105,9 @@ class Connector:
     """
 
     key: str
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, GivenSetting]
     line: int = 0
-    stopped: Setting | None = None
+    stopped: GivenSetting | None = None
 
 
 def is_connector(tree: Tree) -> bool:
@@ -136,13 +136,13 @@ def _in_state(connector: Connector, state: Tree) -> Connector:
     if state.text.upper() not in ("PAUSED", "STOPPED"):
         return connector
     key = f"{connector.key}: state" if connector.key else "state"
-    return replace(connector, stopped=Setting(key, state.text, state.line))
+    return replace(connector, stopped=GivenSetting(key, state.text, state.line))
 
 
-def settings_of(tree: Tree, prefix: str) -> dict[str, Setting]:
+def settings_of(tree: Tree, prefix: str) -> dict[str, GivenSetting]:
     """Returns the settings in a mapping; a list or a mapping as a value becomes an empty text."""
     return {
-        name: Setting(f"{prefix}{name}", value.text, value.line)
+        name: GivenSetting(f"{prefix}{name}", value.text, value.line)
         for name, value in tree.entries.items()
         if value
     }
@@ -151,9 +151,9 @@ def settings_of(tree: Tree, prefix: str) -> dict[str, Setting]:
 def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
     """Returns the settings of connectors, joined by flow; those that are not MirrorMaker 2's are refused."""
     flat = FlatFile()
-    flows: dict[tuple[str, str], Flow] = {}
-    aliases: dict[str, Setting] = {}
-    ends: list[tuple[Connector, Flow, Setting, Setting]] = []
+    flows: dict[tuple[str, str], ConnectorFlow] = {}
+    aliases: dict[str, GivenSetting] = {}
+    ends: list[tuple[Connector, ConnectorFlow, GivenSetting, GivenSetting]] = []
     for connector in connectors:
         given = connector.settings
         kind = given["connector.class"]
@@ -169,17 +169,17 @@ def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
         source = given.get("source.cluster.alias")
         if source is None:
             flat.refuse(
-                Setting(_missing(connector, "source.cluster.alias"), "", connector.line),
+                GivenSetting(_missing(connector, "source.cluster.alias"), "", connector.line),
                 "it is missing: MirrorMaker 2 requires it, and it is part of the names of topics",
             )
             continue
-        target = given.get("target.cluster.alias", Setting("", _TARGET))
+        target = given.get("target.cluster.alias", GivenSetting("", _TARGET))
         # an empty alias keeps names, and is no name of a cluster
         source = replace(source, value=source.value or _SOURCE)
         target = replace(target, value=target.value or _TARGET)
         flow = flows.setdefault(
             (source.value, target.value),
-            Flow(source.value, target.value, f"{source.value}->{target.value}", connector.line),
+            ConnectorFlow(source.value, target.value, f"{source.value}->{target.value}", connector.line),
         )
         if role in flow.connectors:
             flat.refuse(
@@ -204,9 +204,9 @@ def set_up_flows(connectors: Sequence[Connector]) -> FlatFile:
 def _brokers(flat: FlatFile, connector: Connector, alias: str, end: str) -> None:
     """Refuses a connector that does not say where a cluster is: its brokers are in the worker's file."""
     name = f"{end}.cluster.bootstrap.servers"
-    if not connector.settings.get(name, Setting("", "")).value:
+    if not connector.settings.get(name, GivenSetting("", "")).value:
         flat.refuse(
-            Setting(_missing(connector, name), "", connector.line),
+            GivenSetting(_missing(connector, name), "", connector.line),
             f"it is missing, so nothing says where cluster {alias} is; add it, from the file of the Connect worker",
         )
 

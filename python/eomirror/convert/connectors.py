@@ -15,12 +15,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eomirror.convert.flat import FlatFile, Setting, meaning
+from eomirror.convert.flat import FlatFile, GivenSetting, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["ROLES", "Flow", "add_clusters", "add_flow", "add_flows", "role_of"]
+__all__ = ["ROLES", "ConnectorFlow", "add_clusters", "add_flow", "add_flows", "role_of"]
 
 _PACKAGE = "org.apache.kafka.connect.mirror."
 #: Simple class names of the connectors, by their role in a flow.
@@ -57,7 +57,7 @@ _DEFAULT_POLICY = _PACKAGE + "DefaultReplicationPolicy"
 
 
 @dataclass(slots=True)
-class Flow:
+class ConnectorFlow:
     """
     One direction of mirroring, as up to three connectors configure it.
 
@@ -74,8 +74,8 @@ class Flow:
     target: str
     key: str
     line: int = 0
-    connectors: dict[str, dict[str, Setting]] = field(default_factory=dict)
-    stopped: dict[str, Setting] = field(default_factory=dict)
+    connectors: dict[str, dict[str, GivenSetting]] = field(default_factory=dict)
+    stopped: dict[str, GivenSetting] = field(default_factory=dict)
 
 
 def role_of(name: str) -> str:
@@ -86,14 +86,14 @@ def role_of(name: str) -> str:
     return ""
 
 
-def add_clusters(flat: FlatFile, aliases: Mapping[str, Setting]) -> None:
+def add_clusters(flat: FlatFile, aliases: Mapping[str, GivenSetting]) -> None:
     """Adds the list of clusters."""
     flat.extend("clusters", aliases)
     for alias, setting in aliases.items():
         flat.take(setting, f"clusters.{alias}")
 
 
-def add_flows(flat: FlatFile, flows: Sequence[Flow]) -> None:
+def add_flows(flat: FlatFile, flows: Sequence[ConnectorFlow]) -> None:
     """Adds the flows whose source connector runs and names the others; refuses flows of which none runs."""
     running = [flow for flow in flows if "source" not in flow.stopped]
     for flow in flows:
@@ -109,7 +109,7 @@ def add_flows(flat: FlatFile, flows: Sequence[Flow]) -> None:
             flat.refuse(flow.stopped["source"], f"{why}; remove this setting to mirror it here")
 
 
-def add_flow(flat: FlatFile, flow: Flow) -> None:
+def add_flow(flat: FlatFile, flow: ConnectorFlow) -> None:
     """Adds the settings of a flow, or refuses it."""
     for role, setting in flow.stopped.items():
         del flow.connectors[role]
@@ -118,27 +118,27 @@ def add_flow(flat: FlatFile, flow: Flow) -> None:
     if "source" not in flow.connectors:
         known = ", ".join(ROLES[role] for role in flow.connectors) or "none"
         flat.refuse(
-            Setting(flow.key, "", flow.line),
+            GivenSetting(flow.key, "", flow.line),
             f"no MirrorSourceConnector from {flow.source} to {flow.target}, so nothing is mirrored (found: {known}); "
             "add it",
         )
         return
     prefix = f"{flow.source}->{flow.target}"
-    flat.put(f"{prefix}.enabled", Setting("", "true"))
+    flat.put(f"{prefix}.enabled", GivenSetting("", "true"))
     _one_policy(flat, flow)
     for role, settings in flow.connectors.items():
         for name, setting in settings.items():
             _add(flat, flow, role, name, setting)
     if "checkpoint" not in flow.connectors:
-        flat.put(f"{prefix}.emit.checkpoints.enabled", Setting("", "false"))
+        flat.put(f"{prefix}.emit.checkpoints.enabled", GivenSetting("", "false"))
     if "heartbeat" not in flow.connectors:
-        flat.put(f"{prefix}.emit.heartbeats.enabled", Setting("", "false"))
+        flat.put(f"{prefix}.emit.heartbeats.enabled", GivenSetting("", "false"))
 
 
-def _one_policy(flat: FlatFile, flow: Flow) -> None:
+def _one_policy(flat: FlatFile, flow: ConnectorFlow) -> None:
     """Refuses connectors of one flow that name topics differently: offsets would be translated for other topics."""
     named = {
-        role: settings.get(_POLICY, Setting("", _DEFAULT_POLICY))
+        role: settings.get(_POLICY, GivenSetting("", _DEFAULT_POLICY))
         for role, settings in flow.connectors.items()
         if role != "heartbeat"
     }
@@ -152,7 +152,7 @@ def _one_policy(flat: FlatFile, flow: Flow) -> None:
         )
 
 
-def _add(flat: FlatFile, flow: Flow, role: str, name: str, setting: Setting) -> None:
+def _add(flat: FlatFile, flow: ConnectorFlow, role: str, name: str, setting: GivenSetting) -> None:
     prefix = f"{flow.source}->{flow.target}"
     if _CONNECT.fullmatch(name):
         if name.endswith("alias") and not setting.value:
@@ -176,12 +176,12 @@ def _add(flat: FlatFile, flow: Flow, role: str, name: str, setting: Setting) -> 
         flat.note(setting, "there is no Connect worker")
     elif name == _POLICY:
         policy = _OLD_POLICIES.get(setting.value, setting.value)
-        flat.put(f"{prefix}.{name}", Setting(setting.key, policy, setting.line))
+        flat.put(f"{prefix}.{name}", GivenSetting(setting.key, policy, setting.line))
     else:
         flat.put(client or f"{prefix}.{name}", setting)
 
 
-def _same_topics(flat: FlatFile, flow: Flow, name: str, setting: Setting) -> None:
+def _same_topics(flat: FlatFile, flow: ConnectorFlow, name: str, setting: GivenSetting) -> None:
     mirrored = flow.connectors["source"].get(name)
     if mirrored is not None and meaning(name, mirrored.value) == meaning(name, setting.value):
         flat.take(setting, f"{flow.source}->{flow.target}.{name}")
@@ -189,7 +189,7 @@ def _same_topics(flat: FlatFile, flow: Flow, name: str, setting: Setting) -> Non
         flat.note(setting, "offsets are translated for all mirrored topics of the link")
 
 
-def _client(flow: Flow, name: str, role: str) -> str | None:
+def _client(flow: ConnectorFlow, name: str, role: str) -> str | None:
     """Returns the key in the property file of a client's property; None for any other."""
     for prefix, alias in (("source.cluster.", flow.source), ("target.cluster.", flow.target)):
         if name.startswith(prefix):

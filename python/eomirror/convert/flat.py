@@ -18,14 +18,14 @@ from eomirror.config.mm2_properties import Imported, import_entries
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FlatFile", "Setting", "meaning"]
+__all__ = ["FlatFile", "GivenSetting", "meaning"]
 
 _LISTS = re.compile(r"(^|\.)(topics|groups|config\.properties)(\.(exclude|blacklist))?$")
 _WORDS = re.compile(r"security\.protocol$|sasl\.mechanism$|store\.type$|identification\.algorithm$")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class GivenSetting:
     """
     A setting as the user wrote it.
 
@@ -47,11 +47,11 @@ class FlatFile:
     """A property file of MirrorMaker 2 in the making."""
 
     def __init__(self) -> None:
-        self._settings: dict[str, Setting] = {}
+        self._settings: dict[str, GivenSetting] = {}
         self._taken: dict[str, str] = {}
         self._findings: list[NotHonoured] = []
 
-    def put(self, flat: str, setting: Setting) -> None:
+    def put(self, flat: str, setting: GivenSetting) -> None:
         """Adds a setting under its key in the property file; refuses a second one with another value."""
         before = self._settings.setdefault(flat, setting)
         if before is setting:
@@ -74,20 +74,20 @@ class FlatFile:
 
     def extend(self, flat: str, items: Iterable[str]) -> None:
         """Adds items to a list."""
-        before = self._settings.get(flat, Setting("", "")).value
+        before = self._settings.get(flat, GivenSetting("", "")).value
         listed = dict.fromkeys([*filter(None, before.split(", ")), *items])
-        self._settings[flat] = Setting("", ", ".join(listed))
+        self._settings[flat] = GivenSetting("", ", ".join(listed))
 
-    def take(self, setting: Setting, place: str) -> None:
+    def take(self, setting: GivenSetting, place: str) -> None:
         """Records that a setting is carried over by other means."""
         if setting.key:
             self._taken[setting.key] = place
 
-    def note(self, setting: Setting, reason: str, weight: str = "harmless") -> None:
+    def note(self, setting: GivenSetting, reason: str, weight: str = "harmless") -> None:
         """Reports a setting without a counterpart that changes no record."""
         self._findings.append(NotHonoured(setting.key, reason, setting.line, weight))
 
-    def refuse(self, setting: Setting, reason: str) -> None:
+    def refuse(self, setting: GivenSetting, reason: str) -> None:
         """Reports a setting without which other records would be mirrored, or a cluster could not be reached."""
         self._findings.append(NotHonoured(setting.key, reason, setting.line, "refused"))
 

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from eomirror.config.java_properties import decode_properties, parse_properties
-from eomirror.convert.flat import FlatFile, Setting
+from eomirror.convert.flat import FlatFile, GivenSetting
 from eomirror.errors import ConfigError, Fault, UsageError
 
 if TYPE_CHECKING:
@@ -193,13 +193,13 @@ def convert_mirrormaker(options: MirrorMakerOptions, *, keep_secrets: bool = Fal
             f"exactly one of --whitelist and --blacklist is required, and {given} is given",
             fix="write one of them; --include is another name of --whitelist",
         )
-    return _Import(options, filters[0]).convert(keep_secrets=keep_secrets)
+    return _OptionsImport(options, filters[0]).convert(keep_secrets=keep_secrets)
 
 
-class _Import:
+class _OptionsImport:
     def __init__(self, options: MirrorMakerOptions, named: str) -> None:
         self._options = options
-        self._filter = Setting(f"--{named}", str(getattr(options, named)))
+        self._filter = GivenSetting(f"--{named}", str(getattr(options, named)))
         self._excludes = named == "blacklist"
         self._flat = FlatFile()
         self._program = self._decided(named)
@@ -245,11 +245,11 @@ class _Import:
             )
         starts = [self._client(each, "consumer") for each in options.consumers]
         self._client(producer, "producer")
-        self._flat.put("clusters", Setting("", ", ".join(aliases)))
+        self._flat.put("clusters", GivenSetting("", ", ".join(aliases)))
         for each in options.consumers:
-            self._flat.put(f"{each.alias}->{producer.alias}.enabled", Setting("", "true"))
+            self._flat.put(f"{each.alias}->{producer.alias}.enabled", GivenSetting("", "true"))
         # neither program copies ACLs
-        self._flat.put("sync.topic.acls.enabled", Setting("", "false"))
+        self._flat.put("sync.topic.acls.enabled", GivenSetting("", "false"))
         self._others()
         found = self._flat.convert(keep_secrets=keep_secrets)
         topics, exclude = self._filters()
@@ -300,10 +300,10 @@ class _Import:
         else:
             flat.take(self._filter, "links[].exclude" if self._excludes else "links[].topics")
         for name, value in self._options.others.items():
-            self._option(name, Setting(f"--{name}", value))
+            self._option(name, GivenSetting(f"--{name}", value))
         self._merged()
 
-    def _option(self, name: str, setting: Setting) -> None:
+    def _option(self, name: str, setting: GivenSetting) -> None:
         flat, value = self._flat, setting.value
         if name in _TUNING:
             flat.note(setting, _TUNING[name])
@@ -333,12 +333,12 @@ class _Import:
         if len(sources) > 1:
             names = ", ".join(each.alias for each in sources)
             self._flat.note(
-                Setting("--consumer.config", ""),
+                GivenSetting("--consumer.config", ""),
                 f"topics of equal names on {names} are merged in one topic; for a topic each, use `naming: prefix`",
             )
         if "preserve.partitions" not in self._options.others:
             name = "--preserve.partitions" if self._program == GO else "partition of a record"
-            self._flat.note(Setting(name, ""), _SPREAD[self._program])
+            self._flat.note(GivenSetting(name, ""), _SPREAD[self._program])
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class _Import:
         start = "latest" if self._program == KAFKA else "earliest"
         if "auto.offset.reset" not in given and role == "consumer" and self._program == KAFKA:
             self._flat.note(
-                Setting(f"{file.name}: auto.offset.reset", ""),
+                GivenSetting(f"{file.name}: auto.offset.reset", ""),
                 "it is missing, so a group without offsets starts at the end; for all records write `start: earliest`",
             )
         if "bootstrap.servers" not in given:
@@ -356,7 +356,7 @@ class _Import:
                 self._flat.refuse(given.pop("zookeeper.connect"), _ZOOKEEPER)
             else:
                 self._flat.refuse(
-                    Setting(f"{file.name}: bootstrap.servers", ""),
+                    GivenSetting(f"{file.name}: bootstrap.servers", ""),
                     "it is missing; write HOST:PORT of the brokers",
                 )
         for name, setting in given.items():
@@ -379,7 +379,7 @@ class _Import:
                 self._flat.put(f"{file.alias}.{scope}{name}", setting)
         return start
 
-    def _start(self, setting: Setting) -> str:
+    def _start(self, setting: GivenSetting) -> str:
         value = _OLD_STARTS.get(setting.value.lower(), setting.value.lower())
         if self._program == GO:
             # mirror_maker.go sets SmallestOffset, whatever the file says
@@ -391,7 +391,7 @@ class _Import:
         self._flat.refuse(setting, "a link starts at `earliest` or `latest`")
         return "latest"
 
-    def _properties(self, file: ClientFile) -> Iterator[tuple[str, Setting]]:
+    def _properties(self, file: ClientFile) -> Iterator[tuple[str, GivenSetting]]:
         """Yields today's names and the settings of a client file."""
         properties = parse_properties(decode_properties(file.data))
         if not any("." in name for name in properties):
@@ -418,7 +418,7 @@ class _Import:
             today = _OLD_NAMES.get(name, name)
             if today != name and today in properties:
                 continue
-            yield today, Setting(f"{PurePath(file.name).name}: {name}", value, line)
+            yield today, GivenSetting(f"{PurePath(file.name).name}: {name}", value, line)
 
 
 def _note(name: str) -> str:

@@ -14,7 +14,7 @@ from eomirror.config.java_properties import decode_properties, parse_properties
 from eomirror.config.mm2_properties import import_entries
 from eomirror.config.mm2_reasons import flow_slip
 from eomirror.convert.connect import Connector, connectors_of, set_up_flows, settings_of
-from eomirror.convert.flat import Setting
+from eomirror.convert.flat import GivenSetting
 from eomirror.convert.strimzi import API_VERSIONS, convert_strimzi
 from eomirror.convert.tree import parse_documents
 from eomirror.errors import ConfigError, Fault, UsageError
@@ -160,14 +160,14 @@ def _connectors(resource: Tree) -> list[Connector]:
         return connectors_of(resource)
     spec, where = resource.get("spec"), resource.get("metadata", "name").text
     settings = settings_of(spec.get("config"), f"{where}: spec.config.")
-    settings["connector.class"] = Setting(f"{where}: spec.class", spec.get("class").text, spec.line)
+    settings["connector.class"] = GivenSetting(f"{where}: spec.class", spec.get("class").text, spec.line)
     if spec.get("tasksMax"):
-        settings["tasks.max"] = Setting(f"{where}: spec.tasksMax", spec.get("tasksMax").text, spec.line)
+        settings["tasks.max"] = GivenSetting(f"{where}: spec.tasksMax", spec.get("tasksMax").text, spec.line)
     pause, state = spec.get("pause"), spec.get("state")
     stopped = None
     for name, value in (("pause", pause), ("state", state)):
         if value and value.text not in ("false", "running"):
-            stopped = Setting(f"{where}: spec.{name}", value.text, value.line)
+            stopped = GivenSetting(f"{where}: spec.{name}", value.text, value.line)
     return [Connector(where, settings, resource.line, stopped)]
 
 
@@ -199,7 +199,7 @@ def _unknown(name: str, resources: Sequence[Tree]) -> ConfigError:
 
 def _of_properties(name: str, properties: Mapping[str, tuple[str, int]], text: str) -> _Recognised:
     if "connector.class" in properties:
-        settings = {key: Setting(key, value, line) for key, (value, line) in properties.items()}
+        settings = {key: GivenSetting(key, value, line) for key, (value, line) in properties.items()}
         return _Recognised(name, connectors=(Connector("", settings),))
     if "clusters" in properties:
         _check_flows(name, properties)

@@ -19,8 +19,8 @@ from eomirror.config.mm2_properties import Imported
 from eomirror.config.nodes import quoted
 from eomirror.config.secret import unfilled
 from eomirror.convert.connect import settings_of
-from eomirror.convert.connectors import Flow, add_clusters, add_flows
-from eomirror.convert.flat import FlatFile, Setting
+from eomirror.convert.connectors import ConnectorFlow, add_clusters, add_flows
+from eomirror.convert.flat import FlatFile, GivenSetting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,13 +122,13 @@ class _Resource:
         self._rest()
 
     def _refuse(self, key: str, tree: Tree, reason: str) -> None:
-        self._flat.refuse(Setting(key, "", tree.line), reason)
+        self._flat.refuse(GivenSetting(key, "", tree.line), reason)
 
     def _note(self, key: str, tree: Tree, reason: str) -> None:
-        self._flat.note(Setting(key, "", tree.line), reason)
+        self._flat.note(GivenSetting(key, "", tree.line), reason)
 
     def _take(self, key: str, place: str) -> None:
-        self._flat.take(Setting(key, ""), place)
+        self._flat.take(GivenSetting(key, ""), place)
 
     # -- clusters --------------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class _Resource:
 
     def _mirror(
         self, tree: Tree, path: str, target: str, clusters: dict[str, tuple[Tree, str]]
-    ) -> Flow | None:
+    ) -> ConnectorFlow | None:
         """Returns the flow of a mirror; None if it is refused."""
         source = tree.get("sourceCluster").text or tree.get("source", "alias").text
         target = tree.get("targetCluster").text or target
@@ -318,7 +318,7 @@ class _Resource:
                 what = f"there is no cluster {alias} under spec.clusters" if alias else "it is missing"
                 self._refuse(f"{path}.{name}", tree.get(name), what)
                 return None
-        flow = Flow(source, target, path, tree.line)
+        flow = ConnectorFlow(source, target, path, tree.line)
         for name, value in tree.entries.items():
             place = f"{path}.{name}"
             if name in _CONNECTORS:
@@ -337,7 +337,7 @@ class _Resource:
             )
         return flow
 
-    def _patterns(self, flow: Flow, tree: Tree, path: str) -> None:
+    def _patterns(self, flow: ConnectorFlow, tree: Tree, path: str) -> None:
         """Sets topics and groups on the connectors, over their own configuration, as the operator does."""
         for name, (ours, roles) in _PATTERNS.items():
             value = tree.get(name)
@@ -347,7 +347,7 @@ class _Resource:
             if value and not any(role in flow.connectors for role in roles):
                 self._note(f"{path}.{name}", value, f"there is no {roles[0]} connector, which reads it")
 
-    def _connector(self, flow: Flow, role: str, tree: Tree, path: str) -> None:
+    def _connector(self, flow: ConnectorFlow, role: str, tree: Tree, path: str) -> None:
         flow.connectors[role] = settings_of(tree.get("config"), f"{path}.config.")
         for name, value in tree.entries.items():
             place = f"{path}.{name}"
@@ -378,5 +378,5 @@ class _Resource:
                 self._note(f"{self._path}.{name}", value, _PODS)
 
 
-def _text(tree: Tree, key: str) -> Setting:
-    return Setting(key, tree.text, tree.line)
+def _text(tree: Tree, key: str) -> GivenSetting:
+    return GivenSetting(key, tree.text, tree.line)

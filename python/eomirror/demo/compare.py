@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Difference",
-    "History",
     "Revision",
+    "SeenRecords",
     "compare_partition",
     "fingerprint",
 ]
@@ -179,7 +179,7 @@ class Revision:
 
 
 @dataclass(slots=True)
-class History:
+class SeenRecords:
     """Records that a reader saw in one partition, in 16 bytes each."""
 
     offsets: array[int] = field(default_factory=lambda: array("Q"))

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 
     from eomirror.demo.compare import Comparison, Revision
 
-__all__ = ["Copy", "DemoReport", "Kill", "Latency", "Outage", "latency_outside", "percentile", "render"]
+__all__ = [
+    "DemoReport",
+    "JudgedCopy",
+    "Kill",
+    "KillOutage",
+    "Latency",
+    "latency_outside",
+    "percentile",
+    "render",
+]
 
 DIFFERS = 3
 _US = 1_000_000
@@ -38,7 +47,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class KillOutage:
     """From a kill until the backlog that it caused was read, in monotonic seconds."""
 
     begin: float
@@ -56,7 +65,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class JudgedCopy:
     """
     One copy of the topic and its judgement.
 
@@ -105,8 +114,8 @@ class DemoReport:
     throughput: float
     peak: int
     kills: tuple[Kill, ...]
-    exactly_once: Copy
-    at_least_once: Copy
+    exactly_once: JudgedCopy
+    at_least_once: JudgedCopy
     phases: tuple[tuple[str, float], ...]
     folder: str
 
@@ -150,7 +159,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def latency_outside(
-    outages: Sequence[Outage], sent: Sequence[int], arrived: Sequence[int]
+    outages: Sequence[KillOutage], sent: Sequence[int], arrived: Sequence[int]
 ) -> tuple[Latency, Latency]:
     """
     Latency of the records that no outage touched, and of all.
@@ -249,7 +258,7 @@ def _facts(report: DemoReport) -> list[tuple[str, str]]:
     ]
 
 
-def _rows(once: Copy, least: Copy) -> list[tuple[str, str, str]]:
+def _rows(once: JudgedCopy, least: JudgedCopy) -> list[tuple[str, str, str]]:
     def row(name: str, attribute: str) -> tuple[str, str, str]:
         return (
             name,
@@ -257,7 +266,7 @@ def _rows(once: Copy, least: Copy) -> list[tuple[str, str, str]]:
             f"{getattr(least.comparison, attribute):,}",
         )
 
-    def taken_back(copy: Copy) -> str:
+    def taken_back(copy: JudgedCopy) -> str:
         revision = copy.revision
         return f"{revision.retracted + revision.changed + revision.inserted:,}"
 

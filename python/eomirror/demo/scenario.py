@@ -27,7 +27,7 @@ from eomirror.demo.at_least_once import CopierSpec
 from eomirror.demo.clients import Offsets, create_topic, read_partition
 from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
-from eomirror.demo.report import Copy, DemoReport, Kill, Outage, latency_outside, peak_rate
+from eomirror.demo.report import DemoReport, JudgedCopy, Kill, KillOutage, latency_outside, peak_rate
 from eomirror.demo.traffic import TrafficPlan, mix
 from eomirror.demo.watch import TopicWatcher, Traffic, TransactionCounter
 from eomirror.errors import MirrorError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["Demo", "DemoOptions", "Listener", "judge"]
+__all__ = ["Demo", "DemoListener", "DemoOptions", "judge"]
 
 
 def judge(
@@ -117,7 +117,7 @@ class DemoOptions:
     keep: bool = False
 
 
-class Listener(Protocol):
+class DemoListener(Protocol):
     """Receives the progress of the demo."""
 
     def phase(self, name: str) -> None:
@@ -141,7 +141,7 @@ class Demo:
     def __init__(
         self,
         options: DemoOptions,
-        listener: Listener,
+        listener: DemoListener,
         *,
         steps: Callable[[], AbstractContextManager[OnProgress]] = lambda: nullcontext(quiet),
         clock: Clock = SYSTEM_CLOCK,
@@ -207,7 +207,7 @@ class Demo:
         self._phase("starting the mirror")
         mirror, copier = self._mirror(), self._copier()
         self._await_fresh(mirror, traffic, once, began)
-        outages = [Outage(began, self._clock.monotonic())]
+        outages = [KillOutage(began, self._clock.monotonic())]
         kills = []
         for number in range(1, options.kills + 1):
             self._phase(f"kill -9 number {number}, in an open transaction")
@@ -220,7 +220,7 @@ class Demo:
         traffic.finish()
         seconds = self._clock.monotonic() - began
         self._phase("finishing: eomirror run --until caught-up")
-        outages.append(Outage(began + seconds, float("inf")))
+        outages.append(KillOutage(began + seconds, float("inf")))
         self._expect_0(mirror.terminate(_STOP_SECONDS), "the mirror, told to end by SIGTERM,", mirror)
         finishing = self._mirror("--until", "caught-up")
         self._expect_0(finishing.wait(_CATCH_UP_SECONDS), "eomirror run --until caught-up", finishing)
@@ -245,7 +245,7 @@ class Demo:
             comparison, revision = verdicts[topic]
             calm, everything = latency_outside(outages, watcher.sent, watcher.arrived)
             copies.append(
-                Copy(
+                JudgedCopy(
                     topic=topic,
                     comparison=comparison,
                     revision=revision,
@@ -282,7 +282,7 @@ class Demo:
         traffic: Traffic,
         watcher: TopicWatcher,
         began: float,
-    ) -> tuple[ProcessTree, ProcessTree, Kill, Outage]:
+    ) -> tuple[ProcessTree, ProcessTree, Kill, KillOutage]:
         """Wait a while, kill both copiers, start both again, and wait until readers are up to date."""
         mirror, copier = trees
         low, high = _CALM_SECONDS
@@ -310,7 +310,7 @@ class Demo:
             held_back=back - killed,
             recovery=back - restarted,
         )
-        return mirror, copier, kill, Outage(killed, self._clock.monotonic())
+        return mirror, copier, kill, KillOutage(killed, self._clock.monotonic())
 
     def _hunt(self, mirror: ProcessTree) -> tuple[list[int], int]:
         """Kill the mirror while a transaction of it is open; partitions of that one, and killed processes."""

@@ -11,7 +11,7 @@ import orjson
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.demo.clients import CommittedReader, Offsets, ReadRecord, TrafficProducer
-from eomirror.demo.compare import History
+from eomirror.demo.compare import SeenRecords
 from eomirror.demo.traffic import Stamp
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Traffic(_Worker):
             self.asked.wait(max(0.0, due - self._clock.monotonic()))
 
 
-class _Reader(_Worker):
+class _TopicReader(_Worker):
     """
     Reads all committed records of a topic, which need not exist yet, from its beginning.
 
@@ -141,14 +141,14 @@ class _Reader(_Worker):
         raise NotImplementedError
 
 
-class TopicWatcher(_Reader):
+class TopicWatcher(_TopicReader):
     """A read_committed reader that remembers everything it was ever shown, and when."""
 
     def __init__(
         self, properties: Mapping[str, str], topic: str, partitions: int, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         super().__init__(properties, topic, partitions, verb="watch", clock=clock)
-        self.histories = {number: History() for number in range(partitions)}
+        self.histories = {number: SeenRecords() for number in range(partitions)}
         #: of every record with a stamp, in the order of arrival; microseconds of the monotonic clock
         self.sent = array("Q")
         self.arrived = array("Q")
@@ -182,7 +182,7 @@ class TopicWatcher(_Reader):
         self.arrived.append(now)
 
 
-class TransactionCounter(_Reader):
+class TransactionCounter(_TopicReader):
     """
     Counts the mirror's committed transactions, from the position records that they leave on the target.
 

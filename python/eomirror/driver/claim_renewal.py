@@ -7,12 +7,13 @@ released.
 
 from __future__ import annotations
 
+import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Sequence
 
     from eomirror.clock import Clock
@@ -26,12 +27,38 @@ if TYPE_CHECKING:
     from eomirror.link.owner import LinkOwner
     from eomirror.plane.protocol import MetadataRecord
 
-__all__ = ["HEARTBEAT_SECONDS", "ClaimRenewal"]
+__all__ = ["HEARTBEAT_SECONDS", "ClaimRenewal", "LinkRecords"]
 
 _Commit: TypeAlias = "Callable[[Sequence[MetadataRecord]], None]"
 
 #: MirrorMaker 2's default interval.
 HEARTBEAT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRecords:
+    """
+    Records that only the driver of a link knows; the owner writes them to control with the next renewal of its claim.
+
+    Attributes:
+        stops: Stopped topics.
+        restarts: Restarts of lanes.
+        ends: Ends of the source.
+        left: Groups that are left alone.
+        outages: Outages of both clusters.
+    """
+
+    stops: StopRecords
+    restarts: RestartRecords
+    ends: EndRecords
+    left: LeftGroupRecords
+    outages: OutageRecords
+
+    def write(self, commit: _Commit) -> None:
+        """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
+        for due in (self.outages, self.ends, self.left, self.restarts, self.stops):
+            commit = _beside(due.write, commit)
+        commit([])
 
 
 class ClaimRenewal:
@@ -40,62 +67,47 @@ class ClaimRenewal:
 
     Args:
         background: Background threads of the link.
-        stops: Stopped topics to write to control.
-        restarts: Restarts of lanes to write to control.
-        left: Groups that are left alone, to write to control.
-        outages: Outages of both clusters, to write to control.
-        ends: Ends of the source to write to control.
+        records: Records to write to control.
         make_heart: Creates the sender of the link's heartbeats; None if it has none.
-        quit_: Set when the lanes have finished.
         clock: Measures the age of the claim.
-
-    Attributes:
-        renewed: Monotonic seconds of the last renewal; None before the link is owned.
     """
 
     def __init__(
         self,
         background: Background,
-        stops: StopRecords,
-        restarts: RestartRecords,
-        ends: EndRecords,
+        records: LinkRecords,
         make_heart: Callable[[], Heartbeats | None],
-        *,
-        left: LeftGroupRecords,
-        outages: OutageRecords,
-        quit_: threading.Event,
         clock: Clock,
     ) -> None:
-        self.renewed: float | None = None
+        self._renewed: float | None = None
         self._clock = clock
         self._background = background
-        self._stops = stops
-        self._restarts = restarts
-        self._left = left
-        self._outages = outages
-        self._ends = ends
+        self._records = records
         self._make_heart = make_heart
-        self._quit = quit_
+        self._quit = threading.Event()
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Seconds since the last renewal; None before the link is owned."""
+        return None if self._renewed is None else max(0.0, self._clock.monotonic() - self._renewed)
 
     def begin(self, owner: LinkOwner) -> None:
         """Starts both threads; the link is owned."""
-        self.renewed = self._clock.monotonic()
+        self._renewed = self._clock.monotonic()
         self._background.start(lambda: self._keep_claim(owner), "keeper")
         self._background.start(lambda: self._background.guard("heartbeats_ended", self._beat), "heart")
+
+    def end(self) -> None:
+        """Ends both threads; the lanes have finished."""
+        self._quit.set()
 
     def _keep_claim(self, owner: LinkOwner) -> None:
         while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
             self._background.guard("claim_not_renewed", lambda: self._renew(owner))
 
-    def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
-        """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        for due in (self._outages, self._ends, self._left, self._restarts, self._stops):
-            commit = _beside(due.write, commit)
-        commit([])
-
     def _renew(self, owner: LinkOwner) -> None:
-        self.write(owner.renew)
-        self.renewed = self._clock.monotonic()
+        self._records.write(owner.renew)
+        self._renewed = self._clock.monotonic()
 
     def _beat(self) -> None:
         heart = self._background.obtained("heartbeats_wait", self._make_heart, until=self._quit)

@@ -33,6 +33,7 @@ from eomirror.spark.attempt import run_lane
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
 from eomirror.spark.jobs import LaneJobs
 from eomirror.status.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
+from eomirror.types import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,15 +70,15 @@ def _discovery(
 ) -> Discovery:
     from eomirror.link.state import link_discovery, refuse_ended
 
-    if not options.although_promoted:
+    if not options.ordered.although_promoted:
         refuse_ended(link, target)
     return link_discovery(
-        link, source, target, clock=clock, clusters=options.clusters, overruled=options.adopt.keys()
+        link, source, target, clock=clock, clusters=options.clusters, overruled=options.ordered.adopt.keys()
     )
 
 
 def _owner(link: Link, source: ClusterSession, target: ClusterSession, **options: Any) -> LinkOwner:
-    from eomirror.link.hanging_state_topics import target_hanging_client
+    from eomirror.link.hanging import target_hanging_client
     from eomirror.link.owner import LinkOwner
 
     return LinkOwner(link, source, target, hanging_client=target_hanging_client, **options)
@@ -118,10 +119,7 @@ class DriverOptions:
         version: Release of eomirror.
         settings: Settings of an own Spark context, from `eomirror.spark.context.engine_settings`.
         spark: The user's SparkContext or SparkSession; None to create a context.
-        take_over: Take links over from a mirror that still runs.
-        adopt: Resume offsets for partitions whose position is missing or invalid.
-        into_filled: Keep records of target partitions that have no position, and append to them.
-        although_promoted: Mirror promoted links, to merge the orphans of a failover.
+        ordered: Orders of the user for the links.
         on_event: Called with a short text for each step; from several threads.
         on_report: Called with each attempt's spec and report; from the lanes' threads.
         clusters: All clusters of the configuration by alias: a link may forward records of any of them.
@@ -136,10 +134,7 @@ class DriverOptions:
     version: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark: Any = None
-    take_over: bool = False
-    adopt: Mapping[Any, int] = field(default_factory=dict)
-    into_filled: bool = False
-    although_promoted: bool = False
+    ordered: RunOptions = field(default_factory=RunOptions)
     on_event: Callable[[str], None] | None = None
     on_report: Callable[[LaneSpec, LaneReport], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
@@ -219,7 +214,7 @@ class MirrorDriver:
             why = self._watch(began, on_progress)
             if why == "caught up":
                 for thread in self._links.values():
-                    thread.conclude()
+                    thread.progress.conclude()
         finally:
             try:
                 self._stop_links(began, on_progress)
@@ -250,9 +245,9 @@ class MirrorDriver:
                 on_progress(self._snapshot(began))
             if self._failed():
                 return "failed"
-            if all(link.over or link.idle_for_good for link in self._links.values()):
+            if all(link.over or link.progress.idle_for_good for link in self._links.values()):
                 return "every topic is stopped"
-            going = [link for link in self._links.values() if link.error is None]
+            going = [link for link in self._links.values() if link.progress.error is None]
             if until == CAUGHT_UP and going and all(link.caught_up for link in going):
                 return "caught up"
 
@@ -309,11 +304,8 @@ class MirrorDriver:
                 *sessions,
                 run=self._run_id,
                 clock=self._clock,
-                take_over=take_over and options.take_over,
-                adopt=options.adopt,
-                into_filled=options.into_filled,
-                although_promoted=options.although_promoted,
                 on_event=lambda text: tell(f"{link.name}: {text}"),
+                **{**vars(options.ordered), "take_over": take_over and options.ordered.take_over},
             ),
             heart=lambda: options.heart(link, source, target, self._clock),
             follower=lambda reach: options.follower(link, *sessions, self._clock, reach),
@@ -388,7 +380,7 @@ class MirrorDriver:
         for link in self._links.values():
             link.request_stop()
         for link in self._links.values():
-            if not link.join((with_lanes if link.has_lanes else deadline).remaining()):
+            if not link.join((with_lanes if link.lanes else deadline).remaining()):
                 log.warning("link_left_behind", link=link.name)
         if on_progress is not None:
             on_progress(self._snapshot(began))
@@ -411,12 +403,12 @@ class MirrorDriver:
     def _hear(self, attempt: AttemptId, progress: LaneProgress) -> None:
         link = self._links.get(attempt.link)
         if link is not None:
-            link.heard(attempt, progress)
+            link.lanes.update(attempt, progress)
 
     def _hear_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
         link = self._links.get(attempt.link)
         if link is not None:
-            link.heard_groups(offsets)
+            link.group_thread.heard(offsets)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -424,8 +416,10 @@ class MirrorDriver:
         engine_error = (
             self._engine.exception() if self._engine.done() and not self._engine.cancelled() else None
         )
-        links = [link for link in self._links.values() if link.error is not None]
-        errors = [error for error in (engine_error, self._fatal, *(link.error for link in links)) if error]
+        links = [link for link in self._links.values() if link.progress.error is not None]
+        errors = [
+            error for error in (engine_error, self._fatal, *(link.progress.error for link in links)) if error
+        ]
         if not errors:
             return
         first = errors[0]
@@ -436,7 +430,9 @@ class MirrorDriver:
 
     def _report(self, why: str, seconds: float) -> RunReport:
         links = tuple(self._link_report(link, why) for link in self._links.values())
-        codes = [stop.exit_code for link in self._links.values() for stop in link.stopped_topics.values()]
+        codes = [
+            stop.exit_code for link in self._links.values() for stop in link.progress.stopped_topics.values()
+        ]
         if why == "stopped":
             # Ended as asked; but a supervisor must not take a mirror that left a loss behind for a healthy one.
             exit_code = max((code for code in codes if code == DataLossError.exit_code), default=0)
@@ -448,7 +444,7 @@ class MirrorDriver:
             run=self._run_id,
             seconds=seconds,
             exit_code=exit_code,
-            aborted=any(link.aborted for link in self._links.values()),
+            aborted=any(link.lanes.aborted for link in self._links.values()),
             links=links,
         )
 
@@ -464,7 +460,7 @@ class MirrorDriver:
             lag_records=snapshot.lag_records,
             lag_unknown=snapshot.lag_unknown,
             retries=sum(lane.retries for lane in snapshot.lanes),
-            stopped_topics={topic: str(stop) for topic, stop in link.stopped_topics.items()},
+            stopped_topics={topic: str(stop) for topic, stop in link.progress.stopped_topics.items()},
             error=snapshot.error or snapshot.waiting,
             behind_open=snapshot.behind_open,
         )

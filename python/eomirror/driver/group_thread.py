@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from eomirror.driver.background import Background
-    from eomirror.groups.followed_groups import GroupsSnapshot, Mirrored
+    from eomirror.groups.followed_groups import GroupsSnapshot, MirroredPartitions
     from eomirror.groups.follower import GroupFollower
     from eomirror.lane.spec import GroupOffset
     from eomirror.types import SourcePartition
@@ -52,7 +52,7 @@ class GroupThread:
         self,
         background: Background,
         make: Callable[[], GroupFollower | None],
-        mirrored: Callable[[], Mirrored],
+        mirrored: Callable[[], MirroredPartitions],
         *,
         over: threading.Event,
         clock: Clock,

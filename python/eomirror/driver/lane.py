@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from eomirror.clock import Clock, jitter
-from eomirror.driver.retry import Action, Backoff, epoch_seconds, next_action
+from eomirror.driver.retry import Backoff, NextAction, epoch_seconds, next_action
 from eomirror.errors import LaneError, MirrorError, SupersededError
 from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
 from eomirror.spark.frames import encode_added
@@ -248,17 +248,17 @@ class LaneThread:
                 topics_changed=changed,
                 patient=self._host.patient,
             )
-            planned = action in {Action.NEXT_EPOCH, Action.END}
+            planned = action in {NextAction.NEXT_EPOCH, NextAction.END}
             failure = "" if planned else f"{report.ending}: {report.reason}"
             self._host.attempt_ended(spec, report, failure)
-            if action is Action.CHECK_OWNER:
+            if action is NextAction.CHECK_OWNER:
                 action = self._check_owner()
-            if action in {Action.FAIL_LINK, Action.FAIL_MIRROR}:
-                self._host.fail(_error_of(spec, report), everything=action is Action.FAIL_MIRROR)
+            if action in {NextAction.FAIL_LINK, NextAction.FAIL_MIRROR}:
+                self._host.fail(_error_of(spec, report), everything=action is NextAction.FAIL_MIRROR)
                 return
-            if action is Action.END:
+            if action is NextAction.END:
                 return
-            if action is Action.NEXT_EPOCH:
+            if action is NextAction.NEXT_EPOCH:
                 epoch, attempt, backoff, damaged = epoch + 1, 1, Backoff(), ()
             else:
                 attempt, backoff = attempt + 1, backoff.failed(progressed=progressed)
@@ -313,16 +313,16 @@ class LaneThread:
     def _left_out(self, item: AssignedPartition) -> bool:
         return item.source.topic in self._stopped_topics or self._held(item.source.topic)
 
-    def _check_owner(self) -> Action:
+    def _check_owner(self) -> NextAction:
         try:
             self._host.check_owner()
         except SupersededError as error:
             self._host.fail(error)
-            return Action.END
+            return NextAction.END
         except (LaneError, MirrorError) as error:
             # the next attempt reads control before anything else, so a retry is safe (EO-2)
             log.warning("owner_unknown", link=self._template.link.name, lane=self.lane, reason=str(error))
-        return Action.RETRY
+        return NextAction.RETRY
 
     def _pause(self, seconds: float) -> None:
         end = self._clock.monotonic() + seconds

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from eomirror.lane.spec import Ending
 
-__all__ = ["AFTER", "MAX_RAISES", "Action", "Backoff", "epoch_seconds", "next_action"]
+__all__ = ["AFTER", "MAX_RAISES", "Backoff", "NextAction", "epoch_seconds", "next_action"]
 
 #: A link fails after this many consecutive exceptions of a lane without a commit in between.
 MAX_RAISES = 5
@@ -43,7 +43,7 @@ _LONGEST_SECONDS = 10.0
 _SPREAD = 0.5
 
 
-class Action(enum.Enum):
+class NextAction(enum.Enum):
     """Next action of the driver for a lane."""
 
     NEXT_EPOCH = enum.auto()
@@ -54,17 +54,17 @@ class Action(enum.Enum):
     END = enum.auto()
 
 
-AFTER: dict[Ending, Action] = {
-    Ending.EPOCH: Action.NEXT_EPOCH,
-    Ending.STOPPED: Action.RETRY,
-    Ending.REBUILD: Action.RETRY,
-    Ending.UNAUTHORIZED: Action.RETRY,
-    Ending.SUPERSEDED: Action.CHECK_OWNER,
-    Ending.FAILED: Action.FAIL_LINK,
-    Ending.WORKER_DIED: Action.RETRY,
-    Ending.TASK_RAISED: Action.RETRY,
-    Ending.CANCELLED: Action.RETRY,
-    Ending.ENGINE_GONE: Action.FAIL_MIRROR,
+AFTER: dict[Ending, NextAction] = {
+    Ending.EPOCH: NextAction.NEXT_EPOCH,
+    Ending.STOPPED: NextAction.RETRY,
+    Ending.REBUILD: NextAction.RETRY,
+    Ending.UNAUTHORIZED: NextAction.RETRY,
+    Ending.SUPERSEDED: NextAction.CHECK_OWNER,
+    Ending.FAILED: NextAction.FAIL_LINK,
+    Ending.WORKER_DIED: NextAction.RETRY,
+    Ending.TASK_RAISED: NextAction.RETRY,
+    Ending.CANCELLED: NextAction.RETRY,
+    Ending.ENGINE_GONE: NextAction.FAIL_MIRROR,
 }
 
 
@@ -75,7 +75,7 @@ def next_action(
     raises: int = 0,
     topics_changed: bool = False,
     patient: bool = True,
-) -> Action:
+) -> NextAction:
     """
     Returns the action that follows the end of an attempt.
 
@@ -89,13 +89,13 @@ def next_action(
     """
     action = AFTER[ended]
     if topics_changed and ended in {Ending.REBUILD, Ending.FAILED, Ending.STOPPED}:
-        action = Action.NEXT_EPOCH
+        action = NextAction.NEXT_EPOCH
     elif (ended is Ending.UNAUTHORIZED and not patient) or (
         ended is Ending.TASK_RAISED and raises >= MAX_RAISES
     ):
-        action = Action.FAIL_LINK
-    if stopping and action is not Action.FAIL_LINK:
-        return Action.END
+        action = NextAction.FAIL_LINK
+    if stopping and action is not NextAction.FAIL_LINK:
+        return NextAction.END
     return action
 
 

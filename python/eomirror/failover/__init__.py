@@ -15,9 +15,8 @@ The commands of ``eomirror`` with these names are a thin layer over this package
 from __future__ import annotations
 
 from eomirror.failover.failback import FailbackReport, failback
-from eomirror.failover.left_orphans import LeftOrphans, left_orphans
 from eomirror.failover.machine import Verb
-from eomirror.failover.pausing import PauseReport, pause, resume
+from eomirror.failover.orphans import LeftOrphans, left_orphans
 from eomirror.failover.promotion import PromotionOptions, PromotionReport, promote
 from eomirror.failover.readiness import Readiness
 from eomirror.failover.recreation import Recreated, RecreatedTopic, recreate, unchecked_exports
@@ -26,6 +25,7 @@ from eomirror.failover.restoration import RestorationReport, restore
 from eomirror.failover.reversal import ReversalReport, reverse
 from eomirror.failover.verification import CopyComparison, verify_copies
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
+from eomirror.link.pause import PauseReport, pause, resume
 
 __all__ = [
     "CopyComparison",

@@ -1,24 +1,36 @@
-"""Looks at a running mirror and its source, until everything is mirrored and the source stands still."""
+"""
+Looks at a running mirror and its source, until everything is mirrored and the source stands still.
+
+A dry run must not wait.  It looks once at the facts that the command decides on after its check: records that keep
+arriving, the comparison of the copies, what the fence would do, and transactions that stayed open meanwhile.
+"""
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from eomirror.errors import DifferenceError, MirrorError
 from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
+from eomirror.failover.readiness import QUIET_SECONDS, Verified
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.admin_client import skip_missing
 from eomirror.records.names import LinkNames
 from eomirror.recovery.copy_end import whole
 from eomirror.status.topics import StatusTopics
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from eomirror.clock import Clock
-    from eomirror.config import Link
+    from eomirror.config import Config, Link
+    from eomirror.failover.readiness import Facts
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.promotion import Cut
-    from eomirror.types import SourcePartition
 
-__all__ = ["DrainLook", "DrainProgress", "SourceDrain"]
+__all__ = ["DrainLook", "DrainProgress", "SourceDrain", "planned_facts"]
 
 # Without a record for this long, a read of a state topic has failed.
 _STALL_SECONDS = 30.0
@@ -158,3 +170,77 @@ class SourceDrain:
     def uncut(self, known: Collection[SourcePartition]) -> list[SourcePartition]:
         """Returns source partitions with records that the mirror has not found yet, sorted."""
         return sorted(uncut_partitions(self._link, self._sessions.source.admin, known))
+
+
+def planned_facts(
+    config: Config,
+    link: Link,
+    facts: Facts,
+    *,
+    verify: Callable[[], None] | None,
+    fence: Callable[[], str] | None,
+    clock: Clock,
+) -> Facts:
+    """
+    Returns the facts with those of a planned promotion.
+
+    Args:
+        facts: Facts of a link whose source answers.
+        verify: Compares the copies; raises if they differ.  None to leave that out.
+        fence: Tells what the fence would do; raises if it cannot be set.  None for no fence.
+
+    Raises:
+        ClusterError: The source does not answer any more.
+    """
+    mirrored = [
+        SourcePartition(item.topic, item.partition)
+        for item in facts.status.partitions
+        if not item.parked and item.source_lso is not None and item.topic != link.target_naming.heartbeats
+    ]
+    client_id = LinkNames(link.state_name).client_id("readiness")
+    with closing(ClusterAdmin(config.clusters[link.source], client_id=client_id, clock=clock)) as admin:
+
+        def ends() -> Mapping[tuple[str, int], int]:
+            return skip_missing(
+                lambda asked: admin.offsets(asked, at="latest", read_committed=False), mirrored
+            )
+
+        before = ends()
+        clock.sleep(QUIET_SECONDS)
+        after = ends()
+    facts = replace(
+        facts,
+        moving=tuple(str(source) for source in mirrored if before.get(source) != after.get(source)),
+    )
+    if fence is not None:
+        try:
+            facts = replace(facts, fence=fence())
+        except MirrorError as error:
+            facts = replace(facts, fence_problem=error.message, fence_fix=error.fix)
+    if verify is not None:
+        facts = replace(facts, verified=_compared(verify, clock))
+    # last, so that a transaction which ends soon has had the time
+    return replace(facts, held=_held(config, link, facts, clock))
+
+
+def _held(config: Config, link: Link, facts: Facts, clock: Clock) -> tuple[str, ...]:
+    """Returns the partitions whose open transactions of the check are still the first ones."""
+    opened = {SourcePartition(topic, number): stable for topic, number, stable, _ in facts.open_transactions}
+    if not opened:
+        return ()
+    client_id = LinkNames(link.state_name).client_id("readiness")
+    with closing(ClusterAdmin(config.clusters[link.source], client_id=client_id, clock=clock)) as admin:
+        found = skip_missing(
+            lambda asked: admin.offsets(asked, at="latest", read_committed=True), list(opened)
+        )
+    return tuple(str(source) for source, stable in sorted(opened.items()) if found.get(source) == stable)
+
+
+def _compared(verify: Callable[[], None], clock: Clock) -> Verified:
+    began = clock.monotonic()
+    problem = ""
+    try:
+        verify()
+    except DifferenceError as error:
+        problem = error.message
+    return Verified(clock.monotonic() - began, "what --verify asks for", problem)

@@ -22,8 +22,7 @@ from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
-from eomirror.link.state import LinkState, link_discovery
-from eomirror.records.control import ControlView
+from eomirror.link.state import control_of, link_discovery
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Cut, lost
 from eomirror.recovery.resume import gone_sources
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Config, Link
+    from eomirror.records.control import ControlView
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.recovery.copy_end import CopyEnd
@@ -44,9 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "beside_cuts",
-    "control_of",
     "cuts_of",
-    "history_of",
     "mirrored",
     "read_facts",
     "source_answers",
@@ -114,20 +112,6 @@ def source_answers(config: Config, link: Link) -> bool:
     return link.source not in away
 
 
-def control_of(link: Link, target: ClusterSession) -> ControlView:
-    """
-    Returns the control topic of a link; empty if it never ran.
-
-    Raises:
-        StateError: A record is not readable.
-        ClusterError: The target does not answer.
-    """
-    topic = LinkNames(link.state_name).control_topic
-    if target.admin.describe_topics([topic])[topic] is None:
-        return ControlView()
-    return LinkState(link, target).control(wait_for_open=False)
-
-
 def mirrored(
     link: Link,
     positions: Mapping[SourcePartition, Position],
@@ -161,17 +145,6 @@ def mirrored(
         for each, position in positions.items()
         if (each in assigned or each in gone) and each.topic != beats
     }
-
-
-def history_of(link: Link, target: ClusterSession) -> PromotionHistory:
-    """
-    Returns the promotions of a link; empty if it never ran.
-
-    Raises:
-        StateError: A record is not readable.
-        ClusterError: The target does not answer.
-    """
-    return control_of(link, target).history
 
 
 def cuts_of(

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, utc
 from eomirror.errors import NotReadyError
-from eomirror.failover.facts import control_of
 from eomirror.failover.machine import Verb
 from eomirror.failover.orphans import refuse_forgotten
 from eomirror.failover.promoted_link import back_link
@@ -29,6 +28,7 @@ from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import refuse_no_return, reverse
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
 from eomirror.kafka.session import ClusterSession, link_sessions
+from eomirror.link.state import control_of
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:

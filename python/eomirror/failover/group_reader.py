@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import gc
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
-from eomirror.failover.group_moves import Absence, plan_moves
-from eomirror.groups.bidirectional_reader import opposite_link
-from eomirror.groups.handed_over import handed_over, link_wrote
+import structlog
+
+from eomirror.clock import Deadline
+from eomirror.crash import crash_point
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, UnreachableError
+from eomirror.failover.group_moves import Absence, plan_moves, unread, written
+from eomirror.groups.bidirectional_reader import handed_over, link_wrote, opposite_link
 from eomirror.groups.offset_queries import groups_there, unreadable_topics
 from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.kafka.plain_producer import write_records
 from eomirror.link.offset_map_reader import OffsetMapReader
@@ -31,21 +35,29 @@ from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from eomirror.clock import Clock
     from eomirror.config import Config, Link
     from eomirror.failover.group_moves import GroupMove
+    from eomirror.failover.promoted_link import PromotedLink
     from eomirror.groups.offset_queries import GroupsThere
     from eomirror.groups.translation import Translation
+    from eomirror.kafka.consumer_groups import Row
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.records.promotion import Cut, PromotionHistory
 
-__all__ = ["GroupReader", "collecting_later", "note_moves"]
+__all__ = ["GroupMover", "GroupReader", "collecting_later", "note_moves"]
 
 _SECONDS = 15.0
 # A producer queues so many.
 _MOST = 10_000
+_GROUP_TRIES = 3
+_GROUP_PAUSE_SECONDS = 0.5
+_GROUP_SECONDS = 30.0
+
+log = structlog.get_logger(__name__)
 
 
 def note_moves(link: Link, target: ClusterSession, moves: Iterable[GroupMove]) -> str:
@@ -279,3 +291,104 @@ def absences(history: PromotionHistory) -> dict[SourcePartition, list[Absence]]:
                 absence = Absence(cut.position, resumption.starts[cut.source], cut.target_end)
                 found.setdefault(cut.source, []).append(absence)
     return found
+
+
+class GroupMover:
+    """
+    Moves the groups of a link that is promoted.
+
+    Args:
+        call: The command.
+        waits: Wait for a broker of the target that restarts meanwhile, and go on without the groups that could not be
+            read: no later call may move them, and waiting for a dead source does not help.
+
+    Attributes:
+        reader: Reads the groups.
+        moves: Groups and partitions, as they were read last.
+        refused: Groups that were not moved, with the reason; ``*`` if no group could be read.
+    """
+
+    def __init__(self, call: PromotedLink, *, waits: bool) -> None:
+        self._call, self._waits = call, waits
+        self.reader = GroupReader(call.config, call.link, call.sessions.target)
+        self.moves: list[GroupMove] = []
+        self.refused: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Closes the clients of groups and maps."""
+        self.reader.close()
+
+    def move(self, cuts: Mapping[SourcePartition, Cut], history: PromotionHistory, *, answers: bool) -> None:
+        """
+        Commits the offsets at which the groups resume.
+
+        Args:
+            cuts: Cut of each partition.
+            history: Promotions of the link.
+            answers: True if the source answers.
+
+        Raises:
+            MirrorError: The groups could not be read, and the command does not go on without.
+        """
+        link, target = self._call.link, self._call.sessions.target
+        client_id = LinkNames(link.state_name).client_id("groups")
+        with collecting_later(), closing(ClusterGroups(target.cluster, client_id=client_id)) as groups:
+            try:
+                self.moves = self.planned(cuts, history, answers=answers)
+            except MirrorError as error:
+                if not self._waits:
+                    raise
+                # The records are there, and groups can be set by hand.
+                self.moves, self.refused = [], {"*": error.message}
+            moving = written(self.moves)
+            self.refused |= unread(self.moves)
+            if noted := note_moves(link, target, (move for moves in moving.values() for move in moves)):
+                # Only a call that dies from here on, and a group that then goes back, would need them.
+                log.warning("moves_not_noted", link=link.name, reason=noted)
+            for portion in batches(sorted(moving)):
+                rows = {
+                    group: [
+                        (move.to_topic, move.partition, move.to_offset or 0, move.metadata)
+                        for move in moving[group]
+                    ]
+                    for group in portion
+                }
+                self.refused |= _refusals(groups, rows, self._call.clock)
+                crash_point("failover.group_moved")
+
+    def planned(
+        self, cuts: Mapping[SourcePartition, Cut], history: PromotionHistory, *, answers: bool
+    ) -> list[GroupMove]:
+        """Returns where the groups resume, as `GroupReader.moves`."""
+        call = self._call
+        deadline = Deadline(_GROUP_SECONDS, call.clock)
+        while True:
+            try:
+                return self.reader.moves(cuts, history, answers=answers)
+            except ClusterError as error:
+                if isinstance(error, AuthorizationError) or deadline.passed or not self._waits:
+                    raise
+                log.info("groups_not_read", link=call.link.name, reason=error.message)
+                call.tell("the consumer groups could not be read; reading them again")
+                self.reader.close()
+                call.clock.sleep(_GROUP_PAUSE_SECONDS)
+
+
+def _refusals(groups: ClusterGroups, wanted: Mapping[str, Sequence[Row]], clock: Clock) -> dict[str, str]:
+    """
+    Commits offsets of groups; returns the reason of each that was refused.
+
+    The request is repeated if the process that sends it died, and for a group whose members are about to leave.
+    """
+    deadline = Deadline(_GROUP_SECONDS, clock)
+    refused: dict[str, str] = dict.fromkeys(wanted, "")
+    for attempt in range(_GROUP_TRIES):
+        clock.sleep(_GROUP_PAUSE_SECONDS * attempt)
+        try:
+            found = groups.write_all({group: wanted[group] for group in refused})
+        except MirrorError as error:
+            found = dict.fromkeys(refused, error.message)
+        refused = {group: reason for group, reason in found.items() if reason}
+        if not refused or deadline.passed:
+            break
+    return refused

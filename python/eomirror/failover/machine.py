@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FINAL", "TRANSITIONS", "Event", "State", "Verb", "checked", "following"]
+__all__ = ["FINAL", "TRANSITIONS", "State", "StepOutcome", "Verb", "checked", "following"]
 
 
 class Verb(enum.Enum):
@@ -69,7 +69,7 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
-class Event(enum.Enum):
+class StepOutcome(enum.Enum):
     """Outcome of a step."""
 
     FENCE_WANTED = "fence wanted"
@@ -95,34 +95,34 @@ _ORDER = (
 )
 
 #: (state, event) -> next state; every other pair is a defect.
-TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
-    (State.CHECKING, Event.REFUSED): State.REFUSED,
-    (State.CHECKING, Event.FAILED): State.FAILED,
-    (State.CHECKING, Event.FENCE_WANTED): State.FENCING,
-    (State.CHECKING, Event.DRAIN_WANTED): State.DRAINING,
-    (State.CHECKING, Event.TAKE_WANTED): State.TAKING,
-    **{(before, Event.DONE): after for before, after in itertools.pairwise(_ORDER)},
-    **{(state, Event.FAILED): State.UNDOING for state in _ORDER},
-    (State.RECORDING, Event.DONE): State.SWITCHING,
-    (State.SWITCHING, Event.DONE): State.PROMOTED,
-    (State.SWITCHING, Event.FAILED): State.PROMOTED,
-    (State.UNDOING, Event.DONE): State.FAILED,
-    (State.UNDOING, Event.FAILED): State.FAILED,
+TRANSITIONS: Final[Mapping[tuple[State, StepOutcome], State]] = {
+    (State.CHECKING, StepOutcome.REFUSED): State.REFUSED,
+    (State.CHECKING, StepOutcome.FAILED): State.FAILED,
+    (State.CHECKING, StepOutcome.FENCE_WANTED): State.FENCING,
+    (State.CHECKING, StepOutcome.DRAIN_WANTED): State.DRAINING,
+    (State.CHECKING, StepOutcome.TAKE_WANTED): State.TAKING,
+    **{(before, StepOutcome.DONE): after for before, after in itertools.pairwise(_ORDER)},
+    **{(state, StepOutcome.FAILED): State.UNDOING for state in _ORDER},
+    (State.RECORDING, StepOutcome.DONE): State.SWITCHING,
+    (State.SWITCHING, StepOutcome.DONE): State.PROMOTED,
+    (State.SWITCHING, StepOutcome.FAILED): State.PROMOTED,
+    (State.UNDOING, StepOutcome.DONE): State.FAILED,
+    (State.UNDOING, StepOutcome.FAILED): State.FAILED,
 }
 
 
-def checked(verb: Verb, *, ready: bool) -> Event:
+def checked(verb: Verb, *, ready: bool) -> StepOutcome:
     """Returns the outcome of the check: which step the command takes first."""
     if not ready:
-        return Event.REFUSED
+        return StepOutcome.REFUSED
     return {
-        Verb.CUTOVER: Event.FENCE_WANTED,
-        Verb.PROMOTE: Event.DRAIN_WANTED,
-        Verb.FAILOVER: Event.TAKE_WANTED,
+        Verb.CUTOVER: StepOutcome.FENCE_WANTED,
+        Verb.PROMOTE: StepOutcome.DRAIN_WANTED,
+        Verb.FAILOVER: StepOutcome.TAKE_WANTED,
     }[verb]
 
 
-def following(state: State, event: Event) -> State:
+def following(state: State, event: StepOutcome) -> State:
     """
     Returns the next state.
 

@@ -39,8 +39,7 @@ import orjson
 
 from eomirror.clock import Deadline
 from eomirror.errors import LaneError, UnreachableError, UsageError
-from eomirror.failover.copied_records import headers_of
-from eomirror.failover.orphans import ForeignRecords, OrphanRange
+from eomirror.failover.orphan_reader import ForeignRecords, OrphanRange, headers_of
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.records.dead_letter import LARGEST_MESSAGE

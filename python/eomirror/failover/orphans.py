@@ -1,39 +1,35 @@
 """
-Reads the orphans of a promotion: source records beyond the cut, which have no copy.
+Finds the orphans of a promotion: source records beyond the cut, which have no copy.
 
-A range may be of any size; progress is told.  Retention on the old source does not wait.  Offsets that it has deleted
-are named, and nothing is done until the caller accepts that they are lost.
+`eomirror.failover.orphan_reader` reads them.  Here stands which ranges hold some, what was done about them, and which
+are left: `verify` cannot compare these, and a link does not return before it is decided about them.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from eomirror.errors import DataLossError, NotReadyError, TopicError, UnreachableError
-from eomirror.failover.copied_records import CopiedRecords, headers_of
-from eomirror.failover.facts import control_of
-from eomirror.failover.open_transactions import await_ended, open_transactions
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import NotReadyError, TopicError
+from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading, named
 from eomirror.failover.promoted_link import begins, merged
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.admin_client import skip_missing
-from eomirror.kafka.errors import Action
-from eomirror.kafka.partition_reader import GONE, PartitionReader
-from eomirror.kafka.session import ClusterSession
+from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.source_comparison import changed_ends, changed_sources
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, control_of
 from eomirror.plane.protocol import BatchMark
-from eomirror.records.dealt_ranges import rest
+from eomirror.records.dealt_ranges import furthest, rest
+from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from eomirror.clock import Clock
-    from eomirror.config import Cluster, Link
-    from eomirror.failover.open_transactions import OpenTransaction
+    from eomirror.config import Config, Link
     from eomirror.kafka.session import LinkSessions
     from eomirror.link.source_comparison import ChangedSource
     from eomirror.records.control import ControlView
@@ -43,73 +39,21 @@ if TYPE_CHECKING:
     from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
-    Headers = list[tuple[str, bytes | None]]
+Headers = list[tuple[str, bytes | None]]
 
 __all__ = [
-    "ForeignRecords",
-    "OrphanRange",
-    "OrphanSink",
-    "Reading",
+    "LeftOrphans",
     "Standing",
-    "count_orphans",
-    "foreign_records",
     "later_ends",
-    "log_starts",
-    "lost_error",
-    "named",
+    "left_orphans",
     "orphan_ranges",
     "refuse_forgotten",
     "standing",
     "undecided",
     "way_back",
-    "write_orphans",
 ]
 
-# Without a record: a broker skips over aborted records, which no client shows.
-_STALL_SECONDS = 300.0
-# Without a record: an open transaction is looked for.
-_HELD_SECONDS = 5.0
-_TELL_SECONDS = 5.0
 _SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanRange:
-    """
-    Source offsets of one partition that never reached its copy.
-
-    Attributes:
-        source: Source partition.
-        start: First offset: the position at the cut.
-        end: Offset behind the last; markers and aborted records count.
-        target: Id of the target cluster: records that a link back has brought from there are no orphans.
-    """
-
-    source: SourcePartition
-    start: int
-    end: int
-    target: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignRecords:
-    """
-    Committed records of one partition that the link which writes there did not write.
-
-    Attributes:
-        source: The partition.
-        start: Offset of the first.
-        end: Offset behind the last.
-        records: Their number.
-    """
-
-    source: SourcePartition
-    start: int
-    end: int
-    records: int
-
-    def __str__(self) -> str:
-        return f"{self.source} [{self.start}, {self.end}): {self.records}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,91 +73,6 @@ class Standing:
     reached: Mapping[SourcePartition, int]
     short: Mapping[SourcePartition, int]
     lost: Mapping[SourcePartition, ChangedSource]
-
-
-@dataclass(slots=True)
-class Reading:
-    """
-    Progress of reading orphans, and what can no longer be read.
-
-    Args:
-        accept_lost: Go on although retention has passed orphans; else that is an error.
-        tell: Receives a short text every few seconds.
-        wait: Wait for open transactions to end; else read up to them, and note them.
-
-    Attributes:
-        emitted_again: Records that applications wrote with the header of a copy.
-        lost: Ranges that are not in the log any more.
-        unreadable_headers: Records that were written without their headers.
-        seen: Offset of the first record that was counted in each partition, and the one behind the last.
-        open: Open transactions that hold back the end of a range, which was read up to there.
-    """
-
-    accept_lost: bool = False
-    tell: Callable[[str], None] | None = None
-    wait: bool = True
-    emitted_again: int = 0
-    lost: list[OrphanRange] = field(default_factory=list)
-    unreadable_headers: int = 0
-    seen: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
-    open: list[OpenTransaction] = field(default_factory=list)
-    _left: dict[SourcePartition, int] = field(default_factory=dict)
-    _ends: dict[SourcePartition, int] = field(default_factory=dict)
-    _said_at: float = 0.0
-
-    def without_lost(
-        self, ranges: Sequence[OrphanRange], starts: Mapping[SourcePartition, int | None]
-    ) -> list[OrphanRange]:
-        """
-        Returns what is left of ranges, and notes what is lost.
-
-        Args:
-            ranges: Ranges.
-            starts: Log starts of their partitions; None for one that does not exist any more.
-
-        Raises:
-            DataLossError: Something is lost, and that is not accepted.
-        """
-        left, lost = [], []
-        for each in ranges:
-            start = starts[each.source]
-            begin = each.end if start is None else min(max(each.start, start), each.end)
-            if begin > each.start:
-                lost.append(replace(each, end=begin))
-            if begin < each.end:
-                left.append(replace(each, start=begin))
-        if lost and not self.accept_lost:
-            raise lost_error(lost)
-        self.lost += lost
-        return left
-
-    def begin(self, ranges: Sequence[OrphanRange], now: float) -> None:
-        """Begins to read ranges."""
-        self._ends = {each.source: each.end for each in ranges}
-        self._left = {each.source: each.end - each.start for each in ranges}
-        self._said_at = now
-
-    def advance(self, source: SourcePartition, at: int, now: float) -> None:
-        """Notes the next offset of a partition."""
-        self._left[source] = self._ends[source] - at
-        if self.tell is not None and now - self._said_at >= _TELL_SECONDS:
-            self._said_at = now
-            self.tell(f"{sum(self._left.values())} source offsets are left to read")
-
-
-def lost_error(lost: Sequence[OrphanRange]) -> DataLossError:
-    """Returns the error that names orphans which retention has deleted."""
-    return DataLossError(
-        f"orphans were deleted on the old source, by retention or with their topic: {named(lost)}",
-        fix="to go on with the others: --accept-lost; raise retention.ms of the topics first, so that no more are lost",
-    )
-
-
-def named(ranges: Sequence[OrphanRange]) -> str:
-    """Returns the first of some ranges, by partition and offsets."""
-    names = [f"{each.source} [{each.start}, {each.end})" for each in ranges]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def orphan_ranges(
@@ -385,10 +244,8 @@ def later_ends(
     }
 
 
-def _ends_now(
-    back: Link, cluster: Cluster, reversal: Reversal, *, client_id: str, clock: Clock
-) -> Mapping[SourcePartition, int]:
-    with closing(ClusterSession(cluster, client_id=client_id, clock=clock)) as session:
+def _ends_now(back: Link, reader: OrphanReader, reversal: Reversal) -> Mapping[SourcePartition, int]:
+    with closing(ClusterSession(reader.cluster, client_id=reader.client_id, clock=reader.clock)) as session:
         marks, returned = way_back(back, session)
         if not marks:
             return reversal.ends
@@ -430,7 +287,7 @@ def refuse_forgotten(
     promotion = history.current
     if promotion is None or (reversal := history.reversals.get(promotion.number)) is None:
         return
-    cluster = sessions.source.cluster
+    reader = OrphanReader(sessions.source.cluster, client_id, clock)
     found = standing(link, sessions, control, promotion)
     if found.lost:
         name = quote(link.name)
@@ -441,23 +298,19 @@ def refuse_forgotten(
             f"restore CONFIG --link {name} --orphans export` keeps what else stands there, and then `eomirror restore "
             f"CONFIG --link {name} --orphans recreate` copies the topics back whole",
         )
-    ends = (
-        reversal.ends
-        if back is None
-        else _ends_now(back, cluster, reversal, client_id=client_id, clock=clock)
-    )
+    ends = reversal.ends if back is None else _ends_now(back, reader, reversal)
     ranges = undecided(orphan_ranges(promotion, ends), found.dealt)
     if not ranges:
         return
     reading = Reading(accept_lost=True, wait=False)
-    counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
+    counts = reader.count(ranges, reading)
     count = sum(counts.values())
     if reading.open and not count:
         now_ms = clock.wall_ms()
         raise NotReadyError(
             f"link {link.name}: records of {link.source} that never reached the copies may stand behind open "
             f"transactions: {'; '.join(one.described(now_ms) for one in reading.open[:_SHOWN])}",
-            fix=f"wait until they end, or {reading.open[0].way_on(cluster)}; then repeat this",
+            fix=f"wait until they end, or {reading.open[0].way_on(reader.cluster)}; then repeat this",
         )
     if count or reading.lost:
         where = [
@@ -474,237 +327,127 @@ def refuse_forgotten(
         )
 
 
-def count_orphans(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    *,
-    client_id: str,
-    clock: Clock,
-    reading: Reading | None = None,
-) -> dict[SourcePartition, int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOrphans:
     """
-    Returns the number of committed records in each range.
+    Source offsets of one partition that a promotion does not cover.
+
+    Attributes:
+        number: Number of the promotion.
+        topic: Source topic.
+        start: First offset.
+        end: Offset behind the last; markers count.
+        records: Committed records in between that are still there.
+        decided: ``export`` or ``keep``, as `eomirror restore` was asked; empty as long as nothing was decided.
+        place: File or topic that holds exported orphans; empty for none.
+    """
+
+    number: int
+    topic: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    decided: str
+    place: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields for ``-o json``."""
+        return asdict(self)
+
+
+def left_orphans(
+    config: Config, *, link: str | None = None, clock: Clock = SYSTEM_CLOCK
+) -> tuple[LeftOrphans, ...]:
+    """
+    Returns the orphans of all promotions of a link, without those that were merged or deleted with their topics.
+
+    A link that places records by key cannot be promoted, and has none.
 
     Args:
-        cluster: The old source.
-        ranges: Ranges of it.
-        reading: Receives the progress, and what is lost.
+        link: Name of the link; required if there are several.
 
     Raises:
-        DataLossError: Retention has passed a record, and ``reading`` does not accept that.
-        ClusterError: The cluster cannot be read.
+        StateError: A record in the link's topics is not readable.
+        ClusterError: A cluster does not answer.
     """
-    found = {each.source: 0 for each in ranges}
-
-    reading = reading or Reading()
-    seen = reading.seen
-
-    def take(where: SourcePartition, message: Any) -> None:
-        found[where] += 1
-        at = message.offset()
-        seen[where] = seen.get(where, (at, at))[0], at + 1
-
-    _read(cluster, ranges, take, {}, reading, client_id=client_id, clock=clock)
-    return found
-
-
-def foreign_records(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    *,
-    client_id: str,
-    clock: Clock,
-    tell: Callable[[str], None] | None = None,
-) -> list[ForeignRecords]:
-    """
-    Returns the committed records in ranges that no link has brought from the cluster that each range names.
-
-    What retention has deleted is passed over.
-
-    Raises:
-        ClusterError: The cluster cannot be read.
-    """
-    reading = Reading(accept_lost=True, tell=tell)
-    counts = count_orphans(cluster, ranges, client_id=client_id, clock=clock, reading=reading)
-    return [
-        ForeignRecords(source=source, start=start, end=end, records=counts[source])
-        for source, (start, end) in sorted(reading.seen.items())
-    ]
-
-
-class OrphanSink(Protocol):
-    """Place that orphans are exported to."""
-
-    def resume(
-        self, ranges: Sequence[OrphanRange], found: dict[SourcePartition, int]
-    ) -> Mapping[SourcePartition, int]:
-        """
-        Continues what a killed call began.
-
-        Args:
-            ranges: Ranges to export, in any order.
-            found: Receives the number of records of each that are there already.
-
-        Returns:
-            The next offset to export, of ranges that were begun.
-        """
-
-    def write(self, where: SourcePartition, message: Any, headers: Headers | None) -> None:
-        """Takes the next record; ``headers`` is None if they cannot be shown."""
-
-    def finish(self) -> None:
-        """Returns when all records are kept."""
-
-    def close(self) -> None:
-        """Releases what is open; without `finish`, a later call continues."""
-
-
-def write_orphans(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    sink: OrphanSink,
-    *,
-    client_id: str,
-    clock: Clock,
-    reading: Reading | None = None,
-) -> dict[SourcePartition, int]:
-    """
-    Exports the committed records of the ranges; a killed call is resumed.
-
-    Returns:
-        Number of records in the sink, of each range.
-
-    Raises:
-        DataLossError: Retention has passed a record, and ``reading`` does not accept that.
-        ClusterError: A cluster cannot be read, or written.
-        OSError: A file cannot be written.
-    """
-    reading = reading or Reading()
-    found = {each.source: 0 for each in ranges}
-
-    def take(where: SourcePartition, message: Any) -> None:
-        found[where] += 1
-        headers = headers_of(message)
-        if headers is None:
-            reading.unreadable_headers += 1
-        sink.write(where, message, headers)
-
-    with closing(sink):
-        begins = sink.resume(ranges, found)
-        _read(cluster, ranges, take, begins, reading, client_id=client_id, clock=clock)
-        sink.finish()
-    return found
-
-
-def _read(
-    cluster: Cluster,
-    ranges: Sequence[OrphanRange],
-    take: Callable[[SourcePartition, Any], None],
-    begins: Mapping[SourcePartition, int],
-    reading: Reading,
-    *,
-    client_id: str,
-    clock: Clock,
-) -> None:
-    """Reads one partition after the other: the end of a range may be a marker, which no client shows."""
-    copied = CopiedRecords(cluster, client_id=client_id)
-    with (
-        closing(PartitionReader(cluster, client_id=client_id, clock=clock)) as reader,
-        closing(ClusterAdmin(cluster, client_id=client_id, clock=clock)) as admin,
-    ):
-        reader.connect(sorted({each.source.topic for each in ranges}))
-        left = sorted(
-            (replace(each, start=max(each.start, begins.get(each.source, each.start))) for each in ranges),
-            key=lambda each: each.source,
+    chosen = config.only_link(link)
+    if chosen.keyed:
+        return ()
+    clusters = config.clusters[chosen.source], config.clusters[chosen.target]
+    client_id = LinkNames(chosen.state_name).client_id("verify")
+    with closing(link_sessions(chosen, *clusters, "verify", clock=clock)) as sessions:
+        control = control_of(chosen, sessions.target)
+        found = [
+            (promotion, *each)
+            for _, promotion in sorted(control.history.promotions.items())
+            for each in _ranges(chosen, control, promotion, sessions)
+        ]
+    # One call for each range: two promotions may have left some in one partition.
+    reader = OrphanReader(clusters[0], client_id, clock)
+    counts = [sum(reader.count([each], Reading(accept_lost=True)).values()) for _, each, _ in found]
+    return tuple(
+        LeftOrphans(
+            number=promotion.number,
+            topic=each.source.topic,
+            partition=each.source.partition,
+            start=each.start,
+            end=each.end,
+            records=count,
+            decided="" if done is None else done.action,
+            place="" if done is None else done.place,
         )
-        left = [each for each in left if each.start < each.end]
-        left = reading.without_lost(left, log_starts(admin, left))
-        reading.begin(left, clock.monotonic())
-        while left:
-            each = left.pop(0)
-            is_copied = copied.judge(each.source, each.end, each.target)
-            waits = _Waits(cluster, admin, client_id, clock)
-            at = _read_one(reader, each, _without(is_copied, take), reading, waits)
-            if at < each.end:
-                # Retention has passed us meanwhile.
-                rest = replace(each, start=at)
-                left[:0] = again = reading.without_lost([rest], log_starts(admin, [rest]))
-                if again and again[0].start == at:
-                    raise UnreachableError(
-                        f"{each.source} on {cluster.alias} ends before offset {each.end}: its log was truncated",
-                        fix="restore the topic, or leave its orphans out: `exclude` it from the link",
-                    )
-        reading.emitted_again += copied.emitted_again
-
-
-def _without(
-    is_copied: Callable[[Any], bool], take: Callable[[SourcePartition, Any], None]
-) -> Callable[[SourcePartition, Any], None]:
-    """Returns ``take`` for the records that no link has copied."""
-
-    def taken(where: SourcePartition, message: Any) -> None:
-        if not is_copied(message):
-            take(where, message)
-
-    return taken
-
-
-@dataclass(frozen=True, slots=True)
-class _Waits:
-    """Finds open transactions, and waits for their end."""
-
-    cluster: Cluster
-    admin: ClusterAdmin
-    client_id: str
-    clock: Clock
-
-    def passed(self, each: OrphanRange, reading: Reading) -> bool:
-        """Returns False if an open transaction holds back the end of a range and is not waited for."""
-        ends = {each.source: each.end}
-        if reading.wait:
-            await_ended(
-                self.cluster, self.admin, ends, client_id=self.client_id, clock=self.clock, tell=reading.tell
-            )
-            return True
-        found = open_transactions(self.cluster, self.admin, ends, client_id=self.client_id)
-        reading.open += found
-        return not found
-
-
-def _read_one(
-    reader: PartitionReader,
-    each: OrphanRange,
-    take: Callable[[SourcePartition, Any], None],
-    reading: Reading,
-    waits: _Waits,
-) -> int:
-    """Reads one range; returns its end, or the offset at which the log does not go on."""
-    at, clock = each.start, waits.clock
-
-    def taken(_: object, message: Any) -> None:
-        nonlocal at
-        at = message.offset() + 1
-        take(each.source, message)
-        reading.advance(each.source, at, clock.monotonic())
-
-    unread = reader.read(
-        {each.source: (at, each.end)}, taken, stall=_HELD_SECONDS, passing=GONE, partial=True
+        for (promotion, each, done), count in zip(found, counts, strict=True)
+        if count
     )
-    if unread and unread[each.source] is Action.UNREACHABLE and waits.passed(each, reading):
-        # aborted records, or a slow broker
-        unread = reader.read({each.source: (at, each.end)}, taken, stall=_STALL_SECONDS, passing=GONE)
-    elif unread and unread[each.source] is Action.UNREACHABLE:
-        return each.end
-    if unread:
-        return at
-    reading.advance(each.source, each.end, clock.monotonic())
-    return each.end
 
 
-def log_starts(admin: ClusterAdmin, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int | None]:
-    """Returns the log start of the partition of each range; None if the partition does not exist any more."""
-    wanted = [each.source for each in ranges]
-    found = skip_missing(
-        lambda asked: admin.offsets(asked, at="earliest", read_committed=False), wanted, passing=(TopicError,)
-    )
-    return {source: found.get(source) for source in wanted}
+def _ranges(
+    link: Link, control: ControlView, promotion: Promotion, sessions: LinkSessions
+) -> Iterator[tuple[OrphanRange, DealtRange | None]]:
+    """
+    Yields the ranges of one promotion that may hold orphans, and what was done about each; merged ones are left out.
+
+    Until its reversal they end where the logs end.
+    """
+    history = control.history
+    reversal = history.reversals.get(promotion.number)
+    dealt = standing(link, sessions, control, promotion).dealt
+    topics = {cut.topic: cut.topic_id for cut in promotion.cuts}
+    there = sessions.source.admin.describe_topics(sorted(topics))
+    # A topic with another id is another topic: a recreation, or the user, has deleted the orphans.
+    same = {name for name, facts in there.items() if facts is not None and facts.topic_id == topics[name]}
+    if reversal is not None:
+        ends = {
+            source: furthest(end, dealt.get(source, ()))
+            for source, end in reversal.ends.items()
+            if source.topic in same
+        }
+    elif promotion is history.current:
+        wanted = [cut.source for cut in promotion.cuts if cut.topic in same]
+        found = skip_missing(
+            lambda asked: sessions.source.admin.offsets(asked, at="latest", read_committed=True), wanted
+        )
+        ends = {source: found[source] for source in wanted if source in found}
+    else:
+        return
+    for each in undecided(orphan_ranges(promotion, ends), dealt, by={"merge"}):
+        yield from decided(each, dealt.get(each.source, ()))
+
+
+def decided(
+    each: OrphanRange, dealt: Sequence[DealtRange]
+) -> Iterator[tuple[OrphanRange, DealtRange | None]]:
+    """Yields the parts of a range by what was done last about them, ascending; None for nothing."""
+    edges = {each.start, each.end, *(edge for one in dealt for edge in (one.start, one.end))}
+    inside = sorted(edge for edge in edges if each.start <= edge <= each.end)
+    # What was exported stays exported.
+    order = sorted(dealt, key=lambda one: one.action == "export")
+    parts: list[tuple[OrphanRange, DealtRange | None]] = []
+    for start, end in pairwise(inside):
+        done = next((one for one in reversed(order) if one.start <= start and end <= one.end), None)
+        if parts and parts[-1][1] is done:
+            parts[-1] = replace(parts[-1][0], end=end), done
+        else:
+            parts.append((replace(each, start=start, end=end), done))
+    yield from parts

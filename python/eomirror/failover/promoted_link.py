@@ -6,27 +6,41 @@ import re
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from eomirror.clock import Clock, new_run_id
+from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import NotReadyError, TopicError, UsageError
-from eomirror.failover.facts import control_of
+from eomirror.failover.orphan_reader import OrphanReader
 from eomirror.kafka.session import link_sessions
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.hanging import target_hanging_client
 from eomirror.link.owner import LinkOwner
+from eomirror.link.state import LinkState, control_of
+from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.kafka.session import LinkSessions
+    from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, Restoration, Reversal
     from eomirror.records.recreation import CopyBack, Recreation
+    from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
-__all__ = ["PromotedLink", "back_link", "back_link_name", "begins", "merged", "returns", "whole_link"]
+__all__ = [
+    "PromotedLink",
+    "back_link",
+    "back_link_name",
+    "begins",
+    "by_topic",
+    "merged",
+    "returns",
+    "whole_link",
+]
 
 
 def back_link(config: Config, link: Link, promotion: Promotion) -> Link:
@@ -147,6 +161,14 @@ def _entry(link: Link, topics: dict[str, str]) -> str:
     return f"{head}, topics: [{patterns}], naming: {{map: {{{names}}}}}}}"
 
 
+def by_topic(offsets: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:
+    """Returns offsets by topic and number of the partition, as records hold them."""
+    topics: dict[str, dict[str, int]] = {}
+    for source, offset in offsets.items():
+        topics.setdefault(source.topic, {})[str(source.partition)] = offset
+    return topics
+
+
 def _quoted(pattern: str) -> str:
     return pattern.replace("\\", "\\\\").replace('"', '\\"')
 
@@ -159,6 +181,7 @@ class PromotedLink:
         config: Configuration that has both links.
         link: Name of the promoted link; None if there is one only.
         command: Name of the command, for claims and client ids.
+        dry_run: Only inspect.
         on_event: Receives a short text for each step.
 
     Attributes:
@@ -173,10 +196,11 @@ class PromotedLink:
         link: str | None,
         command: str,
         *,
-        on_event: Callable[[str], None] | None,
-        clock: Clock,
+        dry_run: bool = False,
+        on_event: Callable[[str], None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.config, self.link = config, config.mapped_link(link)
+        self.config, self.link, self.dry_run = config, config.mapped_link(link), dry_run
         self.tell, self.clock = on_event or (lambda _: None), clock
         self.run_id = new_run_id()
         self._command = command
@@ -186,6 +210,12 @@ class PromotedLink:
     def close(self) -> None:
         """Closes all connections."""
         self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def connect(self, link: Link) -> LinkSessions:
         """Returns connections to both clusters of a link, until `close`."""
@@ -213,6 +243,41 @@ class PromotedLink:
                 f"`promote` or `failover`; `eomirror history CONFIG --link {quote(self.link.name)}` shows what was",
             )
         return control, promotion
+
+    def positions(
+        self, link: Link | None = None, sessions: LinkSessions | None = None
+    ) -> Mapping[SourcePartition, Position]:
+        """
+        Returns the positions of the promoted link, or of another one.
+
+        Raises:
+            StateError: A position is not readable.
+            ClusterError: The target does not answer.
+        """
+        state = LinkState(link or self.link, (sessions or self.sessions).target)
+        return state.positions(wait_for_open=False, overruled=())
+
+    def copy_ends(
+        self,
+        positions: Iterable[Position],
+        control: ControlView,
+        link: Link | None = None,
+        sessions: LinkSessions | None = None,
+    ) -> Mapping[SourcePartition, CopyEnd]:
+        """
+        Returns how far the copies of a link that has run hold what its positions say.
+
+        Raises:
+            ClusterError: The target does not answer.
+        """
+        assert control.generation is not None, "it has run"  # noqa: S101  for the type checker
+        ends = CopyEnds(link or self.link, (sessions or self.sessions).target)
+        return ends.read(list(positions), highest_lane=control.generation.highest_lane)
+
+    def reader(self, cluster: str) -> OrphanReader:
+        """Returns the reader of records of a cluster, given its alias."""
+        client_id = LinkNames(self.link.state_name).client_id(self._command)
+        return OrphanReader(self.config.clusters[cluster], client_id, self.clock)
 
     def ask_source(self) -> None:
         """
@@ -250,13 +315,29 @@ class PromotedLink:
         """
         with closing(self.owner(back, sessions)) as owner:
             _, positions = owner.retake()
-            until: dict[str, dict[str, int]] = {}
-            for source, one in positions.items():
-                if back.mirrors(source.topic):
-                    until.setdefault(source.topic, {})[str(source.partition)] = one.offset
+            until = by_topic(
+                {each: one.offset for each, one in positions.items() if back.mirrors(each.topic)}
+            )
             owner.note(
                 replace(order, done=True, until=until, run=self.run_id, timestamp=self.clock.wall_ms())
             )
+            owner.release()
+
+    def take(
+        self, link: Link, sessions: LinkSessions, partitions: Sequence[AssignedPartition], **options: Any
+    ) -> None:
+        """
+        Publishes a lane layout of a link with the positions that ``adopt`` sets, and releases the link.
+
+        Args:
+            options: Further options of `LinkOwner`.
+
+        Raises:
+            SupersededError: A mirror, or another command, holds the link.
+            MirrorError: A cluster refuses the request.
+        """
+        with closing(self.owner(link, sessions, **options)) as owner:
+            owner.acquire(link.lanes, partitions)
             owner.release()
 
     def note(self, record: Reversal | Restoration | Recreation) -> None:

@@ -29,23 +29,14 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError
 from eomirror.failover.common_end import common_ends
-from eomirror.failover.facts import control_of
+from eomirror.failover.orphan_reader import OrphanRange, Reading, named
 from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
-from eomirror.failover.orphans import (
-    OrphanRange,
-    Reading,
-    count_orphans,
-    named,
-    orphan_ranges,
-    standing,
-    undecided,
-    write_orphans,
-)
-from eomirror.failover.promoted_link import PromotedLink, back_link, whole_link
+from eomirror.failover.orphans import orphan_ranges, standing, undecided
+from eomirror.failover.promoted_link import PromotedLink, back_link, by_topic, whole_link
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import refuse_copying_back
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, control_of
 from eomirror.records.names import LinkNames
 from eomirror.records.recreation import CopyBack, Recreation
 from eomirror.topics.discovery import Discovery
@@ -151,7 +142,7 @@ def unchecked_exports(
         NotReadyError: The link is not promoted.
         ClusterError: The target does not answer.
     """
-    with closing(PromotedLink(config, link, "restore", on_event=None, clock=clock)) as promoted:
+    with PromotedLink(config, link, "restore", clock=clock) as promoted:
         control, promotion = promoted.in_force()
         restoration = control.history.restorations.get(promotion.number)
         return _elsewhere(_recorded(restoration))
@@ -184,12 +175,12 @@ def recreate(
         SupersededError: A mirror of one of the links runs.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    with closing(_Recreate(config, link, "restore", on_event=on_event, clock=clock)) as made:
-        return made.run(topics, mirror, dry_run=dry_run)
+    with _Recreate(config, link, "restore", dry_run=dry_run, on_event=on_event, clock=clock) as made:
+        return made.run(topics, mirror)
 
 
 class _Recreate(PromotedLink):
-    def run(self, topics: str, mirror: Callable[[Config], None] | None, *, dry_run: bool) -> Recreated:
+    def run(self, topics: str, mirror: Callable[[Config], None] | None) -> Recreated:
         control, promotion = self.in_force()
         reversal = control.history.reversals.get(promotion.number)
         if reversal is None:
@@ -209,17 +200,15 @@ class _Recreate(PromotedLink):
         if found is None:
             # one of a reversal, which its command ends
             refuse_copying_back(back.name, control_of(back, sessions.target))
-            found, orphans = self._decided(
-                back, sessions, control, (promotion, reversal), topics, dry_run=dry_run
-            )
+            found, orphans = self._decided(back, sessions, control, (promotion, reversal), topics)
             crash_point("failover.recreation_noted")
         chosen = {topic: copies[topic] for topic in sorted(found.topics)}
-        if not dry_run and chosen and not found.done:
+        if not self.dry_run and chosen and not found.done:
             self._carry_out(back, sessions, found, chosen, mirror)
-        elif not dry_run and chosen:
+        elif not self.dry_run and chosen:
             # A call that was killed behind its last but one step.
             self._finish(whole_link(back, chosen.values()), sessions)
-        states = {True: "copied back", False: "to delete" if dry_run else "copied back"}
+        states = {True: "copied back", False: "to delete" if self.dry_run else "copied back"}
         return Recreated(
             back=back.name,
             before="" if restoration is None else restoration.orphans,
@@ -249,13 +238,11 @@ class _Recreate(PromotedLink):
         control: ControlView,
         given: tuple[Promotion, Reversal],
         topics: str,
-        *,
-        dry_run: bool,
     ) -> tuple[Recreation, Mapping[str, int]]:
         """Checks, with the link back held, that nothing is lost; returns the decision, and orphans by topic."""
         promotion, reversal = given
         restoration = control.history.restorations.get(promotion.number)
-        owner = None if dry_run else self.owner(whole_link(back), sessions)
+        owner = None if self.dry_run else self.owner(whole_link(back), sessions)
         try:
             if owner is not None:
                 self.tell(f"taking {back.name}")
@@ -296,14 +283,14 @@ class _Recreate(PromotedLink):
                 number=promotion.number,
                 link=back.name,
                 topics={topic: ids[topic] for topic in chosen},
-                ends=_by_topic(ends),
+                ends=by_topic(ends),
                 records=0 if restoration is None else restoration.records,
                 place="" if restoration is None else restoration.place,
                 done=not chosen,
                 run=self.run_id,
                 timestamp=self.clock.wall_ms(),
             )
-            if not dry_run and chosen:
+            if not self.dry_run and chosen:
                 self.note(found)
             if owner is not None:
                 owner.release()
@@ -366,14 +353,7 @@ class _Recreate(PromotedLink):
                 OrphanTopic(self.link, self.sessions.target, self.in_force()[1].number).read(there.take)
             else:
                 OrphanFile(Path(place)).read(there.take)
-        write_orphans(
-            self.config.clusters[self.link.source],
-            here,
-            there,
-            client_id=LinkNames(self.link.state_name).client_id("restore"),
-            clock=self.clock,
-            reading=Reading(accept_lost=True, tell=self.tell),
-        )
+        self.reader(self.link.source).write(here, there, Reading(accept_lost=True, tell=self.tell))
         return there.compared
 
     def _refuse_shared(self, back: Link, chosen: Sequence[str]) -> None:
@@ -518,13 +498,7 @@ class _Recreate(PromotedLink):
         }
 
     def _count(self, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int]:
-        return count_orphans(
-            self.config.clusters[self.link.source],
-            ranges,
-            client_id=LinkNames(self.link.state_name).client_id("restore"),
-            clock=self.clock,
-            reading=Reading(accept_lost=True, tell=self.tell),
-        )
+        return self.reader(self.link.source).count(ranges, Reading(accept_lost=True, tell=self.tell))
 
     def _counted(self, ranges: Sequence[OrphanRange]) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -642,7 +616,7 @@ class _Recreate(PromotedLink):
         self.tell(f"creating {', '.join(sorted(copies)[:_SHOWN])} again")
         # without positions: these topics were deleted by this command
         partitions = Discovery(back, *sessions, clock=self.clock).prepare(strict=True)
-        positions = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
+        positions = self.positions(back, sessions)
         gone = set(found.topics.values())
         wanted = [
             item.source
@@ -652,11 +626,7 @@ class _Recreate(PromotedLink):
         if not wanted:
             return
         starts = sessions.source.admin.offsets(wanted, at="earliest", read_committed=False)
-        with closing(
-            self.owner(back, sessions, adopt={source: starts[source] for source in wanted})
-        ) as owner:
-            owner.acquire(back.lanes, partitions)
-            owner.release()
+        self.take(back, sessions, partitions, adopt={source: starts[source] for source in wanted})
 
 
 def _recorded(restoration: Restoration | None) -> DealtRanges:
@@ -671,10 +641,3 @@ def _elsewhere(recorded: DealtRanges) -> tuple[str, ...]:
     return tuple(
         f"{host}:{place}" for host, place in sorted(files) if host != here and not Path(place).exists()
     )
-
-
-def _by_topic(ends: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:
-    topics: dict[str, dict[str, int]] = {}
-    for source, end in ends.items():
-        topics.setdefault(source.topic, {})[str(source.partition)] = end
-    return topics

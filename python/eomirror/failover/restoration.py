@@ -27,7 +27,6 @@ merges.  Orphans that retention has deleted on the old source are named, and the
 from __future__ import annotations
 
 import socket
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -35,28 +34,18 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError, UsageError
-from eomirror.failover.facts import control_of, uncut_partitions
+from eomirror.failover.facts import uncut_partitions
 from eomirror.failover.open_transactions import await_ended, open_transactions
+from eomirror.failover.orphan_reader import Reading, log_starts
 from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
-from eomirror.failover.orphans import (
-    Reading,
-    count_orphans,
-    later_ends,
-    log_starts,
-    orphan_ranges,
-    standing,
-    undecided,
-    way_back,
-    write_orphans,
-)
+from eomirror.failover.orphans import later_ends, orphan_ranges, standing, undecided, way_back
 from eomirror.failover.promoted_link import PromotedLink, back_link, merged
 from eomirror.failover.recreation import refuse_recreated
 from eomirror.failover.reversal import refuse_changed
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.source_comparison import changed_sources, end_marks
-from eomirror.link.state import LinkState, link_discovery
+from eomirror.link.state import control_of, link_discovery
 from eomirror.records.dealt_ranges import DealtRange, united
-from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Restoration
 from eomirror.types import SourcePartition
 
@@ -66,12 +55,11 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.failover.open_transactions import OpenTransaction
-    from eomirror.failover.orphans import OrphanRange
+    from eomirror.failover.orphan_reader import OrphanRange
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.kafka.session import LinkSessions
     from eomirror.plane.protocol import BatchMark
     from eomirror.records.dealt_ranges import DealtRanges
-    from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
 
 __all__ = ["OrphanPartition", "RestorationReport", "restore"]
@@ -187,26 +175,22 @@ def restore(
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    with closing(_Restore(config, link, "restore", on_event=on_event, clock=clock)) as made:
-        return made.run(
-            orphans, to=to, to_topic=to_topic, merge=merge, accept_lost=accept_lost, dry_run=dry_run
-        )
+    with _Restore(config, link, "restore", dry_run=dry_run, on_event=on_event, clock=clock) as made:
+        return made.run(orphans, to, merge, to_topic=to_topic, accept_lost=accept_lost)
 
 
 class _Restore(PromotedLink):
     def run(
         self,
         orphans: str,
-        *,
         to: Path | None,
-        to_topic: bool,
         merge: Callable[[Config], None] | None,
+        *,
+        to_topic: bool,
         accept_lost: bool,
-        dry_run: bool,
     ) -> RestorationReport:
-        chosen, sessions, tell = self.link, self.sessions, self.tell
-        source = self.config.clusters[chosen.source]
-        client_id = LinkNames(chosen.state_name).client_id("restore")
+        chosen, sessions, tell, dry_run = self.link, self.sessions, self.tell, self.dry_run
+        reader = self.reader(chosen.source)
         control, promotion = self.in_force()
         refuse_recreated(chosen, control, promotion)
         self.ask_source()
@@ -235,7 +219,7 @@ class _Restore(PromotedLink):
             exports |= self._passed(promotion, ranges)
         actions = {each.source: _action(orphans, each, exports) for each in ranges}
         exported = [each for each in ranges if actions[each.source] == "export"]
-        held = self._held(ranges, client_id=client_id, dry_run=dry_run)
+        held = self._held(ranges, reader.client_id)
         # Before they are read: what a log holds that changes from here on was not dealt with.
         unstable = {(one.topic, one.partition) for one in held}
         marks = self._marks(
@@ -250,9 +234,7 @@ class _Restore(PromotedLink):
         written = exported if placed and not dry_run else []
         counted = [each for each in ranges if each not in written]
         tell("counting orphans")
-        counts = count_orphans(
-            source, _before(counted, held), client_id=client_id, clock=self.clock, reading=reading
-        )
+        counts = reader.count(_before(counted, held), reading)
         if not placed and not dry_run and (unwritten := sum(counts[each.source] for each in exported)):
             raise UsageError(
                 f"link {chosen.name}: {unwritten} records are to be exported",
@@ -263,10 +245,8 @@ class _Restore(PromotedLink):
         if written:
             tell(f"writing orphans to {place}")
             starts = log_starts(sessions.source.admin, written)
-            sink = topic if to is None else OrphanFile(to, source.alias, starts)
-            counts |= write_orphans(
-                source, written, sink, client_id=client_id, clock=self.clock, reading=reading
-            )
+            sink = topic if to is None else OrphanFile(to, chosen.source, starts)
+            counts |= reader.write(written, sink, reading)
         report = RestorationReport(
             link=chosen.name,
             number=promotion.number,
@@ -297,7 +277,7 @@ class _Restore(PromotedLink):
                 raise UsageError("nothing was given that merges", fix="pass `merge`")
             self._begin(done.short)
             self._mirror(merge, exports, reading)
-            reached = merged(promotion, self._positions())
+            reached = merged(promotion, self.positions())
         crash_point("failover.orphans_written")
         self.note(
             self._restoration(report, history, dealt, uncut, reached, marks=marks, to_file=to is not None)
@@ -305,11 +285,11 @@ class _Restore(PromotedLink):
         crash_point("failover.restored")
         return report
 
-    def _held(self, ranges: Sequence[OrphanRange], *, client_id: str, dry_run: bool) -> list[OpenTransaction]:
+    def _held(self, ranges: Sequence[OrphanRange], client_id: str) -> list[OpenTransaction]:
         """Waits until no transaction is open in the ranges; returns those that are, for a dry run."""
         cluster, admin = self.config.clusters[self.link.source], self.sessions.source.admin
         ends = {each.source: each.end for each in ranges}
-        if dry_run:
+        if self.dry_run:
             return open_transactions(cluster, admin, ends, client_id=client_id)
         await_ended(cluster, admin, ends, client_id=client_id, clock=self.clock, tell=self.tell)
         return []
@@ -323,7 +303,7 @@ class _Restore(PromotedLink):
         if promotion.number not in history.reversals:
             refuse_changed(self.config, self.link.name, clock=self.clock)
             return
-        positions = self._positions()
+        positions = self.positions()
         named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
         changed = changed_sources(self.link, self.sessions.source, named).values()
         if not (parted := [str(each) for each in changed if each.parts]):
@@ -368,10 +348,7 @@ class _Restore(PromotedLink):
             return
         self.tell(f"copies of {', '.join(map(str, sorted(short)[:_SHOWN]))} have lost merged records")
         partitions = link_discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
-        owner = self.owner(self.link, self.sessions, although_promoted=True, adopt=short)
-        with closing(owner):
-            owner.acquire(self.link.lanes, partitions)
-            owner.release()
+        self.take(self.link, self.sessions, partitions, although_promoted=True, adopt=short)
 
     # -- how far the orphans reach ---------------------------------------------------------------
 
@@ -449,13 +426,10 @@ class _Restore(PromotedLink):
         order = control_of(back, self.connect(back).target).copy_back
         return order is not None and order.number == reversal.number and order.done
 
-    def _positions(self) -> Mapping[SourcePartition, Position]:
-        return LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
-
     def _passed(self, promotion: Promotion, ranges: Sequence[OrphanRange]) -> frozenset[str]:
         """Returns topics with orphans before the position of the link, which begins behind them."""
         cuts = {cut.source: cut.position for cut in promotion.cuts}
-        positions = self._positions()
+        positions = self.positions()
         reached = merged(promotion, positions)
         return frozenset(
             each.source.topic

@@ -23,7 +23,6 @@ is ordered to copy the topics of these partitions whole: its loop guard would dr
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from shlex import quote
@@ -33,14 +32,14 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover.common_end import common_ends
-from eomirror.failover.facts import control_of, cuts_of, history_of, mirrored, uncut_partitions
-from eomirror.failover.orphans import OrphanRange, foreign_records, refuse_forgotten, standing
+from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
+from eomirror.failover.orphan_reader import OrphanRange
+from eomirror.failover.orphans import refuse_forgotten, standing
 from eomirror.failover.promoted_link import PromotedLink, back_link, begins, merged, returns, whole_link
-from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.source_comparison import changed_sources, end_marks, states_before
-from eomirror.link.state import LinkState, link_discovery
+from eomirror.link.state import control_of, history_of, link_discovery
 from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Promotion, Resumption, Reversal, with_cuts
 from eomirror.records.recreation import CopyBack
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.failover.common_end import CommonEnd
-    from eomirror.failover.orphans import ForeignRecords
+    from eomirror.failover.orphan_reader import ForeignRecords
     from eomirror.kafka.session import LinkSessions
     from eomirror.records.control import ControlView
     from eomirror.records.dealt_ranges import DealtRanges
@@ -172,8 +171,8 @@ def reverse(
         StateError: A state topic is not readable.
         MirrorError: A cluster cannot be reached or refuses the request.
     """
-    with closing(_Reverse(config, link, "reverse", on_event=on_event, clock=clock)) as made:
-        return made.run(mirror, from_common_end=from_common_end, dry_run=dry_run)
+    with _Reverse(config, link, "reverse", dry_run=dry_run, on_event=on_event, clock=clock) as made:
+        return made.run(mirror, from_common_end=from_common_end)
 
 
 def refuse_no_return(
@@ -194,7 +193,7 @@ def refuse_no_return(
         NotReadyError: The reversal would be refused.
         MirrorError: As of `reverse`.
     """
-    with closing(_Reverse(config, link, "reverse", on_event=None, clock=clock)) as made:
+    with _Reverse(config, link, "reverse", clock=clock) as made:
         return made.refuse_no_return(to)
 
 
@@ -206,7 +205,7 @@ def refuse_changed(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) ->
         NotReadyError: They are not; the fix has the ways on.
         MirrorError: As of `reverse`.
     """
-    with closing(_Reverse(config, link, "restore", on_event=None, clock=clock)) as made:
+    with _Reverse(config, link, "restore", clock=clock) as made:
         control, promotion = made.in_force()
         made.parted(promotion, control, made.copies(promotion, control), accepted=False)
 
@@ -215,14 +214,11 @@ class _Reverse(PromotedLink):
     def refuse_no_return(self, to: str) -> tuple[ChangedSetting, ...]:
         """See the function of this name."""
         control = control_of(self.link, self.sessions.target)
-        state = LinkState(self.link, self.sessions.target)
-        positions = mirrored(self.link, state.positions(wait_for_open=False, overruled=()), control)
+        positions = mirrored(self.link, self.positions(), control)
         if control.generation is None:
             # `promote` says so
             return ()
-        copies = CopyEnds(self.link, self.sessions.target).read(
-            positions.values(), highest_lane=control.generation.highest_lane
-        )
+        copies = self.copy_ends(positions.values(), control)
         cuts = cuts_of(positions.values(), copies, None)
         promotion = Promotion(
             number=0,
@@ -252,9 +248,7 @@ class _Reverse(PromotedLink):
         self.parted(promotion, control, unknown, accepted=False)
         return self._settings(back, sessions)
 
-    def run(
-        self, mirror: Callable[[Config], None] | None, *, from_common_end: bool, dry_run: bool
-    ) -> ReversalReport:
+    def run(self, mirror: Callable[[Config], None] | None, *, from_common_end: bool) -> ReversalReport:
         control, promotion = self.in_force()
         history = control.history
         back = back_link(self.config, self.link, promotion)
@@ -271,14 +265,8 @@ class _Reverse(PromotedLink):
         held = control_of(back, sessions.target)
         before = held.history
         self._refuse_stale(back, promotion, before, noted)
-        refuse_forgotten(
-            back,
-            sessions,
-            held,
-            client_id=LinkNames(back.state_name).client_id("reverse"),
-            clock=self.clock,
-            back=self.link,
-        )
+        client_id = LinkNames(back.state_name).client_id("reverse")
+        refuse_forgotten(back, sessions, held, client_id=client_id, clock=self.clock, back=self.link)
         parted: list[CommonEnd] = []
         moved: dict[SourcePartition, tuple[int, int]] = {}
         copies: Mapping[SourcePartition, CopyEnd] = {}
@@ -332,11 +320,11 @@ class _Reverse(PromotedLink):
             for source, start in unbegun.items()
         }
         found = self._begins(back, sessions, promotion, unbegun, ends)
-        if noted.cuts and mirror is None and not dry_run:
+        if noted.cuts and mirror is None and not self.dry_run:
             raise UsageError("nothing was given that mirrors", fix="pass `mirror`")
         settings = self._settings(self.link, self.sessions) if is_new and moved else ()
         settings += self._settings(back, sessions) if unbegun else ()
-        if not dry_run:
+        if not self.dry_run:
             for each in settings:
                 self.tell(f"changing a setting of {each}")
             if is_new:
@@ -352,7 +340,7 @@ class _Reverse(PromotedLink):
             back=back.name,
             number=promotion.number,
             resumed=before.current is not None,
-            committed=not dry_run,
+            committed=not self.dry_run,
             partitions=tuple(
                 ReversedPartition(
                     topic=cut.target_topic,
@@ -413,16 +401,9 @@ class _Reverse(PromotedLink):
 
     def copies(self, promotion: Promotion, control: ControlView) -> Mapping[SourcePartition, CopyEnd]:
         """Returns how far the copies hold what was mirrored."""
-        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
-        assert control.generation is not None, "it is promoted"  # noqa: S101  for the type checker
-        return CopyEnds(self.link, self.sessions.target).read(
-            [
-                one
-                for cut in promotion.cuts
-                if (one := positions.get(cut.source)) is not None and not _is_moved(one, promotion)
-            ],
-            highest_lane=control.generation.highest_lane,
-        )
+        positions = self.positions()
+        there = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+        return self.copy_ends([one for one in there if not _is_moved(one, promotion)], control)
 
     def parted(
         self,
@@ -441,7 +422,7 @@ class _Reverse(PromotedLink):
         Raises:
             NotReadyError: There are some, and that is not accepted, or cannot be.
         """
-        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+        positions = self.positions()
         named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
         changed = {
             source: each
@@ -527,12 +508,10 @@ class _Reverse(PromotedLink):
         promotion = control.history.current
         if promotion is None or control.generation is None:
             return
-        positions = LinkState(back, sessions.target).positions(wait_for_open=False, overruled=())
-        cuts = {cut.source for cut in promotion.cuts}
-        copies = CopyEnds(back, sessions.target).read(
-            [one for source, one in positions.items() if source in cuts and one.target_offset is not None],
-            highest_lane=control.generation.highest_lane,
-        )
+        positions = self.positions(back, sessions)
+        named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+        written = [one for one in named if one.target_offset is not None]
+        copies = self.copy_ends(written, control, back, sessions)
         if lost := [each.problem for _, each in sorted(copies.items()) if each.problem]:
             raise NotReadyError(
                 f"link {back.name}: a copy does not hold any more what was mirrored into it: "
@@ -561,7 +540,6 @@ class _Reverse(PromotedLink):
         """
         starts = begins(promotion, back)
         topic = LinkNames(back.state_name).positions_topic
-        state = LinkState(back, sessions.target)
         if (ended := control.history.current) is not None:
             done = standing(back, sessions, control, ended)
             found = {
@@ -575,7 +553,7 @@ class _Reverse(PromotedLink):
             return starts
         if control.generation is None:
             return starts
-        positions = state.positions(wait_for_open=False, overruled=())
+        positions = self.positions(back, sessions)
         if not noted and (
             behind := sorted(
                 str(source)
@@ -616,7 +594,7 @@ class _Reverse(PromotedLink):
         """
         if self.link.aggregate:
             return []
-        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
+        positions = self.positions()
         cuts = {
             cut.source: cut
             for cut in promotion.cuts
@@ -642,12 +620,7 @@ class _Reverse(PromotedLink):
         ]
         if not holes:
             return []
-        found = foreign_records(
-            self.config.clusters[self.link.target],
-            holes,
-            client_id=LinkNames(self.link.state_name).client_id("reverse"),
-            clock=self.clock,
-        )
+        found = self.reader(self.link.target).foreign(holes)
         marked = {cut.copy: positions[source].header for source, cut in cuts.items()}
         return [(each, marked[each.source]) for each in found]
 
@@ -683,17 +656,7 @@ class _Reverse(PromotedLink):
             at, first = start, None
             while at < end and first is None:
                 each = OrphanRange(source=position.source, start=at, end=min(at + size, end), target=ours)
-                first = next(
-                    iter(
-                        foreign_records(
-                            self.config.clusters[back.source],
-                            [each],
-                            client_id=LinkNames(back.state_name).client_id("reverse"),
-                            clock=self.clock,
-                        )
-                    ),
-                    None,
-                )
+                first = next(iter(self.reader(back.source).foreign([each])), None)
                 at, size = each.end, size * 4
             if first is not None and not any(low <= first.start < low + count for low, _, count in listed):
                 found.append((first, later))
@@ -764,10 +727,11 @@ class _Reverse(PromotedLink):
             self.note(record)
             return
         partitions = link_discovery(self.link, *self.sessions, clock=self.clock).prepare(strict=True)
-        positions = LinkState(self.link, self.sessions.target).positions(wait_for_open=False, overruled=())
-        owner = self.owner(
+        positions = self.positions()
+        self.take(
             self.link,
             self.sessions,
+            partitions,
             although_promoted=True,
             adopt={source: position for source, (position, _) in moved.items()},
             # a call that takes this up looks for records of others again
@@ -778,9 +742,6 @@ class _Reverse(PromotedLink):
             },
             decided=record,
         )
-        with closing(owner):
-            owner.acquire(self.link.lanes, partitions)
-            owner.release()
 
     def _start(
         self,
@@ -807,9 +768,10 @@ class _Reverse(PromotedLink):
                 timestamp=self.clock.wall_ms(),
                 command="reverse",
             )
-        owner = self.owner(
+        self.take(
             back,
             sessions,
+            partitions,
             although_promoted=ended is not None,
             decided=None
             if ended is None
@@ -824,9 +786,6 @@ class _Reverse(PromotedLink):
             adopt=starts,
             begins=found,
         )
-        with closing(owner):
-            owner.acquire(back.lanes, partitions)
-            owner.release()
 
     def _copy_back(
         self,

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import DifferenceError
-from eomirror.failover.facts import history_of, mirrored
+from eomirror.failover.facts import mirrored
 from eomirror.failover.readiness import Verified
 from eomirror.kafka.session import ClusterSession
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, history_of
 from eomirror.records.names import LinkNames
 from eomirror.verify.origins import with_origins
 from eomirror.verify.report import record, tail_records, verifications
 from eomirror.verify.runner import Verifier
-from eomirror.verify.scope import Bound
+from eomirror.verify.scope import RequestedRange
 from eomirror.verify.verdict import are
 
 if TYPE_CHECKING:
@@ -91,13 +91,17 @@ class CopyComparison:
         self._config = config
         self._tail = tail
         self._clock = clock
-        self._result: tuple[Link, Bound, LinkVerdict] | None = None
+        self._result: tuple[Link, RequestedRange, LinkVerdict] | None = None
 
     def compare(self, link: Link) -> None:
         """Compares the copies of a link; raises as `verify_copies`."""
         config, clock = self._config, self._clock
         clusters = config.clusters[link.source], config.clusters[link.target]
-        bound = Bound() if self._tail is None else Bound(from_offsets=_tail(link, config, self._tail, clock))
+        bound = (
+            RequestedRange()
+            if self._tail is None
+            else RequestedRange(from_offsets=_tail(link, config, self._tail, clock))
+        )
         with closing(Verifier(with_origins(link, config.clusters), *clusters, clock=clock)) as verifier:
             verdict = verifier.run(bound=bound)
         self._result = link, bound, verdict

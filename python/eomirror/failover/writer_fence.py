@@ -31,13 +31,13 @@ from eomirror.errors import (
     UnreachableError,
     UsageError,
 )
-from eomirror.failover.facts import history_of, mirrored
+from eomirror.failover.facts import mirrored
 from eomirror.kafka.acls import WriteDenials
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.fencing import fence
 from eomirror.link.other_links import OtherLinks
-from eomirror.link.state import LinkState
+from eomirror.link.state import LinkState, history_of
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.names import LinkNames
@@ -439,7 +439,7 @@ class LinkWriterFence:
         if standing.method == "command" and not self._method.command:
             raise UsageError(
                 f"link {self._link.name} was fenced with a command on {standing.host}",
-                fix="add --method command --fence-command COMMAND",
+                fix="add --fence-command COMMAND",
             )
         record(replace(standing, lifting=True))
         # A promotion that has looked at the fence, and is not recorded yet, fails here, and looks again.

@@ -1,8 +1,6 @@
 """
 Queries both links of a bidirectional pair of equal names and combines their answers.
 
-`eomirror.groups.bidirectional_reader` decides.
-
 Both links bring the other side's records into the same partition, and each keeps only the order of its own.  So a
 consumer that has read one side up to an offset has read a prefix of each origin's records, and on the other side the
 two prefixes end at different offsets.  `Bound` is one link's answer; `settle` takes the first record that
@@ -12,6 +10,16 @@ was not read, so that none is skipped, and counts the later ones that were read:
     west:                 w1 w2 e1 e2 e3            resumes at w2; e1 and e2 are read again
 
 Answers of both offset maps go in, an offset comes out.
+
+`handed_over` finds offsets on the target from which a group left for the source, by the checkpoints of the link back.
+A link keeps the offsets of groups on its target (`sync_group_offsets`).  One that it did not write was reached by
+consumers there, and is left alone.  After a failover and the way back, consumers have read on both sides in turn::
+
+    promoted:     the group reads the copies to 500
+    way back:     the link back moves it to the source, and writes a checkpoint there
+    mirror again: the group reads on from there; 500 is the offset with which it left, and moves
+
+The same holds for the link back, whose target is where the group stood before the failover.
 """
 
 from __future__ import annotations
@@ -19,18 +27,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import structlog
+
+from eomirror.errors import MirrorError, TopicError
 from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.groups.translation import Name, Translation
-    from eomirror.kafka.session import LinkSessions
+    from eomirror.kafka.session import ClusterSession, LinkSessions
     from eomirror.records.position import Position
 
-__all__ = ["BidirectionalPair", "Bound", "bound_of_copies", "bound_of_originals", "opposite_link", "settle"]
+__all__ = [
+    "BidirectionalPair",
+    "Bound",
+    "bound_of_copies",
+    "bound_of_originals",
+    "handed_over",
+    "link_wrote",
+    "opposite_link",
+    "settle",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,3 +324,40 @@ def _here(each: Translation) -> Name:
 
 def _there(each: Translation) -> Name:
     return each.to_topic, each.to_partition
+
+
+log = structlog.get_logger(__name__)
+
+
+def handed_over(link: Link, source: ClusterSession) -> frozenset[tuple[str, str, int]]:
+    """
+    Returns group, target topic and partition of every offset that the link back has translated.
+
+    It is empty if the link back never ran, or if its checkpoints cannot be read.
+    """
+    back = OffsetMapReader(replace(link, source=link.target, target=link.source), source)
+    found = set()
+    try:
+        for one in back.checkpoints():
+            try:
+                found.add((one.group, link.target_topic(one.topic), one.partition))
+            except TopicError:
+                # The topic has no legal name on the target, so that the link does not mirror it.
+                continue
+    except MirrorError as error:
+        log.info("way_back_unknown", link=link.name, reason=error.message)
+    return frozenset(found)
+
+
+def link_wrote(has: int, downstream: Collection[int], start: int | None) -> bool:
+    """
+    Returns True for an offset that the link may have written.
+
+    A checkpoint before the log start of its copy is committed as the log start, which only moves forward.
+
+    Args:
+        has: Offset of the group on the target.
+        downstream: Target offsets of its checkpoints.
+        start: Log start of the copy; None if it is unknown.
+    """
+    return has in downstream or (start is not None and has <= start and any(one <= has for one in downstream))

@@ -38,7 +38,7 @@ __all__ = [
     "DeletedGroups",
     "GroupBook",
     "GroupsSnapshot",
-    "Mirrored",
+    "MirroredPartitions",
     "SyncDecision",
     "decide_deletion",
     "decide_sync",
@@ -87,7 +87,7 @@ class GroupsSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
+class MirroredPartitions:
     """
     Partitions that the link mirrors.
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import MirrorError
+from eomirror.groups.bidirectional_reader import handed_over
 from eomirror.groups.followed_groups import ASK_AGAIN_SECONDS, WAITS, GroupBook, GroupsSnapshot
-from eomirror.groups.handed_over import handed_over
 from eomirror.groups.offset_writer import OffsetWriter
 from eomirror.groups.translation import unknown_reason
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
-    from eomirror.groups.followed_groups import Mirrored
+    from eomirror.groups.followed_groups import MirroredPartitions
     from eomirror.lane.spec import GroupOffset
 
 __all__ = ["GroupFollower"]
@@ -102,7 +102,7 @@ class GroupFollower:
         """Records that the lane of these partitions was restarted and remembers nothing; thread-safe."""
         self._inbox.put(frozenset(partitions))
 
-    def round(self, mirrored: Mirrored) -> float:
+    def round(self, mirrored: MirroredPartitions) -> float:
         """
         Reads offsets, sends them to lanes, moves groups; never raises for an error of a cluster.
 
@@ -193,7 +193,7 @@ class GroupFollower:
             else:
                 self._writer.queue(one.group for one in self._book.answered(item))
 
-    def _look(self, mirrored: Mirrored) -> None:
+    def _look(self, mirrored: MirroredPartitions) -> None:
         names, complete = self._source_groups.names(strict=False)
         wanted = [name for name in names if self._link.follows(name)]
         now = self._clock.monotonic()
@@ -233,7 +233,7 @@ class GroupFollower:
         # lanes of a guarded link write no checkpoints
         self._rereads = {} if self._link.guard else self._book.rereads()
 
-    def _send_to_lanes(self, mirrored: Mirrored) -> None:
+    def _send_to_lanes(self, mirrored: MirroredPartitions) -> None:
         sent = self._book.to_send(mirrored.lanes, mirrored.stopped, self._clock.monotonic())
         for lane, items in sent.items():
             self._send(lane, items)

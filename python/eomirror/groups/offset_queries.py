@@ -288,7 +288,7 @@ def group_offsets(
     unreachable = away(links)
     for each in links:
         matches = group_matcher(each, group, groups)
-        with closing(_Look(config, each, reverse=reverse)) as look:
+        with closing(_BothSides(config, each, reverse=reverse)) as look:
             rows, from_checkpoint = look.translator.translate_groups(
                 group, matches, source_unavailable=source_unavailable, away=unreachable
             )
@@ -330,7 +330,7 @@ def _refuse(group: str | None, *, source_unavailable: bool, reverse: bool) -> No
         )
 
 
-class _Look:
+class _BothSides:
     """Offsets of groups on both sides of one link."""
 
     def __init__(self, config: Config, link: Link, *, reverse: bool) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.errors import AuthorizationError
+from eomirror.groups.bidirectional_reader import link_wrote
 from eomirror.groups.corrections import not_below
 from eomirror.groups.followed_groups import DeletedGroups, SyncDecision, decide_deletion, decide_sync
-from eomirror.groups.handed_over import link_wrote
 from eomirror.groups.offset_rule import NOT_OURS
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
 from eomirror.kafka.admin_client import skip_missing

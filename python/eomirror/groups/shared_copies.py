@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.groups.translation import Name
     from eomirror.kafka.session import ClusterSession
-    from eomirror.link.reverse_link import ReverseLink
+    from eomirror.link.start_rules import ReverseLink
     from eomirror.records.position import Position
 
-__all__ = ["Copy", "copies_of", "may_be_shared", "other_records"]
+__all__ = ["WrittenTopic", "copies_of", "may_be_shared", "other_records"]
 
 
-class Copy(NamedTuple):
+class WrittenTopic(NamedTuple):
     """
     A topic to which a link writes.
 
@@ -56,10 +56,10 @@ def may_be_shared(link: Link, links: Iterable[Link] = ()) -> bool:
     )
 
 
-def copies_of(positions: Iterable[Position]) -> dict[Name, Copy]:
+def copies_of(positions: Iterable[Position]) -> dict[Name, WrittenTopic]:
     """Returns the copies of a link by topic and partition."""
     return {
-        (each.target_topic, each.target_partition): Copy(
+        (each.target_topic, each.target_partition): WrittenTopic(
             each.target_topic_id, (each.source_cluster_id, each.topic)
         )
         for each in positions
@@ -67,7 +67,7 @@ def copies_of(positions: Iterable[Position]) -> dict[Name, Copy]:
 
 
 def other_records(
-    link: Link, target: ClusterSession, copies: Mapping[Name, Copy], *, own: str
+    link: Link, target: ClusterSession, copies: Mapping[Name, WrittenTopic], *, own: str
 ) -> dict[Name, OtherRecords]:
     """
     Returns the first record of another source in each copy that has one.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.config.rights import Account
+    from eomirror.config.rights import ClusterUser
     from eomirror.kafka.cluster_metadata import CreateTopic
 
 __all__ = [
@@ -196,7 +196,7 @@ class ClusterAdmin:
         return self._retrying.name
 
     @property
-    def account(self) -> Account:
+    def account(self) -> ClusterUser:
         """The cluster, and our user there."""
         return self._retrying.account
 

@@ -34,7 +34,7 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
-from eomirror.config.rights import Account, Right, account_of
+from eomirror.config.rights import ClusterUser, Right, account_of
 from eomirror.errors import MirrorError, TopicError, UnreachableError
 from eomirror.kafka.client_factory import ClientLog, create_client
 from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
@@ -188,7 +188,7 @@ class RetryingAdmin:
         return f"{self._cluster.alias} ({self._cluster.bootstrap_servers})"
 
     @property
-    def account(self) -> Account:
+    def account(self) -> ClusterUser:
         """The cluster, and our user there."""
         return account_of(self._cluster)
 

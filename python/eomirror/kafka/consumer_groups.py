@@ -40,7 +40,7 @@ from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.admin_client import UNANSWERED, error_code
 from eomirror.kafka.client_factory import ClientLog, create_client
 from eomirror.kafka.errors import Action, classify_admin, said, to_mirror_error, without_values
-from eomirror.kafka.exact_admin_client import ExactAdminClient, GroupAnswer, GroupPartition
+from eomirror.kafka.exact_admin_client import ExactAdminClient, GroupAnswer, PartitionOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -409,7 +409,7 @@ class GroupCoordinators:
     def _sent(self, group: str, rows: Sequence[Row]) -> Any:
         """Sends the request; returns its future, which has failed if it could not be sent."""
         # `TopicPartition` refuses a NUL, which clients that end a text with one have committed
-        partitions = [GroupPartition(*row, None) for row in rows]
+        partitions = [PartitionOffset(*row, None) for row in rows]
         request = [GroupAnswer(group, partitions)]
         try:
             return self._connected().alter_consumer_group_offsets(

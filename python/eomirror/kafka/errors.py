@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError
 
-from eomirror.config.rights import Account, Right, lacking
+from eomirror.config.rights import ClusterUser, Right, lacking
 from eomirror.config.secret import MASK
 from eomirror.errors import (
     AuthorizationError,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
-    "Verdict",
+    "ClassifiedError",
     "classify_admin",
     "classify_creation",
     "classify_delivery",
@@ -105,7 +105,7 @@ class Action(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClassifiedError:
     """An action and why."""
 
     action: Action
@@ -113,68 +113,76 @@ class Verdict:
 
 
 _E = KafkaError
-_Table = dict[int, Verdict]
+_Table = dict[int, ClassifiedError]
 
 # rights and credentials mean the same everywhere
 _ACCESS: Final[_Table] = {
-    _E.TOPIC_AUTHORIZATION_FAILED: Verdict(Action.UNAUTHORIZED, "an ACL on the topic is missing"),
-    _E.GROUP_AUTHORIZATION_FAILED: Verdict(Action.UNAUTHORIZED, "an ACL on the group is missing"),
-    _E.CLUSTER_AUTHORIZATION_FAILED: Verdict(Action.UNAUTHORIZED, "an ACL on the cluster is missing"),
-    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict(
+    _E.TOPIC_AUTHORIZATION_FAILED: ClassifiedError(Action.UNAUTHORIZED, "an ACL on the topic is missing"),
+    _E.GROUP_AUTHORIZATION_FAILED: ClassifiedError(Action.UNAUTHORIZED, "an ACL on the group is missing"),
+    _E.CLUSTER_AUTHORIZATION_FAILED: ClassifiedError(Action.UNAUTHORIZED, "an ACL on the cluster is missing"),
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ClassifiedError(
         Action.UNAUTHORIZED, "an ACL on the transactional id is missing"
     ),
-    _E.SASL_AUTHENTICATION_FAILED: Verdict(Action.UNAUTHORIZED, "the credentials are refused"),
-    _E._AUTHENTICATION: Verdict(Action.UNAUTHORIZED, "the credentials are refused"),
-    _E.UNSUPPORTED_SASL_MECHANISM: Verdict(Action.CONFIGURATION, "the listener does not offer the mechanism"),
-    _E.ILLEGAL_SASL_STATE: Verdict(Action.CONFIGURATION, "the listener expects another security protocol"),
-    _E.SECURITY_DISABLED: Verdict(Action.CONFIGURATION, "the broker has no authorizer"),
-    _E.UNSUPPORTED_VERSION: Verdict(Action.CONFIGURATION, "the broker is too old for the request"),
-    _E._UNSUPPORTED_FEATURE: Verdict(Action.CONFIGURATION, "the broker is too old for the request"),
-    _E._NOT_IMPLEMENTED: Verdict(Action.CONFIGURATION, "this build of librdkafka cannot do it"),
-    _E._NOT_CONFIGURED: Verdict(Action.CONFIGURATION, "the client lacks a setting for it"),
-    _E._INVALID_ARG: Verdict(Action.CONFIGURATION, "the client library refuses an argument"),
-    _E.INVALID_CONFIG: Verdict(Action.CONFIGURATION, "the broker refuses a setting"),
-    _E.POLICY_VIOLATION: Verdict(Action.CONFIGURATION, "a policy of the broker refuses the request"),
+    _E.SASL_AUTHENTICATION_FAILED: ClassifiedError(Action.UNAUTHORIZED, "the credentials are refused"),
+    _E._AUTHENTICATION: ClassifiedError(Action.UNAUTHORIZED, "the credentials are refused"),
+    _E.UNSUPPORTED_SASL_MECHANISM: ClassifiedError(
+        Action.CONFIGURATION, "the listener does not offer the mechanism"
+    ),
+    _E.ILLEGAL_SASL_STATE: ClassifiedError(
+        Action.CONFIGURATION, "the listener expects another security protocol"
+    ),
+    _E.SECURITY_DISABLED: ClassifiedError(Action.CONFIGURATION, "the broker has no authorizer"),
+    _E.UNSUPPORTED_VERSION: ClassifiedError(Action.CONFIGURATION, "the broker is too old for the request"),
+    _E._UNSUPPORTED_FEATURE: ClassifiedError(Action.CONFIGURATION, "the broker is too old for the request"),
+    _E._NOT_IMPLEMENTED: ClassifiedError(Action.CONFIGURATION, "this build of librdkafka cannot do it"),
+    _E._NOT_CONFIGURED: ClassifiedError(Action.CONFIGURATION, "the client lacks a setting for it"),
+    _E._INVALID_ARG: ClassifiedError(Action.CONFIGURATION, "the client library refuses an argument"),
+    _E.INVALID_CONFIG: ClassifiedError(Action.CONFIGURATION, "the broker refuses a setting"),
+    _E.POLICY_VIOLATION: ClassifiedError(Action.CONFIGURATION, "a policy of the broker refuses the request"),
 }
 
 # no broker answers, or the wrong one: the same everywhere, and retriable
 _REACH: Final[_Table] = {
-    _E._TRANSPORT: Verdict(Action.UNREACHABLE, "the connection broke"),
-    _E._RESOLVE: Verdict(Action.UNREACHABLE, "the name of a broker did not resolve"),
-    _E._ALL_BROKERS_DOWN: Verdict(Action.UNREACHABLE, "no broker is connected"),
-    _E._FAIL: Verdict(Action.UNREACHABLE, "the connection broke"),
+    _E._TRANSPORT: ClassifiedError(Action.UNREACHABLE, "the connection broke"),
+    _E._RESOLVE: ClassifiedError(Action.UNREACHABLE, "the name of a broker did not resolve"),
+    _E._ALL_BROKERS_DOWN: ClassifiedError(Action.UNREACHABLE, "no broker is connected"),
+    _E._FAIL: ClassifiedError(Action.UNREACHABLE, "the connection broke"),
     # said of requests that were queued for a broker whose address went out of use: by a change of the
     # cluster, or of the list that we bootstrapped from
-    _E._DESTROY_BROKER: Verdict(Action.UNREACHABLE, "the connection was given up for another"),
-    _E._TIMED_OUT: Verdict(Action.UNREACHABLE, "no answer in time"),
-    _E._TIMED_OUT_QUEUE: Verdict(Action.UNREACHABLE, "the request was not even sent in time"),
-    _E.REQUEST_TIMED_OUT: Verdict(Action.UNREACHABLE, "the broker gave up waiting for its replicas"),
-    _E.NETWORK_EXCEPTION: Verdict(Action.UNREACHABLE, "the broker lost the connection"),
-    _E.BROKER_NOT_AVAILABLE: Verdict(Action.UNREACHABLE, "the broker is starting or stopping"),
+    _E._DESTROY_BROKER: ClassifiedError(Action.UNREACHABLE, "the connection was given up for another"),
+    _E._TIMED_OUT: ClassifiedError(Action.UNREACHABLE, "no answer in time"),
+    _E._TIMED_OUT_QUEUE: ClassifiedError(Action.UNREACHABLE, "the request was not even sent in time"),
+    _E.REQUEST_TIMED_OUT: ClassifiedError(Action.UNREACHABLE, "the broker gave up waiting for its replicas"),
+    _E.NETWORK_EXCEPTION: ClassifiedError(Action.UNREACHABLE, "the broker lost the connection"),
+    _E.BROKER_NOT_AVAILABLE: ClassifiedError(Action.UNREACHABLE, "the broker is starting or stopping"),
     # a broker that stops during a handshake looks like this too, so it is retriable
-    _E._SSL: Verdict(Action.UNREACHABLE, "the TLS handshake failed"),
-    _E.REBOOTSTRAP_REQUIRED: Verdict(Action.UNREACHABLE, "the brokers that we know are gone (KIP-1102)"),
-    _E._RETRY: Verdict(Action.RETRY, "librdkafka asks for it"),
-    _E._WAIT_COORD: Verdict(Action.RETRY, "the coordinator is being looked up"),
-    _E._WAIT_CACHE: Verdict(Action.RETRY, "metadata is being looked up"),
-    _E._IN_PROGRESS: Verdict(Action.RETRY, "the same operation is under way"),
-    _E._PREV_IN_PROGRESS: Verdict(Action.RETRY, "an operation before it is under way"),
-    _E._INTR: Verdict(Action.RETRY, "a signal interrupted it"),
-    _E.COORDINATOR_LOAD_IN_PROGRESS: Verdict(Action.RETRY, "the coordinator reads its log"),
-    _E.COORDINATOR_NOT_AVAILABLE: Verdict(Action.RETRY, "the coordinator is being elected"),
-    _E.NOT_COORDINATOR: Verdict(Action.RETRY, "the coordinator moved"),
-    _E.NOT_CONTROLLER: Verdict(Action.RETRY, "the controller moved"),
-    _E.LEADER_NOT_AVAILABLE: Verdict(Action.RETRY, "a leader is being elected"),
-    _E.NOT_LEADER_FOR_PARTITION: Verdict(Action.RETRY, "the leader moved"),
-    _E.FENCED_LEADER_EPOCH: Verdict(Action.RETRY, "the leader moved, metadata is being refreshed"),
-    _E.UNKNOWN_LEADER_EPOCH: Verdict(Action.RETRY, "the broker does not know the new leader yet"),
-    _E.KAFKA_STORAGE_ERROR: Verdict(Action.RETRY, "a log directory failed; a replica takes over"),
-    _E.REPLICA_NOT_AVAILABLE: Verdict(Action.RETRY, "the replica is catching up"),
-    _E.OFFSET_NOT_AVAILABLE: Verdict(Action.RETRY, "the new leader does not know its end yet"),
-    _E.NOT_ENOUGH_REPLICAS: Verdict(Action.RETRY, "fewer replicas in sync than min.insync.replicas"),
-    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Verdict(Action.RETRY, "a replica fell out of sync under way"),
-    _E.REASSIGNMENT_IN_PROGRESS: Verdict(Action.RETRY, "the partition is being moved"),
-    _E.THROTTLING_QUOTA_EXCEEDED: Verdict(Action.RETRY, "a quota holds us back"),
+    _E._SSL: ClassifiedError(Action.UNREACHABLE, "the TLS handshake failed"),
+    _E.REBOOTSTRAP_REQUIRED: ClassifiedError(
+        Action.UNREACHABLE, "the brokers that we know are gone (KIP-1102)"
+    ),
+    _E._RETRY: ClassifiedError(Action.RETRY, "librdkafka asks for it"),
+    _E._WAIT_COORD: ClassifiedError(Action.RETRY, "the coordinator is being looked up"),
+    _E._WAIT_CACHE: ClassifiedError(Action.RETRY, "metadata is being looked up"),
+    _E._IN_PROGRESS: ClassifiedError(Action.RETRY, "the same operation is under way"),
+    _E._PREV_IN_PROGRESS: ClassifiedError(Action.RETRY, "an operation before it is under way"),
+    _E._INTR: ClassifiedError(Action.RETRY, "a signal interrupted it"),
+    _E.COORDINATOR_LOAD_IN_PROGRESS: ClassifiedError(Action.RETRY, "the coordinator reads its log"),
+    _E.COORDINATOR_NOT_AVAILABLE: ClassifiedError(Action.RETRY, "the coordinator is being elected"),
+    _E.NOT_COORDINATOR: ClassifiedError(Action.RETRY, "the coordinator moved"),
+    _E.NOT_CONTROLLER: ClassifiedError(Action.RETRY, "the controller moved"),
+    _E.LEADER_NOT_AVAILABLE: ClassifiedError(Action.RETRY, "a leader is being elected"),
+    _E.NOT_LEADER_FOR_PARTITION: ClassifiedError(Action.RETRY, "the leader moved"),
+    _E.FENCED_LEADER_EPOCH: ClassifiedError(Action.RETRY, "the leader moved, metadata is being refreshed"),
+    _E.UNKNOWN_LEADER_EPOCH: ClassifiedError(Action.RETRY, "the broker does not know the new leader yet"),
+    _E.KAFKA_STORAGE_ERROR: ClassifiedError(Action.RETRY, "a log directory failed; a replica takes over"),
+    _E.REPLICA_NOT_AVAILABLE: ClassifiedError(Action.RETRY, "the replica is catching up"),
+    _E.OFFSET_NOT_AVAILABLE: ClassifiedError(Action.RETRY, "the new leader does not know its end yet"),
+    _E.NOT_ENOUGH_REPLICAS: ClassifiedError(Action.RETRY, "fewer replicas in sync than min.insync.replicas"),
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ClassifiedError(
+        Action.RETRY, "a replica fell out of sync under way"
+    ),
+    _E.REASSIGNMENT_IN_PROGRESS: ClassifiedError(Action.RETRY, "the partition is being moved"),
+    _E.THROTTLING_QUOTA_EXCEEDED: ClassifiedError(Action.RETRY, "a quota holds us back"),
 }
 
 _TRANSACTION: Final[_Table] = {
@@ -182,71 +190,91 @@ _TRANSACTION: Final[_Table] = {
     **_REACH,
     # librdkafka folds the coordinator's INVALID_PRODUCER_EPOCH and PRODUCER_FENCED into one, and a
     # transaction that outlived transaction.timeout.ms looks the same as a successor (fault table, row 3)
-    _E._FENCED: Verdict(
+    _E._FENCED: ClassifiedError(
         Action.FENCED, "a newer producer has the id, or the transaction outlived its timeout"
     ),
-    _E.PRODUCER_FENCED: Verdict(Action.FENCED, "a newer producer has the id"),
-    _E.INVALID_PRODUCER_EPOCH: Verdict(Action.FENCED, "a newer producer has the id"),
-    _E.TRANSACTION_COORDINATOR_FENCED: Verdict(Action.REBUILD, "the coordinator itself was replaced"),
-    _E.CONCURRENT_TRANSACTIONS: Verdict(Action.RETRY, "markers of the last transaction are being written"),
-    _E._CONFLICT: Verdict(Action.REBUILD, "another call of this producer is under way"),
-    _E.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict(Action.REBUILD, "a batch is missing on the broker"),
-    _E.DUPLICATE_SEQUENCE_NUMBER: Verdict(
+    _E.PRODUCER_FENCED: ClassifiedError(Action.FENCED, "a newer producer has the id"),
+    _E.INVALID_PRODUCER_EPOCH: ClassifiedError(Action.FENCED, "a newer producer has the id"),
+    _E.TRANSACTION_COORDINATOR_FENCED: ClassifiedError(Action.REBUILD, "the coordinator itself was replaced"),
+    _E.CONCURRENT_TRANSACTIONS: ClassifiedError(
+        Action.RETRY, "markers of the last transaction are being written"
+    ),
+    _E._CONFLICT: ClassifiedError(Action.REBUILD, "another call of this producer is under way"),
+    _E.OUT_OF_ORDER_SEQUENCE_NUMBER: ClassifiedError(Action.REBUILD, "a batch is missing on the broker"),
+    _E.DUPLICATE_SEQUENCE_NUMBER: ClassifiedError(
         Action.REBUILD, "a batch is on the broker twice, out of its window"
     ),
-    _E.UNKNOWN_PRODUCER_ID: Verdict(Action.REBUILD, "the broker forgot the producer (KIP-360)"),
-    _E.INVALID_PRODUCER_ID_MAPPING: Verdict(Action.REBUILD, "the coordinator forgot the id"),
-    _E.INVALID_TXN_STATE: Verdict(Action.REBUILD, "client and coordinator disagree about the transaction"),
-    _E.TRANSACTION_ABORTABLE: Verdict(Action.REBUILD, "the broker asks for an abort (KIP-890)"),
-    _E.OPERATION_NOT_ATTEMPTED: Verdict(Action.REBUILD, "another partition of the request failed"),
-    _E.INVALID_REQUEST: Verdict(Action.REBUILD, "the broker does not understand the state we believe in"),
-    _E._GAPLESS_GUARANTEE: Verdict(Action.REBUILD, "a batch was lost on the way"),
-    _E._INCONSISTENT: Verdict(Action.REBUILD, "the transaction holds a failed record"),
-    _E._MSG_TIMED_OUT: Verdict(Action.REBUILD, "a record was not acknowledged in time"),
-    _E._PURGE_QUEUE: Verdict(Action.REBUILD, "the transaction was given up"),
-    _E._PURGE_INFLIGHT: Verdict(Action.REBUILD, "the transaction was given up"),
-    _E._FATAL: Verdict(Action.REBUILD, "this producer is spent; a new one may work"),
-    _E._DESTROY: Verdict(Action.REBUILD, "this producer was closed"),
-    _E._STATE: Verdict(Action.REBUILD, "the producer is not in the state we believed"),
+    _E.UNKNOWN_PRODUCER_ID: ClassifiedError(Action.REBUILD, "the broker forgot the producer (KIP-360)"),
+    _E.INVALID_PRODUCER_ID_MAPPING: ClassifiedError(Action.REBUILD, "the coordinator forgot the id"),
+    _E.INVALID_TXN_STATE: ClassifiedError(
+        Action.REBUILD, "client and coordinator disagree about the transaction"
+    ),
+    _E.TRANSACTION_ABORTABLE: ClassifiedError(Action.REBUILD, "the broker asks for an abort (KIP-890)"),
+    _E.OPERATION_NOT_ATTEMPTED: ClassifiedError(Action.REBUILD, "another partition of the request failed"),
+    _E.INVALID_REQUEST: ClassifiedError(
+        Action.REBUILD, "the broker does not understand the state we believe in"
+    ),
+    _E._GAPLESS_GUARANTEE: ClassifiedError(Action.REBUILD, "a batch was lost on the way"),
+    _E._INCONSISTENT: ClassifiedError(Action.REBUILD, "the transaction holds a failed record"),
+    _E._MSG_TIMED_OUT: ClassifiedError(Action.REBUILD, "a record was not acknowledged in time"),
+    _E._PURGE_QUEUE: ClassifiedError(Action.REBUILD, "the transaction was given up"),
+    _E._PURGE_INFLIGHT: ClassifiedError(Action.REBUILD, "the transaction was given up"),
+    _E._FATAL: ClassifiedError(Action.REBUILD, "this producer is spent; a new one may work"),
+    _E._DESTROY: ClassifiedError(Action.REBUILD, "this producer was closed"),
+    _E._STATE: ClassifiedError(Action.REBUILD, "the producer is not in the state we believed"),
     # a topic that vanished under a transaction: which one, and whether it came back as another, is for
     # recovery to find out, which compares ids
-    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.REBUILD, "the topic is gone; recovery compares ids"),
-    _E._UNKNOWN_TOPIC: Verdict(Action.REBUILD, "the topic is gone; recovery compares ids"),
-    _E._UNKNOWN_PARTITION: Verdict(Action.REBUILD, "the partition is gone; recovery compares ids"),
-    _E.UNKNOWN_TOPIC_ID: Verdict(Action.REBUILD, "the topic was replaced; recovery compares ids"),
-    _E.INCONSISTENT_TOPIC_ID: Verdict(Action.REBUILD, "the topic was replaced; recovery compares ids"),
-    _E.INVALID_TRANSACTION_TIMEOUT: Verdict(
+    _E.UNKNOWN_TOPIC_OR_PART: ClassifiedError(Action.REBUILD, "the topic is gone; recovery compares ids"),
+    _E._UNKNOWN_TOPIC: ClassifiedError(Action.REBUILD, "the topic is gone; recovery compares ids"),
+    _E._UNKNOWN_PARTITION: ClassifiedError(Action.REBUILD, "the partition is gone; recovery compares ids"),
+    _E.UNKNOWN_TOPIC_ID: ClassifiedError(Action.REBUILD, "the topic was replaced; recovery compares ids"),
+    _E.INCONSISTENT_TOPIC_ID: ClassifiedError(
+        Action.REBUILD, "the topic was replaced; recovery compares ids"
+    ),
+    _E.INVALID_TRANSACTION_TIMEOUT: ClassifiedError(
         Action.CONFIGURATION, "transaction_timeout exceeds the broker's transaction.max.timeout.ms"
     ),
-    _E.INVALID_REQUIRED_ACKS: Verdict(Action.CONFIGURATION, "the broker refuses acks=all"),
-    _E.PRINCIPAL_DESERIALIZATION_FAILURE: Verdict(
+    _E.INVALID_REQUIRED_ACKS: ClassifiedError(Action.CONFIGURATION, "the broker refuses acks=all"),
+    _E.PRINCIPAL_DESERIALIZATION_FAILURE: ClassifiedError(
         Action.FATAL, "brokers do not understand each other's users"
     ),
-    _E._CRIT_SYS_RESOURCE: Verdict(Action.FATAL, "the machine has no memory or threads left"),
+    _E._CRIT_SYS_RESOURCE: ClassifiedError(Action.FATAL, "the machine has no memory or threads left"),
 }
 
 _DELIVERY: Final[_Table] = {
     **_TRANSACTION,
     # a delivery report is final: librdkafka has repeated the request as often as it may
-    **{code: Verdict(Action.REBUILD, verdict.reason) for code, verdict in _REACH.items()},
-    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.TOPIC_GONE, "the topic was deleted on the target"),
-    _E._UNKNOWN_TOPIC: Verdict(Action.TOPIC_GONE, "the topic was deleted on the target"),
-    _E._UNKNOWN_PARTITION: Verdict(Action.TOPIC_GONE, "the target has fewer partitions than the source"),
-    _E.UNKNOWN_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced on the target"),
-    _E.INCONSISTENT_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced on the target"),
-    _E.TOPIC_EXCEPTION: Verdict(Action.TOPIC_GONE, "the target does not allow such a topic name"),
-    _E.MSG_SIZE_TOO_LARGE: Verdict(
+    **{code: ClassifiedError(Action.REBUILD, verdict.reason) for code, verdict in _REACH.items()},
+    _E.UNKNOWN_TOPIC_OR_PART: ClassifiedError(Action.TOPIC_GONE, "the topic was deleted on the target"),
+    _E._UNKNOWN_TOPIC: ClassifiedError(Action.TOPIC_GONE, "the topic was deleted on the target"),
+    _E._UNKNOWN_PARTITION: ClassifiedError(
+        Action.TOPIC_GONE, "the target has fewer partitions than the source"
+    ),
+    _E.UNKNOWN_TOPIC_ID: ClassifiedError(Action.TOPIC_GONE, "the topic was replaced on the target"),
+    _E.INCONSISTENT_TOPIC_ID: ClassifiedError(Action.TOPIC_GONE, "the topic was replaced on the target"),
+    _E.TOPIC_EXCEPTION: ClassifiedError(Action.TOPIC_GONE, "the target does not allow such a topic name"),
+    _E.MSG_SIZE_TOO_LARGE: ClassifiedError(
         Action.REFUSED_RECORD, "larger than max.message.bytes or message.max.bytes"
     ),
-    _E.RECORD_LIST_TOO_LARGE: Verdict(Action.REFUSED_RECORD, "larger than segment.bytes of the topic"),
-    _E.INVALID_TIMESTAMP: Verdict(Action.REFUSED_RECORD, "outside of message.timestamp.before/after.max.ms"),
-    _E.INVALID_RECORD: Verdict(Action.REFUSED_RECORD, "the topic refuses it: compacted topics need a key"),
-    _E._INVALID_DIFFERENT_RECORD: Verdict(Action.REFUSED_RECORD, "a record in the same batch is refused"),
+    _E.RECORD_LIST_TOO_LARGE: ClassifiedError(
+        Action.REFUSED_RECORD, "larger than segment.bytes of the topic"
+    ),
+    _E.INVALID_TIMESTAMP: ClassifiedError(
+        Action.REFUSED_RECORD, "outside of message.timestamp.before/after.max.ms"
+    ),
+    _E.INVALID_RECORD: ClassifiedError(
+        Action.REFUSED_RECORD, "the topic refuses it: compacted topics need a key"
+    ),
+    _E._INVALID_DIFFERENT_RECORD: ClassifiedError(
+        Action.REFUSED_RECORD, "a record in the same batch is refused"
+    ),
     # the bytes were damaged on the way or in memory; from the source again they may be whole
-    _E.INVALID_MSG: Verdict(Action.REBUILD, "the broker finds the batch corrupt; send it again"),
-    _E.INVALID_MSG_SIZE: Verdict(Action.REFUSED_RECORD, "the broker finds the size impossible"),
-    _E.UNSUPPORTED_COMPRESSION_TYPE: Verdict(Action.CONFIGURATION, "the target does not know the codec"),
-    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Verdict(
+    _E.INVALID_MSG: ClassifiedError(Action.REBUILD, "the broker finds the batch corrupt; send it again"),
+    _E.INVALID_MSG_SIZE: ClassifiedError(Action.REFUSED_RECORD, "the broker finds the size impossible"),
+    _E.UNSUPPORTED_COMPRESSION_TYPE: ClassifiedError(
+        Action.CONFIGURATION, "the target does not know the codec"
+    ),
+    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: ClassifiedError(
         Action.CONFIGURATION, "the target's message format is too old"
     ),
 }
@@ -254,63 +282,71 @@ _DELIVERY: Final[_Table] = {
 _FETCH: Final[_Table] = {
     **_ACCESS,
     # librdkafka retries after any of these; an unreachable source shows as lag
-    **{code: Verdict(Action.RETRY, verdict.reason) for code, verdict in _REACH.items()},
+    **{code: ClassifiedError(Action.RETRY, verdict.reason) for code, verdict in _REACH.items()},
     # our consumers are in no group and need no right to one, but librdkafka looks for its coordinator all the same
-    _E.GROUP_AUTHORIZATION_FAILED: Verdict(Action.RETRY, "the group that is refused is never used"),
-    _E.FETCH_SESSION_ID_NOT_FOUND: Verdict(Action.RETRY, "the broker dropped the fetch session"),
-    _E.INVALID_FETCH_SESSION_EPOCH: Verdict(Action.RETRY, "the broker dropped the fetch session"),
-    _E.UNSTABLE_OFFSET_COMMIT: Verdict(Action.RETRY, "a transaction holds the offset"),
-    _E.OFFSET_OUT_OF_RANGE: Verdict(Action.SOURCE_GAP, "the offset is outside of the log"),
-    _E._AUTO_OFFSET_RESET: Verdict(Action.SOURCE_GAP, "the offset is outside of the log"),
-    _E._NO_OFFSET: Verdict(Action.SOURCE_GAP, "no offset to begin with"),
-    _E._LOG_TRUNCATION: Verdict(Action.SOURCE_TRUNCATED, "the log ends before our epoch did (KIP-320)"),
-    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.TOPIC_GONE, "the topic was deleted"),
-    _E._UNKNOWN_TOPIC: Verdict(Action.TOPIC_GONE, "the topic was deleted"),
-    _E._UNKNOWN_PARTITION: Verdict(Action.TOPIC_GONE, "the partition is gone"),
-    _E.UNKNOWN_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
-    _E.INCONSISTENT_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
-    _E._BAD_MSG: Verdict(Action.DAMAGED, "a batch does not match its checksum; fetch it again"),
-    _E._BAD_COMPRESSION: Verdict(Action.DAMAGED, "a batch does not decompress; fetch it again"),
-    _E._UNDERFLOW: Verdict(Action.DAMAGED, "an answer ends too early; fetch it again"),
-    _E.INVALID_MSG: Verdict(Action.DAMAGED, "the broker found a batch corrupt; fetch it again"),
-    _E.INVALID_MSG_SIZE: Verdict(Action.DAMAGED, "a batch has an impossible size; fetch it again"),
-    _E._FATAL: Verdict(Action.REBUILD, "this consumer is spent; a new one may work"),
-    _E._STATE: Verdict(Action.REBUILD, "the consumer is not in the state we believed"),
-    _E.UNSUPPORTED_COMPRESSION_TYPE: Verdict(Action.CONFIGURATION, "this client is too old for the codec"),
-    _E._CRIT_SYS_RESOURCE: Verdict(Action.FATAL, "the machine has no memory or threads left"),
+    _E.GROUP_AUTHORIZATION_FAILED: ClassifiedError(Action.RETRY, "the group that is refused is never used"),
+    _E.FETCH_SESSION_ID_NOT_FOUND: ClassifiedError(Action.RETRY, "the broker dropped the fetch session"),
+    _E.INVALID_FETCH_SESSION_EPOCH: ClassifiedError(Action.RETRY, "the broker dropped the fetch session"),
+    _E.UNSTABLE_OFFSET_COMMIT: ClassifiedError(Action.RETRY, "a transaction holds the offset"),
+    _E.OFFSET_OUT_OF_RANGE: ClassifiedError(Action.SOURCE_GAP, "the offset is outside of the log"),
+    _E._AUTO_OFFSET_RESET: ClassifiedError(Action.SOURCE_GAP, "the offset is outside of the log"),
+    _E._NO_OFFSET: ClassifiedError(Action.SOURCE_GAP, "no offset to begin with"),
+    _E._LOG_TRUNCATION: ClassifiedError(
+        Action.SOURCE_TRUNCATED, "the log ends before our epoch did (KIP-320)"
+    ),
+    _E.UNKNOWN_TOPIC_OR_PART: ClassifiedError(Action.TOPIC_GONE, "the topic was deleted"),
+    _E._UNKNOWN_TOPIC: ClassifiedError(Action.TOPIC_GONE, "the topic was deleted"),
+    _E._UNKNOWN_PARTITION: ClassifiedError(Action.TOPIC_GONE, "the partition is gone"),
+    _E.UNKNOWN_TOPIC_ID: ClassifiedError(Action.TOPIC_GONE, "the topic was replaced"),
+    _E.INCONSISTENT_TOPIC_ID: ClassifiedError(Action.TOPIC_GONE, "the topic was replaced"),
+    _E._BAD_MSG: ClassifiedError(Action.DAMAGED, "a batch does not match its checksum; fetch it again"),
+    _E._BAD_COMPRESSION: ClassifiedError(Action.DAMAGED, "a batch does not decompress; fetch it again"),
+    _E._UNDERFLOW: ClassifiedError(Action.DAMAGED, "an answer ends too early; fetch it again"),
+    _E.INVALID_MSG: ClassifiedError(Action.DAMAGED, "the broker found a batch corrupt; fetch it again"),
+    _E.INVALID_MSG_SIZE: ClassifiedError(Action.DAMAGED, "a batch has an impossible size; fetch it again"),
+    _E._FATAL: ClassifiedError(Action.REBUILD, "this consumer is spent; a new one may work"),
+    _E._STATE: ClassifiedError(Action.REBUILD, "the consumer is not in the state we believed"),
+    _E.UNSUPPORTED_COMPRESSION_TYPE: ClassifiedError(
+        Action.CONFIGURATION, "this client is too old for the codec"
+    ),
+    _E._CRIT_SYS_RESOURCE: ClassifiedError(Action.FATAL, "the machine has no memory or threads left"),
 }
 
 _ADMIN: Final[_Table] = {
     **_ACCESS,
     **_REACH,
-    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.TOPIC_GONE, "the topic does not exist"),
-    _E._UNKNOWN_TOPIC: Verdict(Action.TOPIC_GONE, "the topic does not exist"),
-    _E._UNKNOWN_PARTITION: Verdict(Action.TOPIC_GONE, "the partition does not exist"),
-    _E.UNKNOWN_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
-    _E._NOENT: Verdict(Action.TOPIC_GONE, "it does not exist"),
-    _E.INVALID_REPLICATION_FACTOR: Verdict(Action.CONFIGURATION, "more replicas asked for than brokers"),
-    _E.INVALID_REPLICA_ASSIGNMENT: Verdict(Action.CONFIGURATION, "the replicas cannot be placed"),
-    _E.INVALID_PARTITIONS: Verdict(Action.CONFIGURATION, "the partition count is refused"),
-    _E.INVALID_REQUEST: Verdict(Action.CONFIGURATION, "the broker refuses the request"),
-    _E.TOPIC_EXCEPTION: Verdict(Action.CONFIGURATION, "the topic's name is refused"),
-    _E.PRINCIPAL_DESERIALIZATION_FAILURE: Verdict(
+    _E.UNKNOWN_TOPIC_OR_PART: ClassifiedError(Action.TOPIC_GONE, "the topic does not exist"),
+    _E._UNKNOWN_TOPIC: ClassifiedError(Action.TOPIC_GONE, "the topic does not exist"),
+    _E._UNKNOWN_PARTITION: ClassifiedError(Action.TOPIC_GONE, "the partition does not exist"),
+    _E.UNKNOWN_TOPIC_ID: ClassifiedError(Action.TOPIC_GONE, "the topic was replaced"),
+    _E._NOENT: ClassifiedError(Action.TOPIC_GONE, "it does not exist"),
+    _E.INVALID_REPLICATION_FACTOR: ClassifiedError(
+        Action.CONFIGURATION, "more replicas asked for than brokers"
+    ),
+    _E.INVALID_REPLICA_ASSIGNMENT: ClassifiedError(Action.CONFIGURATION, "the replicas cannot be placed"),
+    _E.INVALID_PARTITIONS: ClassifiedError(Action.CONFIGURATION, "the partition count is refused"),
+    _E.INVALID_REQUEST: ClassifiedError(Action.CONFIGURATION, "the broker refuses the request"),
+    _E.TOPIC_EXCEPTION: ClassifiedError(Action.CONFIGURATION, "the topic's name is refused"),
+    _E.PRINCIPAL_DESERIALIZATION_FAILURE: ClassifiedError(
         Action.FATAL, "brokers do not understand each other's users"
     ),
-    _E._CRIT_SYS_RESOURCE: Verdict(Action.FATAL, "the machine has no memory or threads left"),
+    _E._CRIT_SYS_RESOURCE: ClassifiedError(Action.FATAL, "the machine has no memory or threads left"),
 }
 
 # of all that is wrong with the properties of a client librdkafka has one code; its words tell the files from the rest
-_CREATION: Final[tuple[tuple[re.Pattern[str], Verdict], ...]] = (
+_CREATION: Final[tuple[tuple[re.Pattern[str], ClassifiedError], ...]] = (
     # the properties were taken when the mirror started; a file may be away, half written, or older than its
     # key for a moment, while it is being replaced
     (
         re.compile(r"\bssl\.(?:ca|certificate|key|crl|keystore)\.location(?: failed|: | PKCS#12)"),
-        Verdict(Action.UNREACHABLE, "a certificate or key cannot be read; it may be about to be replaced"),
+        ClassifiedError(
+            Action.UNREACHABLE, "a certificate or key cannot be read; it may be about to be replaced"
+        ),
     ),
 )
 
 
-def classify_transaction(error: KafkaError) -> Verdict:
+def classify_transaction(error: KafkaError) -> ClassifiedError:
     """
     Classifies errors of init, begin, commit and abort, and those raised by flush and poll.
 
@@ -321,20 +357,22 @@ def classify_transaction(error: KafkaError) -> Verdict:
     spent = error.txn_requires_abort() or error.fatal()
     if found is not None:
         if spent and found.action in _AGAIN:
-            return Verdict(Action.REBUILD, f"{found.reason}, and the transaction cannot go on")
+            return ClassifiedError(Action.REBUILD, f"{found.reason}, and the transaction cannot go on")
         return found
     if error.retriable() and not spent:
-        return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
-    return Verdict(Action.REBUILD, "unknown error; nothing is guessed")
+        return ClassifiedError(Action.RETRY, "librdkafka says that it may be repeated")
+    return ClassifiedError(Action.REBUILD, "unknown error; nothing is guessed")
 
 
-def classify_delivery(error: KafkaError) -> Verdict:
+def classify_delivery(error: KafkaError) -> ClassifiedError:
     """Classifies errors of one record, from produce and delivery reports.  None of them is retried."""
     found = _DELIVERY.get(error.code())
-    return found if found is not None else Verdict(Action.REBUILD, "unknown error; nothing is guessed")
+    return (
+        found if found is not None else ClassifiedError(Action.REBUILD, "unknown error; nothing is guessed")
+    )
 
 
-def classify_fetch(error: KafkaError) -> Verdict:
+def classify_fetch(error: KafkaError) -> ClassifiedError:
     """Classifies error events of a consumer, other than the end of a partition."""
     found = _FETCH.get(error.code())
     if error.code() == KafkaError._AUTO_OFFSET_RESET and "log truncation detected" in error.str():
@@ -342,33 +380,33 @@ def classify_fetch(error: KafkaError) -> Verdict:
         found = _FETCH[KafkaError._LOG_TRUNCATION]
     if found is not None:
         if error.fatal() and found.action in _AGAIN:
-            return Verdict(Action.REBUILD, f"{found.reason}, and this consumer is spent")
+            return ClassifiedError(Action.REBUILD, f"{found.reason}, and this consumer is spent")
         return found
     if error.retriable() and not error.fatal():
-        return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
+        return ClassifiedError(Action.RETRY, "librdkafka says that it may be repeated")
     if error.code() >= KafkaError.UNKNOWN and not error.fatal():
         # a broker's code, and none of a fetch: UNKNOWN_SERVER_ERROR, when it cannot read its own files
-        return Verdict(Action.UNREADABLE, "the leader fails without saying how; fetch again")
-    return Verdict(Action.REBUILD, "unknown error; fetch again from the committed position")
+        return ClassifiedError(Action.UNREADABLE, "the leader fails without saying how; fetch again")
+    return ClassifiedError(Action.REBUILD, "unknown error; fetch again from the committed position")
 
 
-def classify_admin(error: KafkaError) -> Verdict:
+def classify_admin(error: KafkaError) -> ClassifiedError:
     """Classifies errors for metadata, offsets, topics and settings; all of these may be repeated without harm."""
     found = _ADMIN.get(error.code())
     if found is not None:
         return found
     if error.retriable():
-        return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
-    return Verdict(Action.FATAL, "unknown error")
+        return ClassifiedError(Action.RETRY, "librdkafka says that it may be repeated")
+    return ClassifiedError(Action.FATAL, "unknown error")
 
 
-def classify_creation(error: KafkaError) -> Verdict:
+def classify_creation(error: KafkaError) -> ClassifiedError:
     """Classifies errors of client creation: librdkafka checks properties and the files that they name."""
     text = error.str()
     for words, verdict in _CREATION:
         if words.search(text):
             return verdict
-    return Verdict(Action.CONFIGURATION, "the client library refuses a property")
+    return ClassifiedError(Action.CONFIGURATION, "the client library refuses a property")
 
 
 _AGAIN: Final = frozenset({Action.RETRY, Action.UNREACHABLE})
@@ -419,7 +457,7 @@ def to_mirror_error(
     error: KafkaError,
     *,
     doing: str,
-    cluster: Account | str,
+    cluster: ClusterUser | str,
     reason: KafkaError | None = None,
     right: Right | Sequence[Right] | None = None,
 ) -> MirrorError:
@@ -457,7 +495,7 @@ def to_mirror_error(
         return ClusterError(message, fix=fix)
     needed = [right] if isinstance(right, Right) else right or ()
     if denied := [one for one in needed if one.resource == _DENIED.get(cause.code())]:
-        account = cluster if isinstance(cluster, Account) else Account(cluster)
+        account = cluster if isinstance(cluster, ClusterUser) else ClusterUser(cluster)
         return lacking(f"{message}; ", account, denied)
     return AuthorizationError(message, fix=fix)
 

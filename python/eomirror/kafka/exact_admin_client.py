@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ExactAdminClient",
     "GroupAnswer",
-    "GroupPartition",
     "GroupRequest",
+    "PartitionOffset",
     "RawPartition",
     "group_partition",
 ]
@@ -62,7 +62,7 @@ class _Partitions(ctypes.Structure):
     )
 
 
-class GroupPartition(NamedTuple):
+class PartitionOffset(NamedTuple):
     """
     Offset of a group in a partition, as a coordinator answers.
 
@@ -87,7 +87,7 @@ class GroupAnswer(NamedTuple):
     """
 
     group_id: str
-    topic_partitions: list[GroupPartition]
+    topic_partitions: list[PartitionOffset]
 
 
 class ExactAdminClient(AdminClient):  # type: ignore[misc]  # it has no types
@@ -222,7 +222,7 @@ def _answer(library: Any, event: int, kind: str) -> GroupAnswer:
     )
 
 
-def group_partition(row: RawPartition) -> GroupPartition:
+def group_partition(row: RawPartition) -> PartitionOffset:
     """Returns a row of an answer; metadata that is not UTF-8 is an error of its partition."""
     error = KafkaError(row.error) if row.error else None
     raw = ctypes.string_at(row.metadata, row.metadata_size) if row.metadata and row.metadata_size else b""
@@ -235,7 +235,7 @@ def group_partition(row: RawPartition) -> GroupPartition:
             KafkaError._BAD_MSG,
             f"the metadata of its offset in {_text(row.topic)}-{row.partition} is not UTF-8",
         )
-    return GroupPartition(_text(row.topic), row.partition, row.offset, metadata, error)
+    return PartitionOffset(_text(row.topic), row.partition, row.offset, metadata, error)
 
 
 def _text(found: bytes | None) -> str:

@@ -17,7 +17,7 @@ from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import Right, account_of
 from eomirror.errors import MirrorError, UnreachableError
 from eomirror.kafka.client_factory import connect, create_client
-from eomirror.kafka.errors import Action, Verdict, classify_fetch, said, to_mirror_error
+from eomirror.kafka.errors import Action, ClassifiedError, classify_fetch, said, to_mirror_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -187,7 +187,7 @@ class PartitionReader:
         except (KafkaException, RuntimeError) as error:
             log.debug("reader_close_failed", error=str(error))
 
-    def _failure(self, where: Partition, error: KafkaError, verdict: Verdict) -> MirrorError:
+    def _failure(self, where: Partition, error: KafkaError, verdict: ClassifiedError) -> MirrorError:
         doing = f"read {where[0]}-{where[1]}" if where[0] else "read"
         if verdict.action in _AGAIN:
             return UnreachableError(
@@ -215,7 +215,7 @@ def _taken(
     take: Callable[[Partition, Any], bool | None],
     *,
     to_end: bool,
-) -> tuple[bool, list[tuple[Partition, KafkaError, Verdict]]]:
+) -> tuple[bool, list[tuple[Partition, KafkaError, ClassifiedError]]]:
     """
     Passes records of ranges to ``take``, and removes the partitions from ``waiting`` of which no more is wanted.
 

@@ -47,15 +47,22 @@ _MISSING = object()
 
 
 class SpeculativeState:
-    """State records that the open transaction holds so far."""
+    """
+    State records that the open transaction holds so far.
 
-    __slots__ = ("_written",)
+    Attributes:
+        stamp: Stamp of the transaction; None before its first flush.
+    """
+
+    __slots__ = ("_written", "stamp")
 
     def __init__(self) -> None:
+        self.stamp: TransactionStamp | None = None
         self._written: dict[tuple[str, int, bytes], bytes | None] = {}
 
     def forget(self) -> None:
         """Starts a new transaction."""
+        self.stamp = None
         self._written.clear()
 
     def changed(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:

@@ -18,7 +18,7 @@ from eomirror.lane.commit import TopicsChangedError
 from eomirror.lane.machine import Command, Event
 from eomirror.lane.spec import Ending
 
-__all__ = ["Outcome", "Verdict", "judge"]
+__all__ = ["Consequence", "Outcome", "judge"]
 
 # before the transaction holds a record
 _CHANGES_PLANE = (Command.INIT_PRODUCER, Command.BEGIN, Command.PUMP)
@@ -41,7 +41,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Consequence:
     """
     Consequence of an error.
 
@@ -56,7 +56,7 @@ class Verdict:
     topic: str = ""
 
 
-def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
+def judge(error: LaneError | MirrorError, command: Command) -> Consequence:
     """
     Returns the consequence of an error.
 
@@ -65,23 +65,23 @@ def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
     """
     match error:
         case FencedError():
-            return Verdict(Event.FENCED, Outcome(Ending.SUPERSEDED, f"fenced: {error}"))
+            return Consequence(Event.FENCED, Outcome(Ending.SUPERSEDED, f"fenced: {error}"))
         case TopicsChangedError():
             event = Event.TOPICS_CHANGED if command is Command.FLUSH else Event.FAILED
-            return Verdict(event, Outcome(Ending.REBUILD, str(error)))
+            return Consequence(event, Outcome(Ending.REBUILD, str(error)))
         case PlaneChangedError() if command in _CHANGES_PLANE:
             # the attempt continues: a new one would start with the plane that cannot serve
-            return Verdict(Event.PLANE_CHANGED, Outcome(Ending.REBUILD, f"the plane changes: {error}"))
+            return Consequence(Event.PLANE_CHANGED, Outcome(Ending.REBUILD, f"the plane changes: {error}"))
         case OutcomeUnknownError():
             # never guessed (EO-8): the next attempt reads the outcome
-            return Verdict(Event.FAILED, Outcome(Ending.REBUILD, f"outcome of a commit unknown: {error}"))
+            return Consequence(Event.FAILED, Outcome(Ending.REBUILD, f"outcome of a commit unknown: {error}"))
         case LaneError() | UnreachableError():
-            return Verdict(Event.FAILED, Outcome(Ending.REBUILD, str(error)))
+            return Consequence(Event.FAILED, Outcome(Ending.REBUILD, str(error)))
         case BrokerFailedError() if not error.topic:
-            return Verdict(Event.FAILED, Outcome(Ending.REBUILD, error.message))
+            return Consequence(Event.FAILED, Outcome(Ending.REBUILD, error.message))
     if error.topic:
         # only this topic is broken: the next attempt mirrors the others
         reason = f"topic {error.topic} is stopped: {error.message}"
-        return Verdict(Event.FAILED, Outcome(Ending.REBUILD, reason), error.topic)
+        return Consequence(Event.FAILED, Outcome(Ending.REBUILD, reason), error.topic)
     ending = Ending.UNAUTHORIZED if isinstance(error, AuthorizationError) else Ending.FAILED
-    return Verdict(Event.REFUSED, Outcome(ending, error.message, error))
+    return Consequence(Event.REFUSED, Outcome(ending, error.message, error))

@@ -38,7 +38,15 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import GroupOffset
     from eomirror.records.position import Position
 
-__all__ = ["MAX_LAG", "TAIL_SECONDS", "Mirrored", "Mm2Records", "OffsetSyncs", "Plan", "SyncSink"]
+__all__ = [
+    "MAX_LAG",
+    "TAIL_SECONDS",
+    "MirroredRanges",
+    "Mm2RecordPlan",
+    "Mm2Records",
+    "OffsetSyncs",
+    "SyncSink",
+]
 
 #: MM2's default of ``offset.lag.max``, records.
 MAX_LAG = 100
@@ -48,7 +56,7 @@ TAIL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
+class MirroredRanges:
     """
     Records of one source partition in one transaction.
 
@@ -90,7 +98,9 @@ class OffsetSyncs:
         """True if the last record of some partition has no sync."""
         return bool(self._tails)
 
-    def due(self, mirrored: Iterable[Mirrored], *, quiet: bool, hold: bool = False) -> tuple[OffsetSync, ...]:
+    def due(
+        self, mirrored: Iterable[MirroredRanges], *, quiet: bool, hold: bool = False
+    ) -> tuple[OffsetSync, ...]:
         """
         Returns the syncs of a transaction.
 
@@ -110,7 +120,7 @@ class OffsetSyncs:
             for known in [after.get(source) or self._known[source]]
         )
 
-    def committed(self, mirrored: Iterable[Mirrored], *, quiet: bool, hold: bool = False) -> None:
+    def committed(self, mirrored: Iterable[MirroredRanges], *, quiet: bool, hold: bool = False) -> None:
         """Records the commit of a transaction that holds the syncs of `due` for the same arguments."""
         mirrored = tuple(mirrored)
         written = {
@@ -134,7 +144,7 @@ class OffsetSyncs:
         self._tails.clear()
         self._owed.clear()
 
-    def _after(self, item: Mirrored) -> _Known:
+    def _after(self, item: MirroredRanges) -> _Known:
         """Returns the state of a partition after these records are committed."""
         known = self._known.get(item.source, _NOTHING)
         upstream, downstream = known.upstream, known.downstream
@@ -169,7 +179,7 @@ class SyncSink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Mm2RecordPlan:
     """
     MM2 records of one transaction.
 
@@ -184,7 +194,7 @@ class Plan:
     """
 
     records: Sequence[MetadataRecord]
-    mirrored: Sequence[Mirrored]
+    mirrored: Sequence[MirroredRanges]
     syncs: Sequence[OffsetSync]
     checkpoints: PlannedCheckpoints | None
     permitted: CommitPermit
@@ -281,7 +291,7 @@ class Mm2Records:
 
     def plan(
         self, permitted: CommitPermit, positions: Mapping[SourcePartition, Position], ids: _Ids, now: float
-    ) -> Plan:
+    ) -> Mm2RecordPlan:
         """
         Returns the MM2 records of a transaction; changes nothing.
 
@@ -292,7 +302,7 @@ class Mm2Records:
             now: Monotonic seconds.
         """
         chunks = () if self._place == "off" else permitted.chunks
-        mirrored = [Mirrored(account.source, account.ranges) for account in chunks]
+        mirrored = [MirroredRanges(account.source, account.ranges) for account in chunks]
         records_in_it = sum(count for item in mirrored for _, _, count in item.ranges)
         # a large transaction means that the lane lags; one more round trip does not matter there
         hold = not self._quiet and records_in_it < _LARGE and now - self._synced_at < TAIL_SECONDS
@@ -310,9 +320,9 @@ class Mm2Records:
                 MetadataRecord(self._checkpoints_topic, 0, one.key(), one.value())
                 for one in checkpoints.checkpoints
             ]
-        return Plan(records, mirrored, syncs, checkpoints, permitted, self._quiet, hold, now)
+        return Mm2RecordPlan(records, mirrored, syncs, checkpoints, permitted, self._quiet, hold, now)
 
-    def committed(self, plan: Plan) -> None:
+    def committed(self, plan: Mm2RecordPlan) -> None:
         """Records that the transaction of ``plan`` is committed."""
         self._syncs.committed(plan.mirrored, quiet=plan.quiet, hold=plan.hold)
         if plan.syncs:

@@ -18,8 +18,8 @@ The rate is bounded: once a minute, or when `MAX_CHUNKS` chunks have gathered, a
 transaction.  A lane that stops merges its remaining chunks.  Chunks of a killed attempt (about a minute's worth) stay
 until they are dropped.
 
-Chunks below both log starts are found in the background (`eomirror.link.offset_map_gc`, with `unreadable`) and deleted
-in the lane's transactions too.
+Chunks below both log starts are found in the background (`eomirror.link.background_looks`, with `unreadable`) and
+deleted in the lane's transactions too.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ __all__ = [
     "RejectionHandler",
     "RejectionPolicy",
     "SkipRecord",
-    "Stopped",
+    "StopTopic",
 ]
 
 log = structlog.get_logger(__name__)
@@ -98,7 +98,7 @@ class RejectionHandler:
     ) -> LaneError | MirrorError | None:
         where = {"source": str(rejection.source), "target": rejection.target_topic, "reason": rejection.words}
         match decision:
-            case Stopped(error):
+            case StopTopic(error):
                 return error
             case Narrow(records):
                 log.warning("refused_record_sought", **where, range=records, end=rejection.end)
@@ -177,13 +177,13 @@ class Raise:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StopTopic:
     """Stop the topic; others go on."""
 
     error: RecordRefusedError
 
 
-Decision = Narrow | SkipRecord | Pointers | Raise | Stopped
+Decision = Narrow | SkipRecord | Pointers | Raise | StopTopic
 
 
 @dataclass(slots=True)
@@ -281,7 +281,7 @@ class RejectionPolicy:
                 return SkipRecord(record)
         if self._policy == "raise-limit" and rejection.reason is RejectionReason.SIZE:
             return self._raise(rejection, record, limits)
-        return Stopped(_stopping(rejection, record, limits))
+        return StopTopic(_stopping(rejection, record, limits))
 
     def passed(self, positions: Mapping[SourcePartition, Position]) -> bool:
         """
@@ -318,7 +318,7 @@ class RejectionPolicy:
         _, records = self.send_plan.range_at(rejection.source, rejection.begin)
         if records == 1 or known.narrowed >= _MOST_NARROWED:
             # single records were sent already, and none of them is at fault
-            return Stopped(
+            return StopTopic(
                 RecordRefusedError(
                     f"{rejection.source}: the target topic {rejection.target_topic} refuses a record of "
                     f"[{rejection.begin}, {rejection.end}): {rejection.words}",
@@ -336,7 +336,7 @@ class RejectionPolicy:
         if self._whole:
             self._whole = False
             return Pointers()
-        return Stopped(
+        return StopTopic(
             RecordRefusedError(
                 f"{rejection.source}: the target refuses the dead letter of a record of this partition: "
                 f"{rejection.words}",
@@ -352,7 +352,7 @@ class RejectionPolicy:
         asked, times = self._raised.get(rejection.target_topic, (0, 0))
         times = times if asked >= wanted else 0
         if bound is None or wanted > bound or times >= _MOST_RAISES:
-            return Stopped(_stopping(rejection, record, limits, bound=bound))
+            return StopTopic(_stopping(rejection, record, limits, bound=bound))
         self._raised[rejection.target_topic] = (max(wanted, asked), times + 1)
         return Raise(rejection.target_topic, limits.max_message_bytes(limits.target), max(wanted, asked))
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from eomirror.lane.machine import LaneState
 from eomirror.plane.protocol import Pumped
 
-__all__ = ["CommitTrigger", "OpenTransaction", "TransactionTimer"]
+__all__ = ["CommitFacts", "CommitTrigger", "TransactionTimer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class CommitFacts:
     """
     Facts that decide when a transaction is cut.
 
@@ -58,7 +58,7 @@ class CommitTrigger:
     max_bytes: int = 128 * 1024 * 1024
     most_rounds: int = 1
 
-    def due(self, transaction: OpenTransaction) -> bool:
+    def due(self, transaction: CommitFacts) -> bool:
         """
         Returns whether to cut now.
 
@@ -75,14 +75,14 @@ class CommitTrigger:
             return True
         return transaction.drained and transaction.since_last >= self.interval_min
 
-    def max_wait(self, transaction: OpenTransaction) -> float:
+    def max_wait(self, transaction: CommitFacts) -> float:
         """Returns the maximum wait for more records, seconds: until the cut is due in any case."""
         left = self.interval - transaction.seconds
         if transaction.drained and transaction.records > 0:
             left = min(left, self.interval_min - transaction.since_last)
         return max(0.0, left)
 
-    def takes_more(self, transaction: OpenTransaction) -> bool:
+    def takes_more(self, transaction: CommitFacts) -> bool:
         """
         Returns whether an acknowledged transaction accepts records that have come since its last record was sent.
 
@@ -158,14 +158,14 @@ class TransactionTimer:
         """Returns the seconds since the last transaction began; infinite before the first."""
         return now - self._opened
 
-    def facts(self, now: float, *, leaving: bool) -> OpenTransaction:
+    def facts(self, now: float, *, leaving: bool) -> CommitFacts:
         """
         Returns the facts that the commit depends on.
 
         Args:
             leaving: The lane is to stop.
         """
-        return OpenTransaction(
+        return CommitFacts(
             seconds=now - self._opened,
             since_last=now - self._opened_before,
             records=self._records,

@@ -6,6 +6,10 @@ lane.  No lane can have acted on its records, so it is committed if it is comple
 It is incomplete if the owner died while writing, or if part of it was aborted: then a layout lacks first positions, or
 positions belong to partitions that no layout knows.  Such positions that are visible nevertheless are adopted by the
 next layout (`eomirror.link.ownership.unpublished`).
+
+librdkafka reports a transaction on a topic without the WRITE right like one that failed for another reason, and the
+owner would suspect the coordinator.  The brokers report the authorized operations of a topic (KIP-430), which
+`refuse_unwritable` asks for.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.clock import Clock, Deadline
-from eomirror.errors import LaneError, MirrorError, StateError, TransactionFailedError
+from eomirror.config.rights import Right, lacking
+from eomirror.errors import LaneError, MirrorError, StateError, TransactionFailedError, UnreachableError
 from eomirror.link.ownership import is_complete
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity
@@ -28,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import ClusterAdmin
     from eomirror.records.control import Claim, ControlView
     from eomirror.records.position import Position
     from eomirror.recovery.hanging import HangingClient, OpenRange
     from eomirror.types import SourcePartition
 
-__all__ = ["ControlProducer"]
+__all__ = ["ControlProducer", "given_up", "refuse_unwritable"]
 
 log = structlog.get_logger(__name__)
 
@@ -260,3 +266,41 @@ class ControlProducer:
             return is_complete(decode_control(published), view, there)
         known = frozenset() if view.generation is None else view.generation.assignment.known
         return sources <= known
+
+
+def refuse_unwritable(link: Link, admin: ClusterAdmin) -> None:
+    """
+    Raises if the owner lacks the right to write; called after a write has failed.
+
+    Args:
+        admin: Admin client of the link's target.
+
+    Raises:
+        AuthorizationError: A topic may not be written; names it, with the command that grants the right.
+    """
+    names = LinkNames(link.state_name)
+    topics = (names.control_topic, names.positions_topic)
+    try:
+        rights = admin.topic_rights(topics)
+    except MirrorError:
+        # The cluster does not answer: the original failure is reported.
+        return
+    for topic in topics:
+        if topic in rights and "WRITE" not in rights[topic]:
+            right = Right("Write", "topic", topic)
+            raise lacking(f"link {link.name}: the mirror keeps its state there: ", admin.account, [right])
+
+
+def given_up(link: Link, admin: ClusterAdmin, doing: str, tries: int) -> UnreachableError:
+    """
+    Returns the error for a write that failed repeatedly for retriable reasons.
+
+    Args:
+        admin: Admin client of the link's target.
+        doing: The attempted action, as an infinitive.
+        tries: Number of attempts.
+    """
+    return UnreachableError(
+        f"link {link.name}: could not {doing} on cluster {admin.name} in {tries} tries",
+        fix="see the log for what each try met; the target's transaction coordinator may be unavailable",
+    )

@@ -7,19 +7,18 @@ without a position, and a lost position is detected rather than replaced by offs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from eomirror._native import encode_offset_map
-from eomirror.errors import NotReadyError, UsageError
+from eomirror.errors import UsageError
 from eomirror.kafka.admin_client import skip_missing
+from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, Asked, partition_counts
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
-from eomirror.records.connect_offsets import Mm2Flow
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import Position
-from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,18 +26,16 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
-    from eomirror.link.filled_targets_check import FilledCopies
-    from eomirror.link.other_links import ReverseLinks
+    from eomirror.link.start_checks import StartChecks
     from eomirror.records.control import Adopted, Generation
     from eomirror.records.names import LinkNames
+    from eomirror.types import SourcePartition
 
 __all__ = [
     "Begin",
     "FirstPositions",
     "Predecessor",
-    "all_copies",
     "of_grown_topics",
-    "without_filled",
     "without_surplus",
 ]
 
@@ -88,8 +85,7 @@ class FirstPositions:
         identity: Identity of the control producer, whose transaction will hold the positions.
         now_ms: Wall clock.
         predecessors: State of another replicator for the partitions that are adopted from it.
-        opposite: Links that write on the source; its look is done already.
-        copies: Inspects copies that the link has no position for.
+        checks: Checks of the start, which has looked for other links already.
         before: Positions that the link has, as far as they are readable.
         begins: Beginnings of partitions for which a command knows them.
     """
@@ -106,8 +102,7 @@ class FirstPositions:
         identity: ProducerIdentity,
         now_ms: int,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
-        opposite: ReverseLinks | None = None,
-        copies: FilledCopies | None = None,
+        checks: StartChecks | None = None,
         before: Mapping[SourcePartition, Position] | None = None,
         begins: Mapping[SourcePartition, Begin] | None = None,
     ) -> None:
@@ -120,8 +115,7 @@ class FirstPositions:
         self._identity = identity
         self._now_ms = now_ms
         self._predecessors = predecessors or {}
-        self._opposite = opposite
-        self._copies = copies
+        self._checks = checks
         self._before, self._begins = before or {}, begins or {}
         self._map_partitions: int | None = None
         # partition counts of target topics whose records are placed by key
@@ -162,14 +156,15 @@ class FirstPositions:
         if not fresh:
             return []
         begun = [item for item in fresh if item.source not in adopt]
-        if not start and (self._copies is None or not self._copies.into_filled):
-            self._refuse_filled(begun)
+        # For a link that has run before, the caller leaves topics with filled copies out.
+        checks = self._checks
+        if checks is not None and not start:
+            checks.refuse(FIRST_RUN, Asked(items=begun, first_run=True))
         offsets = self._starts([item.source for item in begun], start or self._link.start)
-        if self._opposite is not None:
-            self._opposite.refuse_copies(offsets)
-        if not start and self._copies is not None:
-            # For a link that has run before, the caller leaves such topics out.
-            self._copies.refuse(self._repeating(begun, offsets), source_cluster_id=self._source_cluster_id)
+        if checks is not None:
+            checks.refuse(FIRST, Asked(starts=offsets))
+        if checks is not None and not start:
+            checks.refuse(FILLED, Asked(items=self._repeating(begun, offsets), first_run=True))
         offsets.update(adopt)
         topic = self._names.positions_topic
         facts = self._target.describe_topics([topic])[topic]
@@ -204,17 +199,6 @@ class FirstPositions:
         ends = self._source.offsets([item.source for item in items], at="latest", read_committed=True)
         return [item for item in items if offsets[item.source] < ends[item.source]]
 
-    def _refuse_filled(self, items: Sequence[AssignedPartition]) -> None:
-        """Raises if the link would begin at its ``start`` and write records again that MM2 has mirrored."""
-        if found := _filled_by_mm2(self._link, self._target, items):
-            topic = _offsets_of_mm2(self._link)
-            raise NotReadyError(
-                f"link {self._link.name}: it never ran, but {min(found.values())} has records, and MirrorMaker 2 has "
-                f"kept source offsets in {topic}: what it has mirrored would be written a second time",
-                fix="to resume where it stopped: `eomirror adopt CONFIG`; if these records are not its own, delete "
-                f"topic {topic}",
-            )
-
     def _left(self, item: AssignedPartition) -> list[MetadataRecord]:
         """Returns control records of the previous replicator, which translate offsets of groups that lag behind."""
         before = self._predecessors.get(item.source)
@@ -244,7 +228,7 @@ class FirstPositions:
 
         A copy that the link has just begun is empty, or holds what applications have written there too early.
         """
-        into_filled = self._copies is not None and self._copies.into_filled
+        into_filled = self._checks is not None and self._checks.into_filled
         known = [
             item for item in items if into_filled or item.source in adopted or item.source in self._before
         ]
@@ -397,92 +381,3 @@ def of_grown_topics(
         and position.topic_id != item.topic_id
         and (item.source.topic, item.topic_id) in mirrored
     }
-
-
-def partition_counts(target: ClusterAdmin, items: Sequence[AssignedPartition]) -> dict[str, int]:
-    """
-    Returns the number of partitions of each target topic of these partitions.
-
-    Raises:
-        ClusterError: The target does not answer.
-    """
-    topics = sorted({item.target_topic for item in items})
-    return {
-        topic: facts.partitions
-        for topic, facts in target.describe_topics(topics).items()
-        if facts is not None
-    }
-
-
-def all_copies(
-    link: Link, target: ClusterAdmin, items: Sequence[AssignedPartition]
-) -> Sequence[AssignedPartition]:
-    """
-    Returns the partitions by their copies, for a look at what the copies hold.
-
-    If records are placed by key, any partition of a source topic writes to each partition of the target.  Then the
-    result has one item for each target partition, whose source partition has that number and may not exist.
-
-    Raises:
-        ClusterError: The target does not answer.
-    """
-    if not link.keyed:
-        return items
-    counts = partition_counts(target, items)
-    one_of = {(item.source.topic, item.target_topic): item for item in items}
-    return [
-        replace(item, source=SourcePartition(item.source.topic, number))
-        for item in one_of.values()
-        for number in range(counts.get(item.target_topic, 0))
-    ]
-
-
-def without_filled(
-    link: Link,
-    target: ClusterAdmin,
-    items: Sequence[AssignedPartition],
-    known: Collection[SourcePartition],
-) -> list[AssignedPartition]:
-    """
-    Returns the partitions without those of new topics whose copies MirrorMaker 2 has filled; logs the latter.
-
-    Args:
-        link: A link that has run before.
-        target: Admin client of the target.
-        items: Partitions to mirror.
-        known: Partitions that have a position or are adopted.
-
-    Raises:
-        ClusterError: The target does not answer.
-    """
-    found = _filled_by_mm2(link, target, [item for item in items if item.source not in known])
-    for topic, copy in sorted(found.items()):
-        log.error(
-            "topic_left_out",
-            link=link.name,
-            topic=topic,
-            reason=f"it is new to the link, but {copy} has records, and MirrorMaker 2 has kept source offsets in "
-            f"{_offsets_of_mm2(link)}: what it has mirrored would be written a second time",
-            fix="stop the mirror and MirrorMaker 2, and resume where that stopped: `eomirror adopt CONFIG`; or set "
-            "the resume offset of each partition, 0 if these records are not MirrorMaker 2's: "
-            f"`eomirror run CONFIG --adopt {topic}-0=OFFSET`",
-        )
-    return [item for item in items if item.source in known or item.source.topic not in found]
-
-
-def _filled_by_mm2(link: Link, target: ClusterAdmin, items: Sequence[AssignedPartition]) -> dict[str, str]:
-    """Returns, by topic, the copy that has records though the link has no position, if MM2 has kept source offsets."""
-    topic = _offsets_of_mm2(link)
-    # The principal may lack the right to see MM2's topics.
-    if not items or target.visible_topics([topic])[0].get(topic) is None:
-        return {}
-    copies = {
-        (item.target_topic, item.source.partition): item.source.topic
-        for item in all_copies(link, target, items)
-    }
-    ends = target.offsets(list(copies), at="latest", read_committed=False)
-    return {copies[copy]: copy[0] for copy, end in ends.items() if end > 0}
-
-
-def _offsets_of_mm2(link: Link) -> str:
-    return Mm2Flow.dedicated(link.source, link.target).offsets_topic

@@ -2,134 +2,25 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import MirrorError, NotReadyError
+from eomirror.errors import MirrorError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.claim import is_dead
-from eomirror.link.reverse_link import LIVING_MS, ReverseLink, copies_back, meetings, round_trip, runs
+from eomirror.link.start_rules import LIVING_MS, ReverseLink, runs
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.names import INTERNAL_TOPICS, LinkNames
 from eomirror.topology.filters import topic_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
-    from eomirror.config import Link
     from eomirror.kafka.session import ClusterSession
-    from eomirror.lane.spec import AssignedPartition
     from eomirror.records.promotion import Fence
-    from eomirror.types import SourcePartition
 
-__all__ = ["OtherLinks", "ReverseLinks"]
-
-
-class ReverseLinks:
-    """
-    Other links that write the topics that one link reads.
-
-    Args:
-        source: Connections to the source.
-    """
-
-    def __init__(self, link: Link, source: ClusterSession) -> None:
-        self._link = link
-        # Topics that cannot be read remain unknown.
-        self._others = OtherLinks(link.name, source, event="opposite_link_unknown")
-        self._met: dict[SourcePartition, tuple[ReverseLink, ...]] = {}
-
-    def look(self, items: Sequence[AssignedPartition], *, target_cluster_id: str) -> None:
-        """
-        Finds links that write these partitions from our copies; the result is kept until the next look.
-
-        Args:
-            items: Partitions that the link mirrors.
-            target_cluster_id: Id of the cluster that it writes to.
-
-        Raises:
-            TopicError: Such links run, and records would cycle for ever.
-            ClusterError: The source does not answer.
-        """
-        self._see(items, target_cluster_id)
-        if refused := round_trip(self._link.name, self._met, guard=self._link.guard):
-            raise refused
-
-    def refuse_copies(self, starts: Mapping[SourcePartition, int]) -> None:
-        """
-        Refuses to begin before copies that look like records of the source's applications.
-
-        Args:
-            starts: Start offset of partitions of which the link has mirrored no record.
-
-        Raises:
-            TopicError: There are such copies.
-        """
-        if self._link.loops.whole:
-            return
-        if refused := copies_back(self._link.name, starts, self._met, guard=self._link.guard):
-            raise refused
-
-    def refuse_first_run(self, adopted: Collection[SourcePartition]) -> None:
-        """
-        Refuses to begin where the link's ``start`` says in copies of a promoted link: its cut alone is the beginning.
-
-        Before it stand that link's own records, and behind it what applications have written since.
-
-        Args:
-            adopted: Partitions whose start offset a command, or the user, has chosen.
-
-        Raises:
-            NotReadyError: A topic is such a copy.
-        """
-        for source, met in sorted(self._met.items()):
-            for each in met:
-                if each.cut is not None and source not in adopted:
-                    raise NotReadyError(
-                        f"link {self._link.name} never ran, and {source} is a copy of link {each.link}, which was "
-                        f"promoted: it begins at the end of that copy at the cut, {each.cut}, and not where its "
-                        "`start` says",
-                        fix=f"start it there: `eomirror reverse CONFIG --link {quote(each.link)}`; then repeat this",
-                    )
-
-    def harmless(
-        self, items: Sequence[AssignedPartition], *, target_cluster_id: str
-    ) -> list[AssignedPartition]:
-        """
-        Returns the new partitions that bring no copies back from their beginning; logs the others.
-
-        Args:
-            items: New partitions.
-            target_cluster_id: Id of the cluster that the link writes to.
-
-        Raises:
-            ClusterError: The source does not answer.
-        """
-        self._see(items, target_cluster_id)
-        refused: dict[str, MirrorError] = {}
-        guard = self._link.guard
-        for source, found in self._met.items():
-            met = {source: found}
-            error = round_trip(self._link.name, met, guard=guard) or copies_back(
-                self._link.name, {source: 0}, met, guard=guard
-            )
-            if error is not None and refused.setdefault(source.topic, error) is error:
-                log.error(
-                    "topic_left_out",
-                    link=self._link.name,
-                    topic=source.topic,
-                    reason=error.message,
-                    fix=error.fix,
-                )
-        return [item for item in items if item.source.topic not in refused]
-
-    def _see(self, items: Sequence[AssignedPartition], target_cluster_id: str) -> None:
-        self._met = {}
-        # A prefixed copy is never read by the reverse link: its name shows its origin.
-        if items and not self._link.naming.shows(self._link.source):
-            self._met = meetings(items, self._others.written(), target_cluster_id=target_cluster_id)
+__all__ = ["OtherLinks"]
 
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
 8. check other links again: of two links that feed each other, or write the same copies, and start at the same time, at
    least one sees the other's claim;
 9. compare the logs of partitions that a reversal has begun, and of which no lane has written a record
-   (`eomirror.link.unmoved_beginnings`).
+   (`eomirror.link.start_checks`).
 
 Lanes may start only after `acquire` has returned; each reads control and positions again.
 
@@ -44,9 +44,8 @@ from eomirror.errors import (
 )
 from eomirror.link.assignment import Layout, by_lane, layout_of
 from eomirror.link.claim import is_dead, own_claim
-from eomirror.link.control_producer import ControlProducer
+from eomirror.link.control_producer import ControlProducer, given_up, refuse_unwritable
 from eomirror.link.fencing import fence
-from eomirror.link.filled_targets_check import FilledCopies
 from eomirror.link.first_positions import (
     Begin,
     FirstPositions,
@@ -54,8 +53,7 @@ from eomirror.link.first_positions import (
     of_grown_topics,
     without_surplus,
 )
-from eomirror.link.hanging_state_topics import end_hanging
-from eomirror.link.other_links import ReverseLinks
+from eomirror.link.hanging import end_hanging
 from eomirror.link.ownership import (
     CLAIM_INTERVAL_SECONDS,
     AfterFencing,
@@ -71,11 +69,17 @@ from eomirror.link.ownership import (
     superseded_by,
     unpublished,
 )
-from eomirror.link.reverse_link import still_marking, unmoved
+from eomirror.link.start_checks import (
+    BEFORE,
+    FENCED,
+    NEW,
+    NEW_COPIES,
+    Asked,
+    StartChecks,
+    warn_of_lost_deletions,
+)
+from eomirror.link.start_rules import still_marking, unmoved
 from eomirror.link.state import LinkState
-from eomirror.link.tombstones import warn_of_lost_deletions
-from eomirror.link.unmoved_beginnings import UnmovedBeginnings
-from eomirror.link.write_failure import given_up, refuse_unwritable
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import ControlView, Generation, HandedOver, Pause
 from eomirror.records.names import LinkNames
@@ -165,11 +169,9 @@ class LinkOwner:
         self._target = target.cluster
         self._source_admin, self._target_admin = source.admin, target.admin
         self._state = LinkState(link, target)
-        self._opposite = ReverseLinks(link, source)
-        self._unmoved = UnmovedBeginnings(link, source, target)
         self._hanging_client = None if hanging_client is None else hanging_client(link, target)
-        self._copies = FilledCopies(
-            link, target, into_filled=into_filled, hanging_client=self._hanging_client
+        self._checks = StartChecks(
+            link, source, target, into_filled=into_filled, hanging_client=self._hanging_client
         )
         self._control = ControlProducer(
             link,
@@ -212,7 +214,7 @@ class LinkOwner:
         self._stopped = stopped
         with self._lock:
             source, target = self._source_admin.describe_cluster(), self._target_admin.describe_cluster()
-            self._cluster_ids = source.cluster_id, target.cluster_id
+            self._cluster_ids = self._checks.cluster_ids = source.cluster_id, target.cluster_id
             return self._taken(lambda met, fenced: self._acquire(lanes, partitions, met, fenced=fenced))
 
     def retake(self) -> tuple[ControlView, Mapping[SourcePartition, Position]]:
@@ -316,11 +318,16 @@ class LinkOwner:
     ) -> Layout:
         view, positions = self._entered(met, fenced=fenced)
         self._link = still_marking(self._link, positions.values())
-        self._refuse_conflicts(partitions)
-        self._opposite.refuse_copies(unmoved(positions, self._adopt))
         first_run = view.generation is None
-        if first_run:
-            self._opposite.refuse_first_run(self._adopt)
+        self._checks.refuse(
+            BEFORE,
+            Asked(
+                items=partitions,
+                starts=unmoved(positions, self._adopt),
+                known=self._adopt,
+                first_run=first_run,
+            ),
+        )
         crash_point("owner.positions_checked")
         self._on_event("publishing the lane layout")
         known = frozenset() if view.generation is None else view.generation.assignment.known
@@ -337,8 +344,8 @@ class LinkOwner:
             log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
         known |= torn
         if not first_run:
-            partitions = self._copies.without_filled(
-                partitions, {*known, *self._adopt}, source_cluster_id=self._cluster_ids[0]
+            partitions = self._checks.without_refused(
+                NEW_COPIES, Asked(items=partitions, known={*known, *self._adopt})
             )
         generation = next_generation(
             view,
@@ -387,8 +394,9 @@ class LinkOwner:
             if source in generation.assignment.partitions and source not in self._adopt
         ]
         self._adopt.clear()
-        self._refuse_conflicts(partitions)
-        self._unmoved.refuse(waiting, highest_lane=generation.highest_lane)
+        self._checks.refuse(
+            FENCED, Asked(items=partitions, waiting=waiting, highest_lane=generation.highest_lane)
+        )
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
         )
@@ -396,12 +404,6 @@ class LinkOwner:
             generation, partitions, self._cluster_ids,
             provenance_header=self._link.provenance_header, stopped=view.stopped, pause=view.pause,
         )  # fmt: skip
-
-    def _refuse_conflicts(self, partitions: Sequence[AssignedPartition]) -> None:
-        """Refuses to run beside another running link that closes a cycle with this one or writes the same copies."""
-        source_id, target_id = self._cluster_ids
-        self._opposite.look(partitions, target_cluster_id=target_id)
-        self._copies.refuse_running(partitions, source_cluster_id=source_id)
 
     def _refuse_stopped(self) -> None:
         if self._stopped():
@@ -467,7 +469,7 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         # Not under the lock: a source that does not answer must not delay the claim's renewal.
-        partitions = self._opposite.harmless(partitions, target_cluster_id=self._cluster_ids[1])
+        partitions = self._checks.without_refused(NEW, Asked(items=partitions))
         with self._lock:
             before = self._published() if self._certain else self._read_generation()
             self._certain = True
@@ -478,7 +480,7 @@ class LinkOwner:
             positions = self._state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
         # Not under the lock either; only the calling thread changes the generation.
-        partitions = self._copies.without_filled(partitions, known, source_cluster_id=self._cluster_ids[0])
+        partitions = self._checks.without_refused(NEW_COPIES, Asked(items=partitions, known=known))
         with self._lock:
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has received it
@@ -662,8 +664,7 @@ class LinkOwner:
             identity=self._control.identity(),
             now_ms=self._clock.wall_ms(),
             predecessors=self._predecessors,
-            opposite=self._opposite,
-            copies=self._copies,
+            checks=self._checks,
             before=positions,
             begins=self._begins,
         )

@@ -17,7 +17,7 @@ from eomirror._native import digest_behind
 from eomirror.clock import Deadline
 from eomirror.errors import AuthorizationError
 from eomirror.kafka.admin_client import skip_missing
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.hanging import target_hanging_client
 from eomirror.plane.protocol import BatchMark, is_compacting
 from eomirror.recovery.hanging import RecordState
 from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts, decide_resume

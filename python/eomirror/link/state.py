@@ -10,6 +10,7 @@ from eomirror.errors import StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.ownership import refuse_copying_back, refuse_handed_over, refuse_promoted
 from eomirror.link.valid_positions import valid_positions
+from eomirror.records.control import ControlView
 from eomirror.records.names import LinkNames
 from eomirror.topics import discovery
 
@@ -18,12 +19,37 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Link
     from eomirror.kafka.session import ClusterSession
-    from eomirror.records.control import ControlView
     from eomirror.records.position import Position
+    from eomirror.records.promotion import PromotionHistory
     from eomirror.topics.discovery import Discovery
     from eomirror.types import SourcePartition
 
-__all__ = ["LinkState", "link_discovery", "refuse_ended"]
+__all__ = ["LinkState", "control_of", "history_of", "link_discovery", "refuse_ended"]
+
+
+def control_of(link: Link, target: ClusterSession) -> ControlView:
+    """
+    Returns the control topic of a link; empty if it never ran.
+
+    Raises:
+        StateError: A record is not readable.
+        ClusterError: The target does not answer.
+    """
+    topic = LinkNames(link.state_name).control_topic
+    if target.admin.describe_topics([topic])[topic] is None:
+        return ControlView()
+    return LinkState(link, target).control(wait_for_open=False)
+
+
+def history_of(link: Link, target: ClusterSession) -> PromotionHistory:
+    """
+    Returns the promotions of a link; empty if it never ran.
+
+    Raises:
+        StateError: A record is not readable.
+        ClusterError: The target does not answer.
+    """
+    return control_of(link, target).history
 
 
 def refuse_ended(link: Link, target: ClusterSession) -> None:

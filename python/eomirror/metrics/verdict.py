@@ -74,7 +74,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     at: float
     position: int
     end: int
@@ -86,7 +86,7 @@ class Window:
     """Looks at one link over the last `WINDOW_SECONDS`.  Not thread-safe."""
 
     def __init__(self) -> None:
-        self._looks: deque[_Look] = deque()
+        self._looks: deque[_Sample] = deque()
         # position and end of each partition at the last look
         self._offsets: dict[tuple[str, int], tuple[int, int]] = {}
         self._rewound = ""
@@ -160,7 +160,7 @@ class Window:
         ]
         if status.lag_records is None or not known:
             return
-        look = _Look(
+        look = _Sample(
             now, sum(item.position for item in known), sum(item.source_lso or 0 for item in known),
             sum(item.lag_records or 0 for item in known),
             max((item.lag_seconds for item in known if item.lag_seconds is not None), default=None),

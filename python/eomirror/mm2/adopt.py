@@ -28,12 +28,19 @@ from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.first_positions import Predecessor
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.hanging import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_promoted
 from eomirror.link.state import link_discovery
-from eomirror.mm2.alignment import Alignment, align
-from eomirror.mm2.resume_offset import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
+from eomirror.mm2.resume_offset import (
+    Alignment,
+    Mm2PartitionFacts,
+    PartitionAdoption,
+    align,
+    furthest_sync,
+    judge,
+    refuse_unknown,
+)
 from eomirror.mm2.state import Mm2State
 from eomirror.records.connect_offsets import Mm2Flow
 from eomirror.records.control import Adopted
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Config, Link
     from eomirror.kafka.record_digests import RecordDigest
-    from eomirror.mm2.state import Committed
+    from eomirror.mm2.state import MirroredOffsets
     from eomirror.records.mm2 import OffsetSync
 
 __all__ = ["Adoption", "PartitionAdoption", "adopt_mm2"]
@@ -142,7 +149,7 @@ def adopt_mm2(
         MirrorError: A cluster cannot be reached or refuses the request.
     """
     chosen = config.mapped_link(link)
-    look = _Look(
+    look = _AdoptionReader(
         chosen,
         config.clusters[chosen.source],
         config.clusters[chosen.target],
@@ -157,7 +164,7 @@ def adopt_mm2(
         look.close()
 
 
-class _Look:
+class _AdoptionReader:
     def __init__(
         self,
         link: Link,
@@ -266,7 +273,7 @@ class _Look:
             fix="stop all of its workers, then repeat this; two replicators would write every record twice",
         )
 
-    def _nothing(self, committed: Committed) -> DifferenceError:
+    def _nothing(self, committed: MirroredOffsets) -> DifferenceError:
         known = ", ".join(map(str, sorted(committed.offsets)[:5]))
         return DifferenceError(
             f"link {self._link.name}: MirrorMaker 2 has mirrored nothing that this link mirrors; "
@@ -300,7 +307,7 @@ class _Look:
         targets: Mapping[str, str],
         positioned: Collection[SourcePartition],
         partitions: Sequence[SourcePartition],
-        committed: Committed,
+        committed: MirroredOffsets,
         *,
         transactional: bool,
     ) -> Adoption:
@@ -358,7 +365,7 @@ class _Look:
         contradicted: bool,
         transactional: bool,
         syncs: Sequence[OffsetSync],
-    ) -> PartitionFacts:
+    ) -> Mm2PartitionFacts:
         start, stable, end = source_ends
         copy_start, copy_end = target_ends
         chosen = self._at.get(source)
@@ -388,7 +395,7 @@ class _Look:
                     break
             if alignment.candidates or not copy or (to_end and first == copy_start):
                 break
-        return PartitionFacts(
+        return Mm2PartitionFacts(
             source=source,
             target_topic=target[0],
             committed=committed,

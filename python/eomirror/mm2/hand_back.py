@@ -28,7 +28,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.session import link_sessions
-from eomirror.link.hanging_state_topics import target_hanging_client
+from eomirror.link.hanging import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_handed_over, refuse_promoted
 from eomirror.link.state import link_discovery

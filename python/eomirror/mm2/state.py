@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from eomirror.records.mm2 import OffsetSync
 
 
-__all__ = ["Committed", "Mm2Group", "Mm2State"]
+__all__ = ["MirroredOffsets", "Mm2Group", "Mm2State"]
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class Mm2Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class MirroredOffsets:
     """
     Committed offsets of a flow.
 
@@ -127,7 +127,7 @@ class Mm2State:
             read_committed=False,
         )
 
-    def committed(self) -> Committed:
+    def committed(self) -> MirroredOffsets:
         """
         Returns its committed offsets; reads to the very end and waits for open transactions.
 
@@ -166,7 +166,7 @@ class Mm2State:
             if source in offsets and offsets[source] != offset:
                 contradictions.add(source)
             offsets[source] = offset
-        return Committed(
+        return MirroredOffsets(
             offsets,
             frozenset(contradictions),
             # The record of a transaction is followed by its marker.

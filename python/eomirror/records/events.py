@@ -28,7 +28,7 @@ __all__ = [
     "MOST_EVENTS",
     "RECENT_TAKE_OVER_MS",
     "TAKE_OVER",
-    "Event",
+    "LinkEvent",
     "Outage",
     "PastEvent",
     "lasting_events",
@@ -54,7 +54,7 @@ _Record = tuple[bytes | None, bytes | None, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LinkEvent:
     """
     An event of a link.
 
@@ -154,7 +154,7 @@ def old_events(dated: Mapping[bytes, int], *, now_ms: int) -> list[bytes]:
     return old[:MOST_EVENTS]
 
 
-def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) -> tuple[Event, ...]:
+def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) -> tuple[LinkEvent, ...]:
     """
     Returns the newest `MOST_EVENTS` events, oldest first.
 
@@ -174,7 +174,7 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
     ]
     found += timeline.past
     found += [
-        Event(
+        LinkEvent(
             claim.timestamp,
             "lane",
             f"lane {claim.lane} starts epoch {claim.epoch}, attempt {claim.attempt}, on {claim.host}/{claim.pid}"
@@ -190,10 +190,10 @@ class _Timeline:
     """Collects the events of control records, oldest first."""
 
     def __init__(self, owner: Claim | None = None) -> None:
-        self.events: list[Event] = []
+        self.events: list[LinkEvent] = []
         # those of them that last, and those that others have written
-        self.lasting: list[Event] = []
-        self.past: list[Event] = []
+        self.lasting: list[LinkEvent] = []
+        self.past: list[LinkEvent] = []
         self.owner = owner
         self._fences: dict[int, Fence] = {}
         self._parts: dict[bytes | None, Part] = {}
@@ -213,19 +213,19 @@ class _Timeline:
         if isinstance(record, Part):
             self._parts[key] = record
         elif isinstance(record, PastEvent):
-            self.past.append(Event(record.at, record.of, record.text, record.topic))
+            self.past.append(LinkEvent(record.at, record.of, record.text, record.topic))
         elif isinstance(record, Claim):
             if event := self._claimed(record):
-                self._add(entry, Event(timestamp, *event))
+                self._add(entry, LinkEvent(timestamp, *event))
         elif record is None and entry.declared not in {Claim, PastEvent, Outage}:
-            self._add(entry, Event(timestamp, kind, text, topic))
+            self._add(entry, LinkEvent(timestamp, kind, text, topic))
         # a fence is written again unchanged once the applications are stopped
         elif record is not None and record not in self._fences.values():
-            self._add(entry, Event(_time(record, timestamp), entry.kind, record.sentence(), topic))
+            self._add(entry, LinkEvent(_time(record, timestamp), entry.kind, record.sentence(), topic))
             if isinstance(record, Fence):
                 self._fences[record.number] = record
 
-    def _add(self, entry: ControlEntry, event: Event) -> None:
+    def _add(self, entry: ControlEntry, event: LinkEvent) -> None:
         self.events.append(event)
         if entry.declared is not None and entry.declared.declaration.lasting:
             self.lasting.append(event)

@@ -162,10 +162,10 @@ def decode_offset_sync(key: bytes | None, value: bytes | None, *, where: str) ->
     Raises:
         StateError: The record is not in MM2's format.
     """
-    read = _Reader(key, f"{where}: key of an offset sync")
+    read = _StructReader(key, f"{where}: key of an offset sync")
     topic, partition = read.string("topic"), read.partition()
     read.end()
-    read = _Reader(value, f"{where}: offset sync of {topic}-{partition}")
+    read = _StructReader(value, f"{where}: offset sync of {topic}-{partition}")
     sync = OffsetSync(topic, partition, read.offset("upstream offset"), read.offset("downstream offset"))
     read.end()
     return sync
@@ -183,10 +183,10 @@ def decode_checkpoint(key: bytes | None, value: bytes | None, *, where: str) -> 
     """
     if (quick := _well_formed(key, value)) is not None:
         return quick
-    read = _Reader(key, f"{where}: key of a checkpoint")
+    read = _StructReader(key, f"{where}: key of a checkpoint")
     group, topic, partition = read.string("group"), read.string("topic"), read.partition()
     read.end()
-    read = _Reader(value, f"{where}: checkpoint of {group} in {topic}-{partition}")
+    read = _StructReader(value, f"{where}: checkpoint of {group} in {topic}-{partition}")
     read.version()
     checkpoint = Checkpoint(
         group,
@@ -210,10 +210,10 @@ def decode_heartbeat(key: bytes | None, value: bytes | None, *, where: str) -> H
     Raises:
         StateError: The record is not in MM2's format, or of a version that this release does not know.
     """
-    read = _Reader(key, f"{where}: key of a heartbeat")
+    read = _StructReader(key, f"{where}: key of a heartbeat")
     source, target = read.string("source alias"), read.string("target alias")
     read.end()
-    read = _Reader(value, f"{where}: heartbeat of {source}->{target}")
+    read = _StructReader(value, f"{where}: heartbeat of {source}->{target}")
     read.version()
     heartbeat = Heartbeat(source, target, read.offset("timestamp"))
     read.end()
@@ -290,7 +290,7 @@ _OFFSETS = struct.Struct(">hqqh")
 
 def _well_formed(key: bytes | None, value: bytes | None) -> Checkpoint | None:
     """
-    Returns a checkpoint in a tenth of the time of `_Reader`; None if a field is faulty, which that one names.
+    Returns a checkpoint in a tenth of the time of `_StructReader`; None if a field is faulty, which that one names.
 
     A failover decodes 100,000 of them.
     """
@@ -323,7 +323,7 @@ def _well_formed(key: bytes | None, value: bytes | None) -> Checkpoint | None:
         return None
 
 
-class _Reader:
+class _StructReader:
     """Decodes one struct; its errors name the faulty field."""
 
     def __init__(self, body: bytes | None, what: str) -> None:

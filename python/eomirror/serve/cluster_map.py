@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Box", "Edge", "Map", "cluster_map"]
+__all__ = ["Box", "ClusterMap", "Edge", "cluster_map"]
 
 #: More links than these are a grid: a map of them would be a tangle.
 MOST_LINKS = 12
@@ -68,7 +68,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class ClusterMap:
     """A picture of clusters and links, with its size and the number of its columns."""
 
     boxes: tuple[Box, ...]
@@ -92,7 +92,7 @@ class _Route:
     back: bool
 
 
-def cluster_map(links: Sequence[Mapping[str, Any]]) -> Map | None:
+def cluster_map(links: Sequence[Mapping[str, Any]]) -> ClusterMap | None:
     """Returns the map of links, each a summary with ``source`` and ``target``; None if they are too many for one."""
     if not 0 < len(links) <= MOST_LINKS:
         return None
@@ -138,7 +138,7 @@ def _route(number: int, link: Mapping[str, Any], columns: Mapping[str, int]) -> 
     return _Route(link, [(ends[0], left), *passed, (ends[1], right)], back)
 
 
-def _drawn(routes: Sequence[_Route]) -> Map:
+def _drawn(routes: Sequence[_Route]) -> ClusterMap:
     centers = _centers(routes)
     # the rows of the labels between each two columns; a link that passes a column has its label before it
     steps = sorted(
@@ -158,7 +158,7 @@ def _drawn(routes: Sequence[_Route]) -> Map:
     bottom = max([box.y + box.height for box in boxes] + [row + _ROW // 2 for row in rows.values()])
     columns = 1 + max(column for _, column in centers)
     width = _left(columns - 1) + _NODE_WIDTH + _EDGE
-    return Map(tuple(boxes), tuple(edges), columns, width, bottom + _EDGE)
+    return ClusterMap(tuple(boxes), tuple(edges), columns, width, bottom + _EDGE)
 
 
 def _spread(steps: Sequence[tuple[_Route, int]], route: _Route, at: int) -> int:

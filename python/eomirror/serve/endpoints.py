@@ -15,7 +15,7 @@ from eomirror.metrics.collect import ProcessFacts, collect, exposition
 from eomirror.metrics.exposition import wants_openmetrics
 from eomirror.serve.answer_pages import groups_page, offset_page, readiness_page
 from eomirror.serve.body import link_body, masked, summary_body, topic_body
-from eomirror.serve.history import LinkHistory, topics_each
+from eomirror.serve.history import LinkSeries, topics_each
 from eomirror.serve.http import Response
 from eomirror.serve.markup import prepare
 from eomirror.serve.overview_page import overview_page
@@ -117,7 +117,7 @@ class Endpoints:
         # Bodies of the newest views: thousands of topics are masked and sorted once for each read.
         self._bodies: dict[str, tuple[LinkView, dict[str, Any]]] = {}
         self._lock = threading.Lock()
-        self._history = {name: LinkHistory(topics_each(len(links))) for name in links}
+        self._history = {name: LinkSeries(topics_each(len(links))) for name in links}
         self._source = source
         self._version = version
         self._per_partition = per_partition

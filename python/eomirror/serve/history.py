@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LINES", "MOST_TOPICS", "PERIODS", "SAMPLE_SECONDS", "LinkHistory", "Series", "topics_each"]
+__all__ = ["LINES", "MOST_TOPICS", "PERIODS", "SAMPLE_SECONDS", "LinkSeries", "Series", "topics_each"]
 
 #: Lines of a link; a topic has all but the last.
 LINES = ("lag_records", "lag_seconds", "rate", "commit_seconds")
@@ -128,7 +128,7 @@ class Series:
         return self._rings["hour"].largest(0)
 
 
-class LinkHistory:
+class LinkSeries:
     """
     Values of one link and of those of its topics that lag most.  Not thread-safe.
 

@@ -85,10 +85,9 @@ def _drive(spec: LaneSpec, pump: LaneRunner) -> LaneReport:
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStack) -> ParkedLane:
     from eomirror.kafka.plain_producer import SourceSyncs
     from eomirror.kafka.session import link_sessions
-    from eomirror.link.hanging_state_topics import target_hanging_client
+    from eomirror.link.background_looks import OffsetMapSweep, TargetLogEnds
+    from eomirror.link.hanging import target_hanging_client
     from eomirror.link.lane_state import LaneStateReader, LaneTopics
-    from eomirror.link.offset_map_gc import OffsetMapSweep
-    from eomirror.link.target_log_ends import TargetLogEnds
     from eomirror.plane.select import plane_selector
 
     # the stack closes its last entry first: the plane at once, and the sessions behind the looks that use them

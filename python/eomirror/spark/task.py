@@ -101,7 +101,7 @@ FORKED_MODULES = (
     "eomirror.spark.mailbox",
     "eomirror.spark.attempt",
     "eomirror.link.lane_state",
-    "eomirror.link.offset_map_gc",
+    "eomirror.link.background_looks",
     "eomirror.plane.native.plane",
 )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eomirror.records.events import Event
+    from eomirror.records.events import LinkEvent
 
 __all__ = ["MOST_GROUPS", "GroupsStatus", "LinkStatus", "PartitionStatus"]
 
@@ -187,7 +187,7 @@ class LinkStatus:
     retention: tuple[dict[str, Any], ...] = ()
     source_seconds: float | None = None
     target_seconds: float | None = None
-    events: tuple[Event, ...] = ()
+    events: tuple[LinkEvent, ...] = ()
     remark: str = ""
     orphans: dict[str, Any] | None = None
     foreign: tuple[dict[str, Any], ...] = ()

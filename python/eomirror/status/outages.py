@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.records.events import Event
+from eomirror.records.events import LinkEvent
 from eomirror.status.live import owner_process
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ class StandingEvents:
             away[facts.source] = wall_ms
         self._since = {name: self._since.get(name, since) for name, since in away.items()}
         events = [
-            Event(since, "outage", self._text(view, name, answers="target" not in status.away))
+            LinkEvent(since, "outage", self._text(view, name, answers="target" not in status.away))
             for name, since in self._since.items()
         ]
         if status.state == "silent":
             owner = status.owner or {}
             text = f"the mirror{owner_process(owner)} stopped renewing its claim: it was killed, or its host is away"
-            events.append(Event(owner.get("claimed_at") or wall_ms, "silent", text))
+            events.append(LinkEvent(owner.get("claimed_at") or wall_ms, "silent", text))
         if not events:
             return view
         found = sorted((*status.events, *events), key=lambda event: event.at)

@@ -20,6 +20,8 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from eomirror.errors import MirrorError, SupersededError
+from eomirror.lane.spec import LaneProgress
 from eomirror.status.snapshot import (
     RATE_WINDOW_SECONDS,
     Counters,
@@ -36,10 +38,10 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.lane.spec import LaneProgress, LaneReport, PartitionProgress, StoppedTopic
+    from eomirror.lane.spec import LaneReport, PartitionProgress, StoppedTopic
     from eomirror.records.control import Pause
 
-__all__ = ["SILENT_SECONDS", "Progress"]
+__all__ = ["SILENT_SECONDS", "LinkPhase", "Progress"]
 
 #: A lane reports at least every 2 s; after this many seconds without a report its lag is unknown.
 SILENT_SECONDS = 5.0
@@ -55,17 +57,59 @@ _MOST_PARTITIONS = 3
 _AT_REST = frozenset({"idle", "ended"})
 
 
+class LinkPhase:
+    """
+    State of a link and its reason.
+
+    Attributes:
+        state: One of ``preparing``, ``acquiring``, ``running``, ``paused``, ``waiting``, ``stopping``, ``done`` and
+            ``failed``, which is final.
+        error: Error that failed the link; empty if none did.
+        waiting: Error that the link waits for; empty if it does not wait.
+        fix: Recommended action.
+        superseded: True if another mirror owns the link.
+    """
+
+    __slots__ = ("_before", "error", "fix", "state", "superseded", "waiting")
+
+    def __init__(self) -> None:
+        self.state = "preparing"
+        self.error = self.waiting = self.fix = self._before = ""
+        self.superseded = False
+
+    def enter(self, state: str) -> None:
+        """Sets the state of a link that has not failed."""
+        if self.state != "failed":
+            self.state = state
+
+    def wait(self, reason: str, fix: str = "") -> None:
+        """
+        Records that the link waits for a cluster, or has resumed.
+
+        Args:
+            reason: Error that the link waits for; empty when it resumes.
+            fix: Recommended action.
+        """
+        if self.state != "failed":
+            self._before = self._before if self.waiting else self.state
+            self.state = "waiting" if reason else self._before
+            self.fix = fix
+        self.waiting = reason
+
+    def fail(self, error: BaseException) -> None:
+        """Records the error that fails the link."""
+        self.error = str(error)
+        self.fix = error.fix if isinstance(error, MirrorError) else ""
+        self.superseded = isinstance(error, SupersededError)
+        self.state = "failed"
+
+
 class Progress:
     """Aggregates the progress of one link's lanes.  Not thread-safe: the caller holds a lock."""
 
     def __init__(self, link: str) -> None:
         self.link = link
-        self.state = "preparing"
-        self.error = ""
-        self.waiting = ""
-        self.fix = ""
-        self.superseded = False
-        self._state_before = ""
+        self.phase = LinkPhase()
         self.stopped: dict[str, StoppedTopic] = {}
         self.pause: Pause | None = None
         self._lanes: dict[int, _Lane] = {}
@@ -111,21 +155,6 @@ class Progress:
     def begin(self, lane: int, *, epoch: int, attempt: int) -> None:
         """Records the start of an attempt; its counters begin at 0."""
         self._lane(lane).begin(epoch, attempt)
-
-    def wait(self, reason: str, fix: str = "") -> None:
-        """
-        Records that the link waits for a cluster, or has resumed.
-
-        Args:
-            reason: Error that the link waits for; empty when it resumes.
-            fix: Recommended action.
-        """
-        if self.state != "failed":
-            self._state_before = self._state_before if self.waiting else self.state
-            self.state = "waiting" if reason else self._state_before
-        self.waiting = reason
-        if self.state != "failed":
-            self.fix = fix
 
     def set_lane_state(self, lane: int, state: str) -> None:
         """Sets the state of a lane that no worker runs."""
@@ -173,10 +202,7 @@ class Progress:
         lane.reported = True
         if not lane.resting:
             lane.state = progress.state
-        lane.commit_ms = progress.commit_ms
-        lane.plane, lane.plane_reason = progress.plane, progress.plane_reason
-        lane.throttled, lane.delayed = progress.throttled, progress.delayed
-        lane.memory = progress.memory_bytes
+        lane.last = progress
         # its report may have come first
         lane.current = lane.current.at_least(counters)
         self._remember(now)
@@ -239,11 +265,6 @@ class Progress:
         """Returns True if the lane's current attempt has committed a transaction."""
         return self._lane(lane).current.transactions > 0
 
-    @property
-    def retries(self) -> int:
-        """Number of attempts that ended early."""
-        return sum(lane.retries for lane in self._lanes.values())
-
     def snapshot(self, now: float) -> LinkSnapshot:
         """Returns the state of the link at ``now`` (monotonic seconds)."""
         self._remember(now)
@@ -255,7 +276,7 @@ class Progress:
         live = [topic for topic in topics if not topic.stopped and not topic.paused]
         held = not live and any(topic.paused for topic in topics)
         # without topics the lag is 0, which is true only once the link runs
-        discovered = bool(self._lane_of) or self.state in {"running", "paused"}
+        discovered = bool(self._lane_of) or self.phase.state in {"running", "paused"}
         # nothing tells how far a link is behind whose lanes hold everything
         discovered = discovered and not held
         unknown = (
@@ -263,19 +284,19 @@ class Progress:
             if discovered
             else "all topics are paused"
             if held
-            else f"the link is {self.state}"
+            else f"the link is {self.phase.state}"
         )
         then, records, size = self._history[0]
         seconds = max(now - then, 1e-3)
         measured = len(self._history) > 1
-        commits = [lane.commit_ms for lane in self._lanes.values() if lane.commit_ms > 0]
+        commits = [lane.last.commit_ms for lane in self._lanes.values() if lane.last.commit_ms > 0]
         return LinkSnapshot(
             link=self.link,
-            state=self.state,
-            error=self.error,
-            waiting=self.waiting,
-            fix=self.fix,
-            superseded=self.superseded,
+            state=self.phase.state,
+            error=self.phase.error,
+            waiting=self.phase.waiting,
+            fix=self.phase.fix,
+            superseded=self.phase.superseded,
             counters=counters,
             records_per_second=(counters.records - records) / seconds if measured else 0.0,
             bytes_per_second=(counters.bytes - size) / seconds if measured else 0.0,
@@ -344,9 +365,9 @@ class Progress:
         if known is None:
             reason = self._reason(number, now)
             return PartitionSnapshot(partition=source.partition, lane=number, goal=goal, lag_unknown=reason)
-        lasting = (lane.resting or self._concluded) and self.state != "failed"
+        lasting = (lane.resting or self._concluded) and self.phase.state != "failed"
         item = known.item if lasting or lane.reports(now) else _without_end(known.item)
-        if item.lso is None and goal is not None and self._concluded and self.state != "failed":
+        if item.lso is None and goal is not None and self._concluded and self.phase.state != "failed":
             item = replace(item, lso=max(goal, item.position))
         lag = None if item.lso is None else max(0, item.lso - item.position)
         return PartitionSnapshot(
@@ -363,12 +384,12 @@ class Progress:
     def _reason(self, number: int, now: float) -> str:
         """Returns the reason why the lag of a partition of this lane is unknown."""
         lane = self._lane(number)
-        if self.state == "failed":
+        if self.phase.state == "failed":
             return "the link has failed"
         if lane.failed:
             return f"lane {number} restarts after a failure: {lane.last_failure}"
-        if lane.delayed and not lane.resting:
-            return f"lane {number} is delayed: {lane.delayed}"
+        if lane.last.delayed and not lane.resting:
+            return f"lane {number} is delayed: {lane.last.delayed}"
         if not lane.reported and not lane.resting:
             return f"lane {number} is starting: its worker has not reported yet"
         if silent := lane.silent(now):
@@ -425,9 +446,8 @@ class _Lane:
     """Tracks a lane: the work of earlier attempts of this run, and the state of the current one."""
 
     __slots__ = (
-        "attempt_id", "before", "commit_ms", "current", "delayed", "endings", "failed", "heard", "last_failure",
-        "last_id", "memory",
-        "plane", "plane_reason", "recent", "reported", "resting", "retries", "state", "throttled",
+        "attempt_id", "before", "current", "endings", "failed", "heard", "last", "last_failure", "last_id", "recent",
+        "reported", "resting", "retries", "state",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -437,10 +457,8 @@ class _Lane:
         self.recent: dict[tuple[int, int], Counters] = {}
         self.current = Counters()
         self.state = "starting"
-        self.commit_ms = 0.0
-        self.plane = self.plane_reason = self.delayed = ""
-        self.throttled: float | None = None
-        self.memory: int | None = None
+        # last report of an attempt that was the current one
+        self.last = LaneProgress(lane=0, epoch=0, state="")
         self.retries = 0
         self.last_failure = ""
         self.endings: Counter[str] = Counter()
@@ -464,7 +482,7 @@ class _Lane:
         self.current = Counters()
         self.failed = self.resting = self.reported = False
         self.state = "starting"
-        self.delayed = ""
+        self.last = replace(self.last, delayed="")
 
     def mirrors(self, epoch: int, attempt: int) -> bool:
         """Returns True if this attempt mirrors: it is the current one, or the one before until that has reported."""
@@ -502,13 +520,13 @@ class _Lane:
             attempt=self.attempt_id[1],
             retries=self.retries,
             last_failure=self.last_failure,
-            commit_ms=self.commit_ms,
+            commit_ms=self.last.commit_ms,
             counters=self.total,
-            plane=self.plane,
-            plane_reason=self.plane_reason,
-            throttled_seconds=self.throttled,
-            delayed="" if self.failed or self.resting else self.delayed,
+            plane=self.last.plane,
+            plane_reason=self.last.plane_reason,
+            throttled_seconds=self.last.throttled,
+            delayed="" if self.failed or self.resting else self.last.delayed,
             endings=dict(self.endings),
             work=work,
-            memory_bytes=None if self.failed or self.resting else self.memory,
+            memory_bytes=None if self.failed or self.resting else self.last.memory_bytes,
         )

@@ -21,7 +21,7 @@ from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.record_reader import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
-from eomirror.link.foreign_tails import ForeignTails
+from eomirror.link.copy_ends import ForeignTails
 from eomirror.records.events import link_events
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import decode_reports

@@ -34,7 +34,7 @@ def standing_fence(link: str, fence: Mapping[str, Any]) -> tuple[str, str]:
     since = utc(fence["at"])
     where = named(fence["topics"]) if fence["topics"] else "the source"
     text = f"writes to {where} are stopped: the fence ({fence['method']}) stands since {since}, by {fence['host']}"
-    how = " --method command --fence-command COMMAND" if fence["method"] == "command" else ""
+    how = " --fence-command COMMAND" if fence["method"] == "command" else ""
     return (
         text,
         f"`eomirror unfence CONFIG --link {quote(link)}{how}`, once applications may write there again",

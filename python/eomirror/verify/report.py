@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eomirror.config import Config, Link
-    from eomirror.verify.scope import Bound
+    from eomirror.verify.scope import RequestedRange
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
 
 __all__ = ["record", "tail_records", "verifications"]
@@ -48,7 +48,9 @@ def record(config: Config, link: Link, found: Sequence[Verification | TailCompar
 _SHOWN = 3
 
 
-def verifications(verdict: LinkVerdict, bound: Bound, *, host: str, now_ms: int) -> list[Verification]:
+def verifications(
+    verdict: LinkVerdict, bound: RequestedRange, *, host: str, now_ms: int
+) -> list[Verification]:
     """
     Returns a record for each topic of a verdict, sorted.
 
@@ -92,7 +94,7 @@ def verifications(verdict: LinkVerdict, bound: Bound, *, host: str, now_ms: int)
 
 
 def tail_records(
-    verdict: LinkVerdict, bound: Bound, *, tail: int, command: str, host: str, now_ms: int
+    verdict: LinkVerdict, bound: RequestedRange, *, tail: int, command: str, host: str, now_ms: int
 ) -> list[Verification | TailComparison]:
     """
     Returns the records of a comparison of the ends of copies; none if nothing was compared.

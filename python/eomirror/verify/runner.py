@@ -15,7 +15,7 @@ from eomirror.link.source_comparison import changed_sources
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 from eomirror.verify.partition import MOST_KEYS, Comparer, plane_refusal
-from eomirror.verify.scope import Bound, ComparableScopes, ScopeFinder
+from eomirror.verify.scope import ComparableScopes, RequestedRange, ScopeFinder
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Verifier:
         """Reason that the native plane does not read; empty if it does."""
         return self._reason
 
-    def look(self, bound: Bound, *, thorough: bool = False) -> ComparableScopes:
+    def look(self, bound: RequestedRange, *, thorough: bool = False) -> ComparableScopes:
         """
         Returns the scopes to compare.
 
@@ -148,7 +148,7 @@ class Verifier:
     def run(
         self,
         *,
-        bound: Bound | None = None,
+        bound: RequestedRange | None = None,
         progress: Progress | None = None,
         stopped: Callable[[], bool] = lambda: False,
         follows: bool = False,
@@ -169,7 +169,7 @@ class Verifier:
             UsageError: The saved state of an earlier run does not fit.
             MirrorError: A partition could not be read.
         """
-        bound = bound or Bound()
+        bound = bound or RequestedRange()
         began = self._clock.monotonic()
         # Saved counts cannot be taken back, so their beginning has to be known first.
         found = self.look(bound, thorough=self.resume is not None or (follows and not self._begun))
@@ -285,7 +285,7 @@ class Verifier:
         return bool(differs.get("foreign") or (self._link.guard and any(differs.values())))
 
     def _look_again(
-        self, bound: Bound, verdicts: list[PartitionVerdict], compare: Compare
+        self, bound: RequestedRange, verdicts: list[PartitionVerdict], compare: Compare
     ) -> list[PartitionVerdict]:
         now = {
             (one.source.topic, one.source.partition): one for one in self.look(bound, thorough=True).scopes

@@ -22,7 +22,7 @@ from eomirror.recovery.resume import gone_sources
 from eomirror.types import SourcePartition
 from eomirror.verify.other_copies import OtherCopies
 from eomirror.verify.retention import RetentionBounds
-from eomirror.verify.verdict import CopyEnds, PartitionFacts, Range, Scope, scope
+from eomirror.verify.verdict import CopyPartitionEnds, PartitionFacts, Range, Scope, scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import CopyBack
 
-__all__ = ["Bound", "ComparableScopes", "ScopeFinder"]
+__all__ = ["ComparableScopes", "RequestedRange", "ScopeFinder"]
 
 # Markers are written after the commit was answered, to each partition at its own time.
 _MARKER_SECONDS = 5.0
@@ -50,7 +50,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class RequestedRange:
     """
     Requested range of a link.
 
@@ -148,7 +148,7 @@ class ScopeFinder:
         """Ids of source and target cluster."""
         return self._source.describe_cluster().cluster_id, self._target.describe_cluster().cluster_id
 
-    def look(self, bound: Bound, *, thorough: bool = False) -> ComparableScopes:
+    def look(self, bound: RequestedRange, *, thorough: bool = False) -> ComparableScopes:
         """
         Returns the scopes to compare.
 
@@ -312,7 +312,7 @@ class ScopeFinder:
         sources: Mapping[str, TopicFacts | None],
         targets: Mapping[str, TopicFacts | None],
         stable: Mapping[Partition, int],
-        bound: Bound,
+        bound: RequestedRange,
         *,
         thorough: bool,
     ) -> list[PartitionFacts]:
@@ -384,7 +384,7 @@ class ScopeFinder:
                     placed=()
                     if not each.keyed or target_topic is None
                     else tuple(
-                        CopyEnds(
+                        CopyPartitionEnds(
                             number,
                             target_starts.get((each.target_topic, number), 0),
                             stable.get((each.target_topic, number), 0),
@@ -397,7 +397,7 @@ class ScopeFinder:
         return facts
 
     def _bounds(
-        self, topics: Mapping[str, TopicFacts | None], ends: Mapping[Partition, int], bound: Bound
+        self, topics: Mapping[str, TopicFacts | None], ends: Mapping[Partition, int], bound: RequestedRange
     ) -> dict[Partition, int]:
         """Returns the first requested source offsets."""
         if bound.since_ms is None:

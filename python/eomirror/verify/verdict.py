@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
 
 __all__ = [
-    "CopyEnds",
+    "CopyPartitionEnds",
     "LinkVerdict",
     "PartitionFacts",
     "PartitionVerdict",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class CopyEnds:
+class CopyPartitionEnds:
     """
     Ends of one of several target partitions; as in `PartitionFacts`.
 
@@ -105,7 +105,7 @@ class PartitionFacts:
     replaced: bool = False
     letters: Sequence[tuple[int, str]] = ()
     adopted: tuple[int, int] | None = None
-    placed: Sequence[CopyEnds] = ()
+    placed: Sequence[CopyPartitionEnds] = ()
     gone: bool = False
 
 

@@ -12,7 +12,7 @@ import structlog
 from eomirror.cli.app import main
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import UnreachableError
-from eomirror.records.events import Event
+from eomirror.records.events import LinkEvent
 from eomirror.status import link_readers
 from eomirror.status.lag import lag_rows
 from eomirror.status.model import LinkStatus, PartitionStatus
@@ -45,8 +45,8 @@ STATUS = LinkStatus(
         partition("parked", 0, None, parked=True),
     ),
     events=(
-        Event(1_000, "generation", "generation 1"),
-        Event(SYSTEM_CLOCK.wall_ms(), "stopped", "topic x is stopped: \x1b[31mred\nline", "x"),
+        LinkEvent(1_000, "generation", "generation 1"),
+        LinkEvent(SYSTEM_CLOCK.wall_ms(), "stopped", "topic x is stopped: \x1b[31mred\nline", "x"),
     ),
 )
 

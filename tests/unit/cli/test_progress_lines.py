@@ -259,7 +259,7 @@ def test_a_link_that_failed_has_no_lag_while_other_links_go_on() -> None:
     made = progress()
     made.update(said(0, ("orders", 0, 10, 10), ("pay", 0, 7, 7)), attempt=1, now=1)
     made.update(said(1, ("orders", 1, 100, 100)), attempt=1, now=1)
-    made.state, made.error = "failed", "another mirror owns the link"
+    made.phase.state, made.phase.error = "failed", "another mirror owns the link"
     for lane in (0, 1):
         made.set_lane_state(lane, "ended")
     shown = made.snapshot(1000)
@@ -282,7 +282,7 @@ def test_a_link_that_has_not_seen_its_topics_has_no_lag_yet() -> None:
     """Nothing is assigned while it prepares; a link that runs without a topic has none to lag behind."""
     made = Progress("a->b")
     assert (made.snapshot(1).lag_records, made.snapshot(1).lag_seconds) == (None, None)
-    made.state = "running"
+    made.phase.state = "running"
     assert (made.snapshot(1).lag_records, made.snapshot(1).lag_seconds) == (0, 0.0)
 
 
@@ -322,7 +322,7 @@ def test_a_lag_that_is_unknown_says_why() -> None:
     idle = Progress("a->b")
     assert idle.snapshot(1).lag_unknown == "the link is preparing"
     made = progress()
-    made.state = "running"
+    made.phase.state = "running"
     starting = made.snapshot(1)
     assert starting.lag_unknown == (
         "orders-0, pay-0: lane 0 is starting: its worker has not reported yet; "
@@ -353,7 +353,7 @@ def test_a_lag_that_is_unknown_says_why() -> None:
 def test_a_line_names_few_of_many_partitions_without_a_lag() -> None:
     """A link of thousands of partitions has one line."""
     made = Progress("a->b")
-    made.state = "running"
+    made.phase.state = "running"
     for number in range(50):
         made.assign(number // 10, SourcePartition("orders", number), "a.orders")
     told = made.snapshot(1).lag_unknown
@@ -365,7 +365,7 @@ def test_a_line_names_few_of_many_partitions_without_a_lag() -> None:
 def test_the_lag_that_ended_a_run_is_kept_however_the_lanes_end(ending: str) -> None:
     """An end that is unknown when all goals are reached is the goal."""
     made = progress()
-    made.state = "running"
+    made.phase.state = "running"
     made.set_goals({SourcePartition("orders", 0): 15, SourcePartition("orders", 1): 103})
     made.update(said(0, ("orders", 0, 15, 15), ("pay", 0, 7, 7)), attempt=1, now=1)
     end: Any = None if ending == "no end" else 105
@@ -380,5 +380,5 @@ def test_the_lag_that_ended_a_run_is_kept_however_the_lanes_end(ending: str) -> 
     for now in (8, 18):
         found = made.snapshot(now)
         assert (found.lag_records, found.lag_unknown, found.caught_up) == (left, "", True)
-    made.state = "failed"
+    made.phase.state = "failed"
     assert made.snapshot(18).lag_unknown.endswith("the link has failed")

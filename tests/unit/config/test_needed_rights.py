@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import load_config
-from eomirror.config.rights import Account, Right, account_of, lacking, named, needed_rights
+from eomirror.config.rights import ClusterUser, Right, account_of, lacking, named, needed_rights
 from eomirror.errors import TopicError
 
 if TYPE_CHECKING:
@@ -140,17 +140,17 @@ def test_the_command_has_address_principal_and_pattern(loaded: Any) -> None:
 def test_one_error_names_all_rights() -> None:
     """Principal, operations, resources and cluster are in the message, one command a line in the fix."""
     rights = [Right("Read", "topic", "a"), Right("Write", "transactional-id", "e.", prefixed=True)]
-    error = lacking("", Account("west", "w:1", "m"), rights)
+    error = lacking("", ClusterUser("west", "w:1", "m"), rights)
     assert (
         error.message == "User:m lacks Read on topic a, Write on transactional-id e.* of cluster west (w:1)"
     )
-    assert error.fix.splitlines() == [right.acl(Account("west", "w:1", "m")) for right in rights]
+    assert error.fix.splitlines() == [right.acl(ClusterUser("west", "w:1", "m")) for right in rights]
 
 
 @pytest.mark.parametrize("at", ["", "@0", "@1234"])
 def test_a_denied_read_of_the_extension_gets_its_command(at: str) -> None:
     """The class stays, because it decides whether other topics are compared; other errors stay as they are."""
-    ours = Account("west", "w:1", "m")
+    ours = ClusterUser("west", "w:1", "m")
     error = TopicError(
         f"east.a-b-0{at}: the broker refuses the request: TOPIC_AUTHORIZATION_FAILED", fix="x", topic="a"
     )

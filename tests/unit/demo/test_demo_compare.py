@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.demo.clients import ReadRecord
-from eomirror.demo.compare import History, compare_partition, fingerprint
+from eomirror.demo.compare import SeenRecords, compare_partition, fingerprint
 from eomirror.demo.traffic import Stamp, TrafficPlan, checksum
 from eomirror.records.names import HOPS_HEADER
 
@@ -146,7 +146,7 @@ def test_reordering_counts_the_records_that_moved(rng: random.Random) -> None:
 def test_a_history_notices_every_revision() -> None:
     """What a reader was shown must lie there in the end, unchanged, with nothing slipped in between."""
     shown = originals()
-    history = History()
+    history = SeenRecords()
     for record in shown[:50]:
         if record.offset != 30:
             history.see(record)
@@ -159,8 +159,8 @@ def test_a_history_notices_every_revision() -> None:
 
 def test_a_history_of_a_quiet_log_is_stable() -> None:
     """Records beyond the reader's place are no revision."""
-    history = History()
+    history = SeenRecords()
     for record in originals()[:50]:
         history.see(record)
     assert history.revised(originals()).stable
-    assert History().revised(originals()).stable
+    assert SeenRecords().revised(originals()).stable

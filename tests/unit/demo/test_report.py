@@ -10,18 +10,18 @@ from rich.console import Console
 
 from eomirror.demo.compare import Comparison, Difference, Revision
 from eomirror.demo.report import (
-    Copy,
     DemoReport,
+    JudgedCopy,
     Kill,
+    KillOutage,
     Latency,
-    Outage,
     latency_outside,
     peak_rate,
     percentile,
     render,
 )
 
-GOOD = Copy(
+GOOD = JudgedCopy(
     topic="east.orders",
     comparison=Comparison(source=900, target=900),
     revision=Revision(seen=900),
@@ -118,7 +118,7 @@ def test_latency_leaves_out_what_an_outage_touched() -> None:
     second = 1_000_000
     sent = [1 * second, 4 * second, 5 * second, 9 * second]
     arrived = [1 * second + 20_000, 8 * second, 8 * second, 9 * second + 40_000]
-    calm, everything = latency_outside([Outage(4.5, 8.5)], sent, arrived)
+    calm, everything = latency_outside([KillOutage(4.5, 8.5)], sent, arrived)
     assert (calm.records, calm.p50, calm.max) == (2, 40.0, 40.0)
     assert (everything.records, everything.max) == (4, 4000.0)
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.driver.retry import AFTER, MAX_RAISES, Action, Backoff, epoch_seconds, next_action
+from eomirror.driver.retry import AFTER, MAX_RAISES, Backoff, NextAction, epoch_seconds, next_action
 from eomirror.lane.spec import Ending
 from eomirror.spark.jobs import ending_of_job
 
 ROWS = [
-    (Ending.EPOCH, Action.NEXT_EPOCH, Action.END),
-    (Ending.STOPPED, Action.RETRY, Action.END),
-    (Ending.REBUILD, Action.RETRY, Action.END),
-    (Ending.UNAUTHORIZED, Action.RETRY, Action.END),
-    (Ending.SUPERSEDED, Action.CHECK_OWNER, Action.END),
-    (Ending.FAILED, Action.FAIL_LINK, Action.FAIL_LINK),
-    (Ending.WORKER_DIED, Action.RETRY, Action.END),
-    (Ending.TASK_RAISED, Action.RETRY, Action.END),
-    (Ending.CANCELLED, Action.RETRY, Action.END),
-    (Ending.ENGINE_GONE, Action.FAIL_MIRROR, Action.END),
+    (Ending.EPOCH, NextAction.NEXT_EPOCH, NextAction.END),
+    (Ending.STOPPED, NextAction.RETRY, NextAction.END),
+    (Ending.REBUILD, NextAction.RETRY, NextAction.END),
+    (Ending.UNAUTHORIZED, NextAction.RETRY, NextAction.END),
+    (Ending.SUPERSEDED, NextAction.CHECK_OWNER, NextAction.END),
+    (Ending.FAILED, NextAction.FAIL_LINK, NextAction.FAIL_LINK),
+    (Ending.WORKER_DIED, NextAction.RETRY, NextAction.END),
+    (Ending.TASK_RAISED, NextAction.RETRY, NextAction.END),
+    (Ending.CANCELLED, NextAction.RETRY, NextAction.END),
+    (Ending.ENGINE_GONE, NextAction.FAIL_MIRROR, NextAction.END),
 ]
 
 
 @pytest.mark.parametrize(("ended", "running", "stopping"), ROWS)
-def test_each_ending_has_its_consequence(ended: Ending, running: Action, stopping: Action) -> None:
+def test_each_ending_has_its_consequence(ended: Ending, running: NextAction, stopping: NextAction) -> None:
     """One row of the table, while the mirror runs and while it stops."""
     assert next_action(ended, stopping=False, raises=1) is running
     assert next_action(ended, stopping=True, raises=1) is stopping
@@ -36,23 +36,23 @@ def test_the_table_is_complete() -> None:
 
 def test_a_lane_that_raises_again_and_again_fails_its_link() -> None:
     """A bug that repeats is told to a person instead of being repeated for ever."""
-    assert next_action(Ending.TASK_RAISED, stopping=False, raises=MAX_RAISES - 1) is Action.RETRY
-    assert next_action(Ending.TASK_RAISED, stopping=False, raises=MAX_RAISES) is Action.FAIL_LINK
-    assert next_action(Ending.REBUILD, stopping=False, raises=0) is Action.RETRY
+    assert next_action(Ending.TASK_RAISED, stopping=False, raises=MAX_RAISES - 1) is NextAction.RETRY
+    assert next_action(Ending.TASK_RAISED, stopping=False, raises=MAX_RAISES) is NextAction.FAIL_LINK
+    assert next_action(Ending.REBUILD, stopping=False, raises=0) is NextAction.RETRY
 
 
 @pytest.mark.parametrize("ended", [Ending.REBUILD, Ending.FAILED, Ending.STOPPED])
 def test_stopping_a_topic_is_no_reason_to_wait_or_to_fail(ended: Ending) -> None:
     """The next attempt goes on without the stopped topic, at once."""
-    assert next_action(ended, stopping=False, topics_changed=True) is Action.NEXT_EPOCH
-    assert next_action(ended, stopping=True, topics_changed=True) is Action.END
+    assert next_action(ended, stopping=False, topics_changed=True) is NextAction.NEXT_EPOCH
+    assert next_action(ended, stopping=True, topics_changed=True) is NextAction.END
 
 
 def test_a_run_that_catches_up_does_not_wait_for_rights() -> None:
     """Somebody waits for its end, which would never come; an endless run goes on when the right is granted."""
-    assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=True) is Action.RETRY
-    assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=False) is Action.FAIL_LINK
-    assert next_action(Ending.REBUILD, stopping=False, patient=False) is Action.RETRY
+    assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=True) is NextAction.RETRY
+    assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=False) is NextAction.FAIL_LINK
+    assert next_action(Ending.REBUILD, stopping=False, patient=False) is NextAction.RETRY
 
 
 def test_backoff_doubles_to_a_limit_and_starts_anew_after_a_commit() -> None:

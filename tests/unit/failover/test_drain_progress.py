@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.failover import promotion
 from eomirror.failover.drain import DrainLook, DrainProgress
-from eomirror.failover.machine import Event, Verb
+from eomirror.failover.machine import StepOutcome, Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
@@ -64,19 +64,19 @@ def test_the_pause_of_a_cutover_that_waits_begins_with_the_last_record(
     clock, said = PlayedClock(), list[str]()
     fence: Any = SimpleNamespace(stops=stops, fence=lambda: None)
     run = _Run(
-        CONFIG, CONFIG.links[0], Verb.CUTOVER, options=PromotionOptions(fence=fence), on_event=said.append,
+        CONFIG, None, Verb.CUTOVER, PromotionOptions(fence=fence), on_event=said.append,
         clock=clock,
     )  # fmt: skip
     looks = iter([*(look(each) for each in range(10, 34)), *[look(34)] * 99])
     monkeypatch.setattr(run._source, "look", lambda: next(looks))
     monkeypatch.setattr(promotion, "crash_point", lambda _: None)
 
-    assert run._fence() is Event.DONE
-    assert run._drain() is Event.DONE
+    assert run._fence() is StepOutcome.DONE
+    assert run._drain() is StepOutcome.DONE
     run.close()
 
-    assert run._silent_at is not None
-    assert clock.now - run._silent_at == pytest.approx(pause, abs=0.11)
+    assert run._times.silent_at is not None
+    assert clock.now - run._times.silent_at == pytest.approx(pause, abs=0.11)
     asks = any(each.startswith("stop the applications that write to east now") for each in said)
     assert asks is not stops
     assert ("stopping the applications that write to the source" in said) is stops

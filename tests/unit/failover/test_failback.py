@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eomirror import load_config
-from eomirror.cli.failover import Action
+from eomirror.cli.failover import LinkCommand
 from eomirror.errors import UsageError
 from eomirror.failover.failback import failback
 from eomirror.failover.machine import Verb
@@ -121,7 +121,7 @@ def test_applications_that_were_not_switched_stay_fenced(world: World) -> None:
 def test_the_second_half_is_asked_for_as_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lifts the fence and sets positions; another name, or Ctrl-C, leaves all as it is."""
     world.promoted = world.fenced = True
-    action = Action(config=CONFIG, link="there", dry_run=False, yes=False, report=None, output=None)
+    action = LinkCommand(config=CONFIG, link="there", dry_run=False, yes=False, report=None, output=None)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.prompt", lambda *_, **__: "back")
     with pytest.raises(UsageError, match="nothing was changed"):

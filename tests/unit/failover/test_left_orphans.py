@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eomirror.failover.left_orphans import decided
-from eomirror.failover.orphans import OrphanRange
+from eomirror.failover.orphan_reader import OrphanRange
+from eomirror.failover.orphans import decided
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.types import SourcePartition
 

@@ -9,9 +9,9 @@ import pytest
 
 from eomirror.errors import ClusterError, NotReadyError
 from eomirror.failover import open_transactions as module
-from eomirror.failover import orphans
+from eomirror.failover import orphan_reader
 from eomirror.failover.open_transactions import await_ended, open_transactions
-from eomirror.failover.orphans import OrphanRange, Reading, count_orphans
+from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading
 from eomirror.kafka.errors import Action
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
@@ -176,15 +176,14 @@ def test_a_read_that_comes_to_no_end_looks_for_one(monkeypatch: pytest.MonkeyPat
 
         offsets = cluster.offsets
 
-    monkeypatch.setattr(orphans, "PartitionReader", Reader)
-    monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
-    monkeypatch.setattr(orphans, "log_starts", lambda *_: {WHERE: 0})
+    monkeypatch.setattr(orphan_reader, "PartitionReader", Reader)
+    monkeypatch.setattr(orphan_reader, "ClusterAdmin", Reader)
+    monkeypatch.setattr(orphan_reader, "log_starts", lambda *_: {WHERE: 0})
     said: list[str] = []
     reading = Reading(tell=said.append, wait=wait)
 
-    counts = count_orphans(
-        CLUSTER, [OrphanRange(source=WHERE, start=90, end=200)], client_id="c", clock=clock, reading=reading
-    )
+    ranges = [OrphanRange(source=WHERE, start=90, end=200)]
+    counts = OrphanReader(CLUSTER, "c", clock).count(ranges, reading)
 
     assert counts == {WHERE: 110 if wait else 10}
     assert len(reading.open) == (0 if wait else 1)

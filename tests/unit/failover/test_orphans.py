@@ -15,17 +15,10 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import ClusterError, DataLossError, NotReadyError, UnreachableError, UsageError
-from eomirror.failover import copied_records, orphans
+from eomirror.failover import orphan_reader, orphans
+from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading
 from eomirror.failover.orphan_sinks import ORPHAN_HEADER, OrphanFile, OrphanTopic
-from eomirror.failover.orphans import (
-    OrphanRange,
-    Reading,
-    Standing,
-    orphan_ranges,
-    refuse_forgotten,
-    standing,
-    write_orphans,
-)
+from eomirror.failover.orphans import Standing, orphan_ranges, refuse_forgotten, standing
 from eomirror.failover.reversal import _Reverse
 from eomirror.kafka.errors import Action
 from eomirror.link.source_comparison import ChangedSource, SourceState
@@ -115,11 +108,11 @@ def judged(
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(orphans, "PartitionReader", Reader)
-    monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
-    monkeypatch.setattr(orphans, "log_starts", lambda *_: {OLD: 0})
-    monkeypatch.setattr(copied_records, "last_hop", lambda header, *_: header.decode())
-    monkeypatch.setattr(copied_records, "extension_client", lambda *_: judge)
+    monkeypatch.setattr(orphan_reader, "PartitionReader", Reader)
+    monkeypatch.setattr(orphan_reader, "ClusterAdmin", Reader)
+    monkeypatch.setattr(orphan_reader, "log_starts", lambda *_: {OLD: 0})
+    monkeypatch.setattr(orphan_reader, "last_hop", lambda header, *_: header.decode())
+    monkeypatch.setattr(orphan_reader, "extension_client", lambda *_: judge)
     found: set[int] = set()
     sink: Any = SimpleNamespace(
         resume=lambda *_: {}, finish=lambda: None, close=lambda: None,
@@ -127,7 +120,7 @@ def judged(
     )  # fmt: skip
     ranges = [OrphanRange(source=OLD, start=0, end=len(claims), target=target)]
     cluster: Any = SimpleNamespace(alias="east")
-    write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+    OrphanReader(cluster, "c", SYSTEM_CLOCK).write(ranges, sink, reading)
     return found
 
 
@@ -198,7 +191,7 @@ def test_a_link_does_not_return_before_its_orphans_are_decided_about(
 ) -> None:
     """From then on it would begin behind them."""
     monkeypatch.setattr(
-        orphans, "count_orphans", lambda _, ranges, **__: {each.source: records for each in ranges}
+        OrphanReader, "count", lambda _, ranges, *__: {each.source: records for each in ranges}
     )
     link: Any = SimpleNamespace(name="there", source="east")
     sessions: Any = SimpleNamespace(source=SimpleNamespace(cluster=link))
@@ -369,10 +362,12 @@ class Log:
 
             def close(self) -> None: ...
 
-        monkeypatch.setattr(orphans, "PartitionReader", Reader)
-        monkeypatch.setattr(orphans, "ClusterAdmin", Reader)
+        monkeypatch.setattr(orphan_reader, "PartitionReader", Reader)
+        monkeypatch.setattr(orphan_reader, "ClusterAdmin", Reader)
         monkeypatch.setattr(
-            orphans, "log_starts", lambda _, ranges: {one.source: self.starts[one.source] for one in ranges}
+            orphan_reader,
+            "log_starts",
+            lambda _, ranges: {one.source: self.starts[one.source] for one in ranges},
         )
 
     def message(self, where: SourcePartition, offset: int) -> Any:
@@ -404,7 +399,7 @@ def written(
 ) -> dict[SourcePartition, int]:
     cluster: Any = SimpleNamespace(alias="east")
     sink = OrphanFile(path, "east", starts)
-    return write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK, reading=reading)
+    return OrphanReader(cluster, "c", SYSTEM_CLOCK).write(ranges, sink, reading)
 
 
 def offsets(path: Path) -> list[tuple[int, int]]:
@@ -733,7 +728,7 @@ def test_a_killed_export_to_a_topic_goes_on_behind_its_last_transaction(
 
     def exported() -> dict[SourcePartition, int]:
         cluster: Any = SimpleNamespace(alias="east")
-        return write_orphans(cluster, RANGES, OrphanTopic(link, target, 2), client_id="c", clock=SYSTEM_CLOCK)
+        return OrphanReader(cluster, "c", SYSTEM_CLOCK).write(RANGES, OrphanTopic(link, target, 2))
 
     topic.commits_left = transactions
     with pytest.raises(KeyboardInterrupt):
@@ -762,7 +757,7 @@ def test_a_later_export_to_the_topic_adds_what_has_come_in_every_partition(
 
     def exported(*ranges: OrphanRange) -> dict[SourcePartition, int]:
         sink = OrphanTopic(link, target, 2)
-        return write_orphans(cluster, ranges, sink, client_id="c", clock=SYSTEM_CLOCK)
+        return OrphanReader(cluster, "c", SYSTEM_CLOCK).write(ranges, sink)
 
     assert exported(*RANGES) == {OLD: 4, NEW: 4}
     topic.commits_left = 1

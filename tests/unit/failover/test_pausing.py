@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.pausing import _planned
 from eomirror.link import pause as watching
-from eomirror.link.pause import PauseWatch
+from eomirror.link.pause import PauseWatch, _planned
 from eomirror.records.control import ControlView, Generation, Pause, decode_control
 from eomirror.records.promotion import Promotion, PromotionHistory
 from eomirror.types import Assignment, SourcePartition

@@ -12,7 +12,7 @@ from eomirror.failover import promotion as module
 from eomirror.failover.machine import Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.failover.readiness import Facts
-from eomirror.records.control import ControlView
+from eomirror.records.promotion import PromotionHistory
 from eomirror.status.model import LinkStatus
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
@@ -51,17 +51,22 @@ def runs() -> Iterator[list[_Run]]:
 
 def promotion(runs: list[_Run], verb: Verb, reader: Reader) -> _Run:
     run = _Run(
-        CONFIG, CONFIG.links[0], verb, options=PromotionOptions(), on_event=lambda _: None, clock=PlayedClock()
+        CONFIG, None, verb, PromotionOptions(), on_event=lambda _: None, clock=PlayedClock()
     )  # fmt: skip
     run._groups.close()
-    run._groups, run._view = reader, ControlView()  # type: ignore[assignment]
+    run._groups.reader = reader  # type: ignore[assignment]
     runs.append(run)
     return run
 
 
+def planned(run: _Run) -> list[Any]:
+    """Where the groups resume."""
+    return run._groups.planned({}, PromotionHistory(), answers=True)
+
+
 def test_a_failover_waits_for_a_broker_that_restarts(runs: list[_Run]) -> None:
     """The first answer counts."""
-    assert promotion(runs, Verb.FAILOVER, Reader(AWAY, failures=3))._planned_moves() == ["moved"]
+    assert planned(promotion(runs, Verb.FAILOVER, Reader(AWAY, failures=3))) == ["moved"]
 
 
 @pytest.mark.parametrize(
@@ -78,14 +83,14 @@ def test_other_failures_are_not_waited_for(runs: list[_Run], verb: Verb, error: 
     """The first failure is the result."""
     reader = Reader(error, failures=1)
     with pytest.raises(type(error)):
-        promotion(runs, verb, reader)._planned_moves()
+        planned(promotion(runs, verb, reader))
     assert reader.asked == 1
 
 
 def test_a_failover_does_not_wait_for_ever(runs: list[_Run]) -> None:
     """The records are there, and groups can be set by hand."""
     with pytest.raises(UnreachableError):
-        promotion(runs, Verb.FAILOVER, Reader(AWAY, failures=1_000))._planned_moves()
+        planned(promotion(runs, Verb.FAILOVER, Reader(AWAY, failures=1_000)))
 
 
 @pytest.mark.parametrize("verb", [Verb.FAILOVER, Verb.PROMOTE])
@@ -103,7 +108,7 @@ def test_a_fence_that_stands_is_named_by_a_promotion_that_sets_none(
     setting: Any = object() if own else None
     options = PromotionOptions(fence=setting, dry_run=True)
     run = _Run(
-        CONFIG, CONFIG.links[0], verb, options=options, on_event=said.append, clock=PlayedClock()
+        CONFIG, None, verb, options, on_event=said.append, clock=PlayedClock()
     )  # fmt: skip
 
     run._check()

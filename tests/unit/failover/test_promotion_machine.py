@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.failover.machine import FINAL, TRANSITIONS, Event, State, Verb, checked, following
+from eomirror.failover.machine import FINAL, TRANSITIONS, State, StepOutcome, Verb, checked, following
 
 
 def path(verb: Verb, *, failing: State | None = None) -> list[State]:
@@ -12,9 +12,9 @@ def path(verb: Verb, *, failing: State | None = None) -> list[State]:
     state, taken = State.CHECKING, [State.CHECKING]
     while state not in FINAL:
         if state is failing:
-            event = Event.FAILED
+            event = StepOutcome.FAILED
         else:
-            event = checked(verb, ready=True) if state is State.CHECKING else Event.DONE
+            event = checked(verb, ready=True) if state is State.CHECKING else StepOutcome.DONE
         state = following(state, event)
         taken.append(state)
     return taken
@@ -56,14 +56,14 @@ def test_a_command_that_is_not_ready_touches_nothing(verb: Verb) -> None:
 
 def test_every_arrow_of_the_table_is_taken() -> None:
     """Arrows that no command takes would be dead code."""
-    taken = {(State.CHECKING, Event.REFUSED), (State.CHECKING, Event.FAILED)}
+    taken = {(State.CHECKING, StepOutcome.REFUSED), (State.CHECKING, StepOutcome.FAILED)}
     for verb in Verb:
         states = path(verb)
         taken.add((State.CHECKING, checked(verb, ready=True)))
-        taken |= {(state, Event.DONE) for state in states[1:] if state not in FINAL}
-        taken |= {(state, Event.FAILED) for state in states[1:] if state not in FINAL}
-    taken |= {(State.UNDOING, Event.DONE), (State.UNDOING, Event.FAILED)}
+        taken |= {(state, StepOutcome.DONE) for state in states[1:] if state not in FINAL}
+        taken |= {(state, StepOutcome.FAILED) for state in states[1:] if state not in FINAL}
+    taken |= {(State.UNDOING, StepOutcome.DONE), (State.UNDOING, StepOutcome.FAILED)}
 
     assert taken == set(TRANSITIONS)
     with pytest.raises(ValueError, match="no event DONE"):
-        following(State.PROMOTED, Event.DONE)
+        following(State.PROMOTED, StepOutcome.DONE)

@@ -404,9 +404,7 @@ def test_share_groups_are_named() -> None:
 
 
 @pytest.mark.parametrize("state", ["running", "stopped", "silent", "promoted"])
-@pytest.mark.parametrize(
-    ("method", "more"), [("acl", ""), ("command", " --method command --fence-command COMMAND")]
-)
+@pytest.mark.parametrize(("method", "more"), [("acl", ""), ("command", " --fence-command COMMAND")])
 def test_a_fence_that_stands_is_told(state: str, method: str, more: str) -> None:
     """Its command may have died; it refuses nothing, because a planned promotion completes it."""
     fence = {

@@ -11,8 +11,7 @@ import pytest
 
 from eomirror import load_config
 from eomirror.errors import NotReadyError
-from eomirror.failover import recreation as module
-from eomirror.failover.orphans import OrphanRange
+from eomirror.failover.orphan_reader import OrphanRange, OrphanReader
 from eomirror.failover.recreation import _elsewhere, _Recreate, refuse_recreated
 from eomirror.records.control import ControlView
 from eomirror.records.dealt_ranges import DealtRange
@@ -50,6 +49,7 @@ def rules(*others: dict[str, Any]) -> _Recreate:
     )  # fmt: skip
     made = _Recreate.__new__(_Recreate)
     made.config, made.link = config, config.link("there")
+    made._command = "restore"
     return made
 
 
@@ -117,12 +117,12 @@ def test_an_export_that_is_gone_is_not_relied_on(
     made._count = lambda ranges: {each.source: 3 for each in ranges}
     made.clock = made.tell = None
 
-    def write(_: object, __: object, sink: Any, **___: object) -> None:
+    def write(_: object, __: object, sink: Any, ___: object) -> None:
         for offset in range(20, 23):
             message = SimpleNamespace(offset=lambda at=offset: at, key=lambda: None, value=lambda: None)
             sink.write(ORDERS, message, None)
 
-    monkeypatch.setattr(module, "write_orphans", write)
+    monkeypatch.setattr(OrphanReader, "write", write)
     host = "another" if elsewhere else socket.gethostname()
     there = max(0, held or 0)
     recorded = {ORDERS: (DealtRange(20, 50, "export", str(path), 3, host),)}

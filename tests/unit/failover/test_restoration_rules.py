@@ -10,7 +10,7 @@ import pytest
 
 from eomirror.errors import NotReadyError, UsageError
 from eomirror.failover import restoration as module
-from eomirror.failover.orphans import OrphanRange
+from eomirror.failover.orphan_reader import OrphanRange
 from eomirror.failover.restoration import OrphanPartition, RestorationReport, _Restore
 from eomirror.plane.protocol import BatchMark
 from eomirror.records.control import ControlView
@@ -89,7 +89,7 @@ def test_orphans_before_the_position_of_the_link_are_exported(
 ) -> None:
     """A lane begins behind them."""
     made = rules()
-    made._positions = lambda: {ORDERS: position(ORDERS, offset, generation=generation)}
+    made.positions = lambda: {ORDERS: position(ORDERS, offset, generation=generation)}
 
     found = made._passed(PROMOTION, [OrphanRange(source=ORDERS, start=start, end=30)])
 

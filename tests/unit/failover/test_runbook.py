@@ -8,7 +8,7 @@ import pytest
 
 from eomirror import load_config
 from eomirror.cli.app import cli
-from eomirror.failover.runbook import runbook
+from eomirror.failover.report import runbook
 
 THERE = {"source": "east", "target": "west", "topics": ["orders"]}
 BACK = {

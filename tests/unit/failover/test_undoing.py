@@ -11,13 +11,14 @@ import click
 import pytest
 
 from eomirror.cli import cutover as cutover_commands
-from eomirror.cli.failover import Action, promoted
+from eomirror.cli.failover import LinkCommand, promoted
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import writer_fence
-from eomirror.failover.machine import Event, State, Verb
-from eomirror.failover.promotion import PromotionOptions, _Run
+from eomirror.failover.machine import State, StepOutcome, Verb
+from eomirror.failover.promotion import PromotionOptions, _Run, _TakenLink
 from eomirror.failover.readiness import Facts, assess
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence, run_command
+from eomirror.records.control import ControlView
 from eomirror.records.promotion import Fence, PromotionHistory
 from eomirror.status.model import LinkStatus
 from eomirror.types import SourcePartition
@@ -55,23 +56,23 @@ def cutover(writers: Writers, clock: PlayedClock | None = None) -> _Run:
     """A cutover that is ready, and has reached its drain."""
     run = _Run(
         CONFIG,
-        CONFIG.links[0],
+        None,
         Verb.CUTOVER,
-        options=PromotionOptions(fence=writers),
+        PromotionOptions(fence=writers),  # type: ignore[arg-type]
         on_event=lambda _: None,
         clock=clock or PlayedClock(),
     )
 
-    def ready() -> Event:
+    def ready() -> StepOutcome:
         run._readiness = object()  # type: ignore[assignment]  only passed on
-        return Event.FENCE_WANTED
+        return StepOutcome.FENCE_WANTED
 
     run._steps[State.CHECKING] = ready
     return run
 
 
 def raising(error: BaseException) -> Any:
-    def step() -> Event:
+    def step() -> StepOutcome:
         raise error
 
     return step
@@ -86,7 +87,7 @@ def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, 
         ),
         Verb.FAILOVER,
     )  # fmt: skip
-    action = Action(config=CONFIG, link="a->b", dry_run=False, yes=False, report=None, output=None)
+    action = LinkCommand(config=CONFIG, link="a->b", dry_run=False, yes=False, report=None, output=None)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.prompt", lambda text, **_: click.echo(text) or "b->a")
     writers = Writers()
@@ -94,7 +95,7 @@ def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, 
     run._options = replace(run._options, confirm=action.asked("failover"))
     taken = run._steps[State.CHECKING]
 
-    def checked() -> Event:
+    def checked() -> StepOutcome:
         event = taken()
         run._readiness = readiness
         return event
@@ -114,27 +115,27 @@ def test_the_time_to_answer_is_not_that_of_the_command() -> None:
     """`history` shows what the promotion took."""
     clock = PlayedClock()
     run = cutover(Writers(), clock)
-    began = run._started_ms
+    began = run._times.started_ms
     run._options = replace(run._options, confirm=lambda _: clock.sleep(300))
     run._steps[State.FENCING] = raising(NotReadyError("enough"))
-    run._steps[State.UNDOING] = lambda: Event.DONE
+    run._steps[State.UNDOING] = lambda: StepOutcome.DONE
     run.to_the_end()
     run.close()
-    assert run._started_ms - began == 300_000
+    assert run._times.started_ms - began == 300_000
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(5, "promoted"), (300, "refused")])
 def test_what_changed_while_the_question_stood_counts(seconds: float, state: str) -> None:
     """The source answers again, say: the same check refuses then."""
-    clock, writers, looks = PlayedClock(), Writers(), [Event.FENCE_WANTED, Event.REFUSED]
+    clock, writers, looks = PlayedClock(), Writers(), [StepOutcome.FENCE_WANTED, StepOutcome.REFUSED]
     run = cutover(writers, clock)
     ready = run._steps[State.CHECKING]
 
-    def checked() -> Event:
+    def checked() -> StepOutcome:
         ready()
         return looks.pop(0)
 
-    run._steps |= dict.fromkeys(run._steps, lambda: Event.DONE)
+    run._steps |= dict.fromkeys(run._steps, lambda: StepOutcome.DONE)
     run._steps |= {State.CHECKING: checked, State.FENCING: run._fence}
     run._options = replace(run._options, confirm=lambda _: clock.sleep(seconds))
     assert run.to_the_end().state == state
@@ -183,7 +184,7 @@ def test_a_fence_stays_while_the_link_may_be_promoted(
     monkeypatch.setattr(run, "_is_recorded", lambda: recorded)
     run._recording = True
 
-    assert run._undo() is Event.DONE
+    assert run._undo() is StepOutcome.DONE
 
     run.close()
     assert writers.calls == (["undo"] if undone else [])
@@ -271,7 +272,7 @@ def test_a_switch_that_failed_is_an_error_of_the_command(
     )
     monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
 
-    action = Action(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
+    action = LinkCommand(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
     with pytest.raises(MirrorError, match="is promoted, but the command of --on-switch failed"):
         promoted(action, Verb.CUTOVER, PromotionOptions())
 
@@ -295,7 +296,7 @@ def test_groups_that_were_not_moved_are_an_error_of_the_command(
     )
     monkeypatch.setattr("eomirror.failover.promote", lambda *_, **__: report)
 
-    action = Action(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
+    action = LinkCommand(CONFIG, CONFIG.links[0].name, dry_run=False, yes=True, report=None, output="json")
     with pytest.raises(MirrorError, match=f"is promoted, but {words}") as raised:
         promoted(action, Verb.FAILOVER, PromotionOptions())
 
@@ -311,9 +312,9 @@ def test_a_copy_that_exists_has_a_cut(
     """A broker may fail between the check and the cut: the link back would never read that topic."""
     run = cutover(Writers())
     position: Any = SimpleNamespace(target_topic="east.orders")
-    run._positions = {SourcePartition("orders", 0): position}
+    run._taken = _TakenLink(ControlView(), {}, {SourcePartition("orders", 0): position})
     monkeypatch.setattr(
-        run._sessions.target.admin, "describe_topics", lambda names: dict.fromkeys(names, facts)
+        run.sessions.target.admin, "describe_topics", lambda names: dict.fromkeys(names, facts)
     )
 
     if refused:
@@ -336,10 +337,10 @@ def test_a_dry_run_of_a_fence_names_what_it_would_change(
     if not stands:
         monkeypatch.setattr(writer_fence, "history_of", lambda *_: PromotionHistory())
     monkeypatch.setattr(LinkWriterFence, "_target", lambda _: Denials())
-    for name, method in (("fence", "acl"), ("unfence", "wait")):
-        action = Action(CONFIG, CONFIG.links[0].name, dry_run=True, yes=True, report=None, output="json")
+    for name, given in (("fence", {"method": "acl"}), ("unfence", dict[str, str]())):
+        action = LinkCommand(CONFIG, CONFIG.links[0].name, dry_run=True, yes=True, report=None, output="json")
         command = getattr(cutover_commands, name).callback.__wrapped__
-        assert command(action, method=method, fence_command="") == 0
+        assert command(action, fence_command="", **given) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["standing"] == ("acl" if stands else None)
         assert found.get("topics", ["later"]) == ["later"]

@@ -13,7 +13,7 @@ from eomirror.failover import verification
 from eomirror.failover.verification import tail_starts
 from eomirror.records.promotion import PromotionHistory, Resumption
 from eomirror.types import SourcePartition
-from eomirror.verify.scope import Bound, ScopeFinder
+from eomirror.verify.scope import RequestedRange, ScopeFinder
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, are
 
 OLD, NEW = SourcePartition("orders", 0), SourcePartition("orders", 1)
@@ -35,10 +35,10 @@ def test_each_partition_is_compared_from_an_offset_of_its_own(monkeypatch: pytes
     monkeypatch.setattr(ScopeFinder, "_ends", None)
     ends: Any = {tuple(OLD): 1000, tuple(NEW): 40}
 
-    found = finder._bounds({}, ends, Bound(from_offsets={OLD: 900}))
+    found = finder._bounds({}, ends, RequestedRange(from_offsets={OLD: 900}))
 
     assert found == {tuple(OLD): 900, tuple(NEW): 0}
-    assert not Bound(from_offsets={OLD: 900}).whole
+    assert not RequestedRange(from_offsets={OLD: 900}).whole
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
 from eomirror.groups import follower, offset_writer
-from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
+from eomirror.groups.followed_groups import GONE_SECONDS, MirroredPartitions
 from eomirror.groups.follower import GroupFollower
 from eomirror.kafka.consumer_groups import Committed, TargetGroup
 from eomirror.kafka.session import ClusterSession
@@ -176,7 +176,7 @@ class Flow:
         self.follower.record_answers((GroupOffset(group, on, offset, offset + 1000),))
 
     def round(self, *, stopped: Sequence[str] = ()) -> None:
-        self.follower.round(Mirrored(LANES, stopped))
+        self.follower.round(MirroredPartitions(LANES, stopped))
         assert self.follower.snapshot().error == ""
 
     def standing(self) -> dict[str, int]:

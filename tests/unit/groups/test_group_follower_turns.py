@@ -9,7 +9,7 @@ from test_group_follower_refusals import LANES, ORDERS, Flow
 
 from eomirror.errors import ClusterError
 from eomirror.groups import offset_writer
-from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
+from eomirror.groups.followed_groups import GONE_SECONDS, MirroredPartitions
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.lane.spec import GroupOffset
 
@@ -126,7 +126,7 @@ def test_a_group_whose_coordinator_is_away_does_not_keep_others_from_being_moved
     monkeypatch.setattr(flow.target, "write", write)
     commit(flow, groups, 7)
     for _ in range(3):
-        flow.follower.round(Mirrored(LANES, ()))
+        flow.follower.round(MirroredPartitions(LANES, ()))
 
     assert sorted(flow.standing()) == groups[1:]
     assert flow.follower.snapshot().error == "no answer"
@@ -188,7 +188,7 @@ def test_offsets_are_renewed_in_time_also_when_the_target_did_not_answer_at_firs
         return 400.0
 
     monkeypatch.setattr(flow.target, "retention_seconds", retention)
-    flow.follower.round(Mirrored(LANES, ()))
+    flow.follower.round(MirroredPartitions(LANES, ()))
     assert flow.follower.snapshot().error == "no answer"
     commit(flow, ["a"], 7)
     for _ in range(9):
@@ -211,6 +211,6 @@ def test_a_fault_of_ours_is_shown_until_a_round_succeeds(monkeypatch: pytest.Mon
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(flow.source, "look_at", broken)
         with pytest.raises(ValueError, match="group_id"):
-            flow.follower.round(Mirrored(LANES, ()))
+            flow.follower.round(MirroredPartitions(LANES, ()))
         assert "ValueError" in flow.follower.snapshot().error
     flow.round()

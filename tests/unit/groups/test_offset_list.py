@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror.errors import UsageError
-from eomirror.groups.offset_list import read_offset_list
+from eomirror.groups.transfer import read_offset_list
 
 WANTED = [("orders", 0, 1000), ("orders", 1, 998)]
 SPARK = b'{"orders":{"0":1000,"1":998}}'

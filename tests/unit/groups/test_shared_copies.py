@@ -9,9 +9,9 @@ import pytest
 
 from eomirror import load_config
 from eomirror.groups import shared_copies
-from eomirror.groups.shared_copies import Copy, copies_of, may_be_shared, other_records
+from eomirror.groups.shared_copies import WrittenTopic, copies_of, may_be_shared, other_records
 from eomirror.groups.translation import OtherRecords
-from eomirror.link.reverse_link import ReverseLink
+from eomirror.link.start_rules import ReverseLink
 from eomirror.records.position import Position
 from support.one_link import CONFIG
 
@@ -67,7 +67,7 @@ def looked(
     monkeypatch: pytest.MonkeyPatch,
     held: Sequence[ReverseLink],
     answered: Mapping[bool, tuple[str, int]] | None = None,
-    copies: Mapping[Name, Copy] | None = None,
+    copies: Mapping[Name, WrittenTopic] | None = None,
     own: str = "east.west",
 ) -> tuple[dict[Name, OtherRecords], list[str]]:
     """What is found, and the links whose maps were asked."""
@@ -139,7 +139,7 @@ def test_without_the_link_of_a_file_every_link_but_a_single_one_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whose offsets a handwritten file holds is not known; with one source they can only be its own."""
-    copies = {COPY: Copy("j", None)}
+    copies = {COPY: WrittenTopic("j", None)}
     found, _ = looked(monkeypatch, [ReverseLink("east.west", OWN)], copies=copies, own="")
     assert found == {}
     written = [ReverseLink("east.west", OWN), ReverseLink("north", OTHER)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from eomirror.config.rights import Account, Right
+from eomirror.config.rights import ClusterUser, Right
 from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,
@@ -263,7 +263,7 @@ def test_a_missing_right_comes_with_the_line_that_grants_it() -> None:
     told = to_mirror_error(
         error("TOPIC_AUTHORIZATION_FAILED"),
         doing="create topic east.orders",
-        cluster=Account("west", "w1:9092,w2:9092", "mirror", secured=True),
+        cluster=ClusterUser("west", "w1:9092,w2:9092", "mirror", secured=True),
         right=Right("Create", "topic", "east.orders"),
     )
 
@@ -280,7 +280,7 @@ def test_of_several_rights_those_that_the_answer_speaks_of_are_named() -> None:
     rights = [Right("Read", "group", "g"), Right("Read", "topic", "a"), Right("Read", "topic", "b")]
 
     def told(name: str, right: Any = rights) -> Any:
-        return to_mirror_error(error(name), doing="commit", cluster=Account("west"), right=right)
+        return to_mirror_error(error(name), doing="commit", cluster=ClusterUser("west"), right=right)
 
     denied = told("TOPIC_AUTHORIZATION_FAILED")
     assert "lacks Read on topic a, Read on topic b of cluster west" in denied.message
@@ -295,8 +295,8 @@ def test_of_several_rights_those_that_the_answer_speaks_of_are_named() -> None:
 
 def test_a_right_on_the_cluster_has_no_name() -> None:
     """kafka-acls.sh takes --cluster alone."""
-    assert Right("Create", "cluster").acl(Account("west")).endswith("--operation Create --cluster")
-    assert "PRINCIPAL" in Right("Create", "cluster").acl(Account("west"))
+    assert Right("Create", "cluster").acl(ClusterUser("west")).endswith("--operation Create --cluster")
+    assert "PRINCIPAL" in Right("Create", "cluster").acl(ClusterUser("west"))
 
 
 @pytest.mark.parametrize(

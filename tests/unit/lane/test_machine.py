@@ -15,7 +15,7 @@ from eomirror.lane.machine import (
     LaneMachine,
     LaneState,
 )
-from eomirror.lane.transaction_timer import CommitTrigger, OpenTransaction
+from eomirror.lane.transaction_timer import CommitFacts, CommitTrigger
 
 HOLDS_TRANSACTION = {LaneState.CLAIMING, LaneState.OPEN, LaneState.FLUSHING, LaneState.COMMITTING}
 
@@ -127,14 +127,14 @@ def test_cut(
     seconds: float, since_last: float, records: int, size: int, drained: bool, leaving: bool, due: bool
 ) -> None:
     """Early when drained, late when behind, at once when large, leaving, or after a pause."""
-    transaction = OpenTransaction(
+    transaction = CommitFacts(
         seconds=seconds, since_last=since_last, records=records, bytes=size, drained=drained, leaving=leaving
     )
 
     assert RULE.due(transaction) is due
 
 
-KEEPS_UP = OpenTransaction(
+KEEPS_UP = CommitFacts(
     seconds=0.01, since_last=0.02, records=1, bytes=1, drained=True, leaving=False, enough=False, rounds=0
 )
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from eomirror.lane.mm2_records import MAX_LAG, Mirrored, OffsetSyncs
+from eomirror.lane.mm2_records import MAX_LAG, MirroredRanges, OffsetSyncs
 from eomirror.records.mm2 import OffsetSync
 from eomirror.types import SourcePartition
 
 ORDERS = SourcePartition("orders", 1)
 
 
-def mirrored(*ranges: tuple[int, int, int], source: SourcePartition = ORDERS) -> Mirrored:
-    return Mirrored(source, ranges)
+def mirrored(*ranges: tuple[int, int, int], source: SourcePartition = ORDERS) -> MirroredRanges:
+    return MirroredRanges(source, ranges)
 
 
-def commit(syncs: OffsetSyncs, *items: Mirrored, quiet: bool = False) -> list[tuple[int, int]]:
+def commit(syncs: OffsetSyncs, *items: MirroredRanges, quiet: bool = False) -> list[tuple[int, int]]:
     due = syncs.due(items, quiet=quiet)
     syncs.committed(items, quiet=quiet)
     return [(sync.upstream, sync.downstream) for sync in due]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.lane.poison_records import Limits, Narrow, Raise, RejectionPolicy, SkipRecord, Stopped
+from eomirror.lane.poison_records import Limits, Narrow, Raise, RejectionPolicy, SkipRecord, StopTopic
 from eomirror.plane.protocol import RefusedRecord, Rejection, RejectionReason, SendPlan
 from support.lane_fakes import ORDERS, PAYMENTS, position
 
@@ -92,7 +92,7 @@ def test_ranges_shrink_until_one_record_is_left() -> None:
         sizes.append(decision.records)
 
     assert sizes == [250, 15, 1]
-    assert isinstance(decision, Stopped)
+    assert isinstance(decision, StopTopic)
     assert "[5000, 9000)" in decision.error.message
 
 
@@ -103,7 +103,7 @@ def test_a_target_that_refuses_something_else_each_time_is_not_tried_for_ever() 
         rejections.decide(rejection(100_000, begin=number * 10_000), 0, LIMITS) for number in range(10)
     ]
 
-    assert any(isinstance(decision, Stopped) for decision in decisions)
+    assert any(isinstance(decision, StopTopic) for decision in decisions)
 
 
 def test_a_batch_that_was_too_large_makes_batches_smaller() -> None:
@@ -134,7 +134,7 @@ def test_the_text_names_record_and_limit(
     """Topic, partition, offset, what it breaks, and what to do."""
     decision = RejectionPolicy("stop", None).decide(rejection(9, record=record, reason=reason), 0, LIMITS)
 
-    assert isinstance(decision, Stopped)
+    assert isinstance(decision, StopTopic)
     assert decision.error.topic == "orders"
     for word in words:
         assert word in str(decision.error)
@@ -155,7 +155,7 @@ def test_only_a_size_limit_can_be_raised(reason: RejectionReason) -> None:
         rejection(9, record=one(7), reason=reason), 0, LIMITS
     )
 
-    assert isinstance(decision, Stopped)
+    assert isinstance(decision, StopTopic)
 
 
 def test_a_limit_is_raised_to_fit_and_not_for_ever() -> None:
@@ -164,8 +164,8 @@ def test_a_limit_is_raised_to_fit_and_not_for_ever() -> None:
     decisions = [rejections.decide(rejection(9, record=one(7)), 0, LIMITS) for _ in range(6)]
 
     assert decisions[:5] == [Raise("east.orders", 1_000, 2_000)] * 5
-    assert isinstance(decisions[5], Stopped)
-    assert isinstance(rejections.decide(rejection(9, record=one(8, 3_001)), 0, LIMITS), Stopped)
+    assert isinstance(decisions[5], StopTopic)
+    assert isinstance(rejections.decide(rejection(9, record=one(8, 3_001)), 0, LIMITS), StopTopic)
     assert RejectionPolicy("raise-limit", 5_000).decide(
         rejection(9, record=one(8, 4_000)), 0, LIMITS
     ) == Raise("east.orders", 1_000, 4_000)
@@ -175,7 +175,7 @@ def test_without_the_source_s_limit_nothing_is_raised() -> None:
     """Settings that may not be read give no bound, and a bound is never guessed."""
     decision = RejectionPolicy("raise-limit", None).decide(rejection(9, record=one(7)), 0, Limits())
 
-    assert isinstance(decision, Stopped)
+    assert isinstance(decision, StopTopic)
 
 
 def test_a_record_that_is_left_out_and_refused_again_stops_the_topic() -> None:
@@ -183,7 +183,7 @@ def test_a_record_that_is_left_out_and_refused_again_stops_the_topic() -> None:
     rejections = RejectionPolicy("dead-letter", None)
 
     assert isinstance(rejections.decide(rejection(9, record=one(7)), 0, LIMITS), SkipRecord)
-    assert isinstance(rejections.decide(rejection(9, record=one(7)), 0, LIMITS), Stopped)
+    assert isinstance(rejections.decide(rejection(9, record=one(7)), 0, LIMITS), StopTopic)
 
 
 def test_a_partition_is_sent_as_usual_once_it_is_past_the_rejection() -> None:

@@ -156,7 +156,7 @@ class Sweep:
 def test_what_nobody_can_read_is_deleted_from_the_offset_map() -> None:
     """By the lane, in the partition of the map where it was found."""
     rig = Rig()
-    rig.pump._sweep = sweep = Sweep()
+    rig.pump._transaction._sweep = sweep = Sweep()
     rig.plane.fetches = [{ORDERS: 5}]
 
     rig.run()
@@ -429,7 +429,7 @@ def test_the_next_epoch_goes_on_with_the_same_producer() -> None:
     assert [moved["offset"] for moved in rig.positions(-1)] == [17]
     assert [start.source for start in rig.plane.started] == [ORDERS, PAYMENTS]
     # the lane has run since then: what came meanwhile has a latency
-    assert rig.pump._stats.since_ms == began < rig.clock.wall_ms()
+    assert rig.pump._epoch.stats.since_ms == began < rig.clock.wall_ms()
 
 
 def test_a_lane_goes_on_behind_its_epoch() -> None:

@@ -52,8 +52,8 @@ class FakeLeftovers:
 def looking(rig: Rig, make: Callable[[int], OpenRange]) -> FakeLeftovers:
     """Have the pump look."""
     hanging_client = FakeLeftovers(make(7))
-    pump: Any = rig.pump
-    pump._hanging_client, pump._resolver = hanging_client, HangingResolver(LinkNames("l"), hanging_client)
+    start: Any = rig.pump._start
+    start._hanging_client, start._resolver = hanging_client, HangingResolver(LinkNames("l"), hanging_client)
     return hanging_client
 
 

@@ -60,8 +60,8 @@ def behind(seconds: float) -> Rig:
     link = SimpleNamespace(**{**vars(lane.link), "commit_interval": _INTERVAL, "transaction_timeout": 300.0})
     rig = Rig(replace(lane, link=link))  # type: ignore[arg-type]
     plane = Behind(rig.clock, fetches=[{ORDERS: 1}])
-    rig.plane = rig.pump._plane = plane
-    rig.pump._planes = served_by(plane)
+    rig.plane = rig.pump._transaction.plane = plane
+    rig.pump._transaction._planes = served_by(plane)
     return rig
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link.filled_targets import (
+from eomirror.link.start_rules import (
     Copy,
     Held,
+    ReverseLink,
     filled,
     filled_error,
     link_of,
@@ -18,7 +19,6 @@ from eomirror.link.filled_targets import (
     sharers,
     twins,
 )
-from eomirror.link.reverse_link import ReverseLink
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import structlog
 
 from eomirror.config import Link
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link.first_positions import FirstPositions, without_filled
+from eomirror.link.first_positions import FirstPositions
+from eomirror.link.start_checks import Asked, StartChecks
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
@@ -85,8 +88,11 @@ def test_a_new_topic_that_mm2_has_filled_is_left_out(
 ) -> None:
     """Topics of MM2 are taken over in groups: what it has mirrored of the next ones must not be mirrored again."""
     link = Link(name="one", source="east", target="west", topics=(".*",))
-    with structlog.testing.capture_logs() as said:
-        assert without_filled(link, Filled(seen), [KNOWN, NEW, EMPTY], known) == left  # type: ignore[arg-type]
+    target: Any = SimpleNamespace(admin=Filled(seen), clock=None)
+    with patch("eomirror.link.start_checks.OtherLinks"), structlog.testing.capture_logs() as said:
+        checks = StartChecks(link, target, target)
+        asked = Asked(items=[KNOWN, NEW, EMPTY], known=known)
+        assert checks.without_refused(["filled_by_mm2"], asked) == left
     assert [(line["event"], line["topic"]) for line in said] == (
         [] if NEW in left else [("topic_left_out", "u")]
     )

@@ -13,8 +13,8 @@ import pytest
 from eomirror.config import Link
 from eomirror.errors import NotReadyError
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link.other_links import ReverseLinks
-from eomirror.link.reverse_link import (
+from eomirror.link.start_checks import Asked, StartChecks
+from eomirror.link.start_rules import (
     ReverseLink,
     copies_back,
     meetings,
@@ -153,17 +153,17 @@ def test_a_link_begins_in_the_copies_of_a_promoted_link_with_the_reversal_alone(
     """Whatever its `start` says; where a command has chosen the offset, or the other link mirrors, it begins."""
     link = Link(name="back", source="west", target="east", topics=("t",))
     session: Any = SimpleNamespace(admin=None, clock=None)
-    with patch("eomirror.link.other_links.OtherLinks"):
-        links = ReverseLinks(link, session)
+    with patch("eomirror.link.start_checks.OtherLinks"):
+        checks = StartChecks(link, session, session)
     for opposite, adopted, refused in (
         (replace(MARKED, cut=7), (), True),
         (replace(BARE, cut=7), (), True),
         (replace(MARKED, cut=7), (T0,), False),
         (MARKED, (), False),
     ):
-        links._met = met(opposite)
+        checks._met = met(opposite)
         with pytest.raises(NotReadyError) if refused else nullcontext() as raised:
-            links.refuse_first_run(adopted)
+            checks.refuse(["copies_of_a_promoted_link"], Asked(known=adopted, first_run=True))
         if raised is not None:
             assert "eomirror reverse CONFIG --link east.west" in raised.value.fix
             assert "t-0" in raised.value.message

@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import TopicError, UnreachableError
-from eomirror.link.target_log_ends import TargetLogEnds
+from eomirror.link.background_looks import TargetLogEnds
 from eomirror.records.position import Position
 from support.clocks import PlayedClock
 from support.records import wait_for
@@ -65,7 +65,7 @@ def position(topic: str, last: int | None) -> Position:
 def watching(admins: Admins, monkeypatch: pytest.MonkeyPatch) -> tuple[TargetLogEnds, PlayedClock]:
     """A watch over these clients."""
     clock = PlayedClock()
-    monkeypatch.setattr("eomirror.link.target_log_ends.ClusterAdmin", admins)
+    monkeypatch.setattr("eomirror.link.background_looks.ClusterAdmin", admins)
     target: Any = SimpleNamespace(cluster=NOWHERE, client_id="c", admin=admins)
     return TargetLogEnds(LINK, target, clock=clock), clock
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eomirror.link.tombstones import MissedTombstones, missed_tombstones
+from eomirror.link.start_rules import MissedTombstones, missed_tombstones
 from eomirror.records.position import Position
 
 HOUR = 3_600_000

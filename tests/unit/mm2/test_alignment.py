@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.kafka.record_digests import RecordDigest
-from eomirror.mm2.alignment import align
+from eomirror.mm2.resume_offset import align
 
 if TYPE_CHECKING:
     import random

@@ -8,12 +8,11 @@ import pytest
 
 from eomirror.errors import UsageError
 from eomirror.kafka.record_digests import RecordDigest
-from eomirror.mm2.alignment import Alignment
-from eomirror.mm2.resume_offset import PartitionFacts, furthest_sync, judge, refuse_unknown
+from eomirror.mm2.resume_offset import Alignment, Mm2PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.records.mm2 import OffsetSync
 from eomirror.types import SourcePartition
 
-FACTS = PartitionFacts(
+FACTS = Mm2PartitionFacts(
     source=SourcePartition("orders", 3),
     target_topic="east.orders",
     committed=99,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eomirror.config.rights import Account
+from eomirror.config.rights import ClusterUser
 from eomirror.errors import AuthorizationError, FencedError, TransactionFailedError
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError
@@ -108,7 +108,7 @@ def reporting(*codes: int) -> TransactionalProducer:
     reports = Reports(*codes)
     made = object.__new__(TransactionalProducer)
     made.transactional_id = "id"
-    made.__dict__.update(_producer=reports, _failure=None, _account=Account("target"))
+    made.__dict__.update(_producer=reports, _failure=None, _account=ClusterUser("target"))
     reports.client = made
     return made
 

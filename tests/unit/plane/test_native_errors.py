@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror._native import NativeLane
-from eomirror.config.rights import Account, Right
+from eomirror.config.rights import ClusterUser, Right
 from eomirror.errors import (
     AuthorizationError,
     ClusterError,
@@ -85,7 +85,7 @@ def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
 
 def test_a_right_that_is_missing_comes_with_the_command_that_grants_it() -> None:
     """As on the client plane; the extension knows no principal and no address."""
-    ours = Users(Account("east", "e:1", "mirror"), Account("west", "w:1", "mirror"), "eomirror.a.b.0")
+    ours = Users(ClusterUser("east", "e:1", "mirror"), ClusterUser("west", "w:1", "mirror"), "eomirror.a.b.0")
     error = lane_error(failure("unauthorized"), users=ours)
     assert isinstance(error, MirrorError)
     assert "User:mirror lacks Read on topic orders of cluster east (e:1)" in error.message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError
 
-from eomirror.config.rights import Account
+from eomirror.config.rights import ClusterUser
 from eomirror.errors import ClusterError, TransactionFailedError
 from eomirror.plane.client.bisect import RangeSender
 from eomirror.plane.client.producer import TransactionalProducer
@@ -246,7 +246,7 @@ def test_the_ground_follows_from_the_code(code: str, reason: RejectionReason) ->
 def failed(code: str) -> TransactionalProducer:
     """A producer whose first delivery failed with a code; nothing else of it is there."""
     made = TransactionalProducer.__new__(TransactionalProducer)
-    made._account = Account("west")
+    made._account = ClusterUser("west")
     made._failure = (KafkaError(getattr(KafkaError, code)), "a record", "east.orders", 3)
     return made
 

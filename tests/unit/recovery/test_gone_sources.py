@@ -26,8 +26,8 @@ from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resu
 from eomirror.status.model import LinkStatus, PartitionStatus
 from eomirror.types import Assignment, SourcePartition
 from eomirror.verify.report import tail_records, verifications
-from eomirror.verify.scope import Bound, ScopeFinder
-from eomirror.verify.verdict import CopyEnds, LinkVerdict, PartitionFacts, PartitionVerdict, scope
+from eomirror.verify.scope import RequestedRange, ScopeFinder
+from eomirror.verify.verdict import CopyPartitionEnds, LinkVerdict, PartitionFacts, PartitionVerdict, scope
 from support.clocks import PlayedClock
 from support.lane_fakes import position
 
@@ -191,7 +191,7 @@ def facts(**changes: Any) -> PartitionFacts:
         (
             {
                 "position": position(part(0), 10, keyed={"0": 3, "1": -1}, target_offset=3),
-                "placed": (CopyEnds(0, 0, 0, 4), CopyEnds(1, 0, 0, 0)),
+                "placed": (CopyPartitionEnds(0, 0, 0, 4), CopyPartitionEnds(1, 0, 0, 0)),
             },
             (0, 4),
             "its records are in east.t;",
@@ -214,9 +214,9 @@ def test_what_is_gone_is_no_difference(changes: dict[str, Any], held: tuple[int,
 def test_the_recorded_comparison_of_what_is_gone_replaces_an_older_difference() -> None:
     """It is equal over nothing; a comparison of the ends before a switch does not count it."""
     link = LinkVerdict(link="l", plane="native", partitions=(PartitionVerdict(scope=scope(facts())),))
-    (one,) = verifications(link, Bound(), host="h", now_ms=1)
+    (one,) = verifications(link, RequestedRange(), host="h", now_ms=1)
     assert (one.outcome, one.partitions, one.offsets, one.up_to) == ("equal", 0, 0, {})
-    assert tail_records(link, Bound(), tail=9, command="promote", host="h", now_ms=1) == []
+    assert tail_records(link, RequestedRange(), tail=9, command="promote", host="h", now_ms=1) == []
 
 
 def cut(number: int, *, gone: bool, name: str = "t", **changes: Any) -> Cut:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eomirror.serve.history import MOST_TOPICS, PERIODS, LinkHistory, Series, topics_each
+from eomirror.serve.history import MOST_TOPICS, PERIODS, LinkSeries, Series, topics_each
 
 
 def body(lag: int | None, topics: dict[str, int | None] | None = None, **more: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_an_hour_is_fine_and_a_day_is_coarse() -> None:
 
 def test_a_time_without_a_sample_is_a_gap() -> None:
     """It is known for some seconds after a sample, then unknown, also up to now; a week overwrites all."""
-    history = LinkHistory(10)
+    history = LinkSeries(10)
     history.add(body(5), 1_000)
     history.add(body(None), 1_010)
     history.add(body(7), 1_100)
@@ -51,7 +51,7 @@ def test_a_time_without_a_sample_is_a_gap() -> None:
 
 def test_what_cannot_be_read_is_unknown_and_not_zero() -> None:
     """A rate of 0 would look like a link that stands still; a commit that was not heard of has no time."""
-    history = LinkHistory(10)
+    history = LinkSeries(10)
     history.add(body(None, {"t": None}, state="unknown", records_per_second=0.0, work=None), 50)
     history.add(body(1, {"t": 1}), 60)
     hour = history.link(60)["hour"]
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_unknown_and_not_zero() -> None:
 
 def test_the_topics_with_most_lag_are_kept() -> None:
     """The bound holds; a topic that lags more than a kept one did takes its place, and small lags push none out."""
-    history = LinkHistory(3)
+    history = LinkSeries(3)
     history.add(body(1, {f"t{number}": number for number in range(6)}), 0)
     assert [history.topic(f"t{number}", 0) is not None for number in range(6)] == [False] * 3 + [True] * 3
     for at in range(10, 100, 10):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from test_page import FACTS, STATUS
 
 from eomirror.errors import AuthorizationError, UnreachableError
-from eomirror.records.events import Event
+from eomirror.records.events import LinkEvent
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkView
 from eomirror.status.outages import StandingEvents
@@ -17,7 +17,7 @@ from eomirror.status.snapshot import LinkSnapshot
 if TYPE_CHECKING:
     from eomirror.status.model import LinkStatus
 
-QUIET = replace(STATUS, events=(Event(5, "owner", "east-1 owns the link"),))
+QUIET = replace(STATUS, events=(LinkEvent(5, "owner", "east-1 owns the link"),))
 
 
 def told(

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror.errors import UnreachableError
-from eomirror.records.events import Event
+from eomirror.records.events import LinkEvent
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
@@ -48,7 +48,7 @@ STATUS = LinkStatus(
         last_checkpoint=5,
         by_group=({"group": EVIL, "offsets": 2, "last_checkpoint": 5},),
     ),
-    events=(Event(1_000, "stopped", EVIL, "halt"), Event(10**17, EVIL, f"the {SECRET}")),
+    events=(LinkEvent(1_000, "stopped", EVIL, "halt"), LinkEvent(10**17, EVIL, f"the {SECRET}")),
     drifted=(EVIL,),
     hanging=({"problem": EVIL, "fix": EVIL},),
 )
@@ -182,7 +182,7 @@ def test_data_says_what_the_page_says() -> None:
 def test_a_take_over_of_the_last_minutes_is_told() -> None:
     """The link runs, so its verdict does not tell of it."""
     now = time.time_ns() // 1_000_000
-    taken = Event(now - 60_000, "take-over", "run 2 took the link from run 1")
+    taken = LinkEvent(now - 60_000, "take-over", "run 2 took the link from run 1")
     text = Tags(page(served(replace(STATUS, events=(taken,))), "links", "east->west")).text
     assert "that had not released it.What to do: if the first one was killed" in text
     old = replace(taken, at=now - 16 * 60_000)

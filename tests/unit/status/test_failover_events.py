@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from eomirror.records.control import Pause
-from eomirror.records.events import TAKE_OVER, Event, link_events
+from eomirror.records.events import TAKE_OVER, LinkEvent, link_events
 from eomirror.records.promotion import (
     Cut,
     Fence,
@@ -50,7 +50,7 @@ RECREATION = Recreation(
 ORDER = CopyBack(link="there", number=2, done=False, until={}, run="r", timestamp=1)
 
 
-def events(*records: Any, most: int = 256 * 1024) -> list[Event]:
+def events(*records: Any, most: int = 256 * 1024) -> list[LinkEvent]:
     """The timeline of these records, one a millisecond."""
     written = [pair for record in records for pair in encoded(record, most=most)]
     return list(link_events([(key, value, at) for at, (key, value) in enumerate(written)], []))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from eomirror.config.rights import Account, NeededRight, Right, lacking
+from eomirror.config.rights import ClusterUser, NeededRight, Right, lacking
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.topics import rights as rights_module
 from eomirror.topics.rights import with_all_missing
 
-EAST, WEST = Account("east", "e:1", "m"), Account("west", "w:1", "m")
+EAST, WEST = ClusterUser("east", "e:1", "m"), ClusterUser("west", "w:1", "m")
 READ, WRITE = Right("Read", "topic", "orders"), Right("Write", "topic", "east.", prefixed=True)
 NEEDED = (NeededRight(EAST, READ, "read"), NeededRight(WEST, WRITE, "write"))
 
@@ -42,7 +42,7 @@ def completed(monkeypatch: pytest.MonkeyPatch, first: AuthorizationError, found:
     ],
 )
 def test_the_error_of_a_start_names_all_missing_rights(
-    monkeypatch: pytest.MonkeyPatch, account: Account, first: Right, others: list[Right]
+    monkeypatch: pytest.MonkeyPatch, account: ClusterUser, first: Right, others: list[Right]
 ) -> None:
     """The first one stays in front, with what it was for."""
     told = completed(monkeypatch, lacking("could not begin; ", account, [first]), NEEDED)

@@ -10,7 +10,7 @@ import pytest
 from eomirror.errors import TopicError
 from eomirror.records.connect_offsets import connect_partition
 from eomirror.verify.placed import PlacedComparer
-from eomirror.verify.verdict import CopyEnds, PartitionFacts, Range, Scope, scope
+from eomirror.verify.verdict import CopyPartitionEnds, PartitionFacts, Range, Scope, scope
 from support.lane_fakes import ORDERS, position
 
 _COUNT = 3
@@ -170,7 +170,7 @@ def test_a_log_that_ends_early_is_an_error() -> None:
 KEYED = position(
     ORDERS, 100, target_partition=2, target_offset=70, keyed={"0": 30, "1": -1, "2": 70}, total_records=50
 )
-ENDS = (CopyEnds(0, 5, 40, 40), CopyEnds(1, 0, 9, 9), CopyEnds(2, 0, 60, 71))
+ENDS = (CopyPartitionEnds(0, 5, 40, 40), CopyPartitionEnds(1, 0, 9, 9), CopyPartitionEnds(2, 0, 60, 71))
 
 
 def facts(**changes: Any) -> PartitionFacts:
@@ -199,7 +199,7 @@ def test_the_scope_has_the_ranges_of_all_target_partitions() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"placed": (CopyEnds(0, 0, 30, 30), *ENDS[1:])}, "partition 0 of the target ends at 30"),
+        ({"placed": (CopyPartitionEnds(0, 0, 30, 30), *ENDS[1:])}, "partition 0 of the target ends at 30"),
         ({"compacted": True}, "compacted"),
         ({"target_id": "other"}, "was recreated"),
         ({"source_stable": 99}, "the source ends at 99"),

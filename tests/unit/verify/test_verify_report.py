@@ -5,7 +5,7 @@ from __future__ import annotations
 from eomirror.records.reports import TailComparison, Verification
 from eomirror.types import SourcePartition
 from eomirror.verify.report import tail_records, verifications
-from eomirror.verify.scope import Bound
+from eomirror.verify.scope import RequestedRange
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope
 
 
@@ -21,17 +21,17 @@ def verdict(
     return PartitionVerdict(scope=one, differences=differences, whole=whole)
 
 
-def recorded(*partitions: PartitionVerdict, bound: Bound | None = None) -> list[Verification]:
+def recorded(*partitions: PartitionVerdict, bound: RequestedRange | None = None) -> list[Verification]:
     """The records of a comparison."""
     found = LinkVerdict(link="l", plane="native", partitions=partitions)
-    return verifications(found, bound or Bound(), host="h", now_ms=9)
+    return verifications(found, bound or RequestedRange(), host="h", now_ms=9)
 
 
 def test_a_topic_has_one_record_with_the_ends_of_its_partitions() -> None:
     """Differences are summed over partitions, without kinds that did not occur."""
     found = recorded(
         verdict("b", 0, missing=0), verdict("a", 0, missing=2, altered=0), verdict("a", 1, missing=1, foreign=4),
-        bound=Bound(from_offset=5, since_ms=7),
+        bound=RequestedRange(from_offset=5, since_ms=7),
     )  # fmt: skip
     assert found == [
         Verification(
@@ -61,7 +61,7 @@ def test_a_partition_that_cannot_be_compared_differs_and_says_why() -> None:
 def tail(*partitions: PartitionVerdict) -> list[Verification | TailComparison]:
     """The records of a comparison of the last 10 offsets."""
     found = LinkVerdict(link="l", plane="native", partitions=partitions)
-    bound = Bound(from_offsets={SourcePartition("a", 0): 10, SourcePartition("a", 1): 7})
+    bound = RequestedRange(from_offsets={SourcePartition("a", 0): 10, SourcePartition("a", 1): 7})
     return tail_records(found, bound, tail=10, command="cutover", host="h", now_ms=9)
 
 

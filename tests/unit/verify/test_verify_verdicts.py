@@ -11,7 +11,7 @@ from eomirror.errors import UsageError
 from eomirror.records.position import Position
 from eomirror.verify.partition import stalled
 from eomirror.verify.runner import LastVerdicts
-from eomirror.verify.scope import Bound, behind
+from eomirror.verify.scope import RequestedRange, behind
 from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope
 
 if TYPE_CHECKING:
@@ -109,5 +109,5 @@ def test_a_log_that_ends_before_what_was_there_is_not_waited_for(reached: int, e
 def test_a_pattern_that_is_none_is_refused() -> None:
     """In words, not as a failure of a library."""
     with pytest.raises(UsageError, match="not a regular expression") as refused:
-        Bound(topics="*orders")
+        RequestedRange(topics="*orders")
     assert refused.value.fix

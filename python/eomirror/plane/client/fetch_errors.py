@@ -22,7 +22,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eomirror.config.rights import Account
+    from eomirror.config.rights import ClusterUser
 
 __all__ = ["fetch_failure", "split_ends"]
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 _LEADER_CANNOT = {Action.DAMAGED: SourceDamagedError, Action.UNREADABLE: SourceUnreadableError}
 
 
-def fetch_failure(message: Any, source: Account | None = None) -> LaneError | MirrorError | None:
+def fetch_failure(message: Any, source: ClusterUser | None = None) -> LaneError | MirrorError | None:
     """
     Returns the error that must stop the lane; None for a record, an end of partition, and a retriable error.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eomirror.config.rights import Account, Right, lacking
+from eomirror.config.rights import ClusterUser, Right, lacking
 from eomirror.errors import (
     AuthorizationError,
     ClusterError,
@@ -61,8 +61,8 @@ class RefusedBatch(NamedTuple):
 class Users(NamedTuple):
     """The mirror's users on source and target, and the transactional id of a lane."""
 
-    source: Account
-    target: Account
+    source: ClusterUser
+    target: ClusterUser
     transactional_id: str = ""
 
 
@@ -214,7 +214,9 @@ def _topic(failure: NativeFailureError) -> MirrorError:
 KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]] = {
     "unhonoured": _cluster,
     "configuration": _cluster,
-    "unauthorized": lambda failure: _unauthorized(failure, Users(Account("source"), Account("target"))),
+    "unauthorized": lambda failure: _unauthorized(
+        failure, Users(ClusterUser("source"), ClusterUser("target"))
+    ),
     "protocol": _cluster,
     "unreachable": lambda failure: UnreachableError(failure.message, fix=failure.fix),
     "abortable": _failed,

@@ -1,0 +1,149 @@
+"""Takes one link: prepares its topics, makes the owner, and adds partitions that discovery finds later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.driver.link_tools import without_lane
+from eomirror.errors import AuthorizationError, StoppedError, TopicError
+from eomirror.lane.spec import StoppedTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.driver.claim_renewal import LinkRecords
+    from eomirror.driver.link_tools import LinkTools
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.lane.spec import AssignedPartition, LaneSpec
+    from eomirror.link.assignment import Layout
+    from eomirror.link.owner import LinkOwner
+    from eomirror.topics.discovery import Discovery
+    from eomirror.types import SourcePartition
+
+__all__ = ["TakenLink"]
+
+log = structlog.get_logger(__name__)
+
+
+class TakenLink:
+    """
+    Takes one link on behalf of the run.
+
+    Args:
+        spec: Spec of the link's lanes.
+        sessions: Connections to both clusters.
+        discovery: Creates the link's discovery.
+        owner: Creates the link's owner; False: it must not take the link over again.
+        tools: Shared by all links of the run.
+
+    Attributes:
+        owner: Owner of the link; None before and after.
+        known: Partitions that the link mirrors or has refused.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        sessions: LinkSessions,
+        discovery: Callable[[], Discovery],
+        owner: Callable[[bool], LinkOwner],
+        tools: LinkTools,
+    ) -> None:
+        self.owner: LinkOwner | None = None
+        self.known: set[SourcePartition] = set()
+        self._link = spec.link
+        self._sessions = sessions
+        self._make_discovery = discovery
+        self._make_owner = owner
+        self._tools = tools
+        self._published = False
+        self._discovery: Discovery | None = None
+
+    @property
+    def discovery(self) -> Discovery:
+        """Discovery of the link, from the first try to take it on."""
+        if self._discovery is None:
+            raise AssertionError("the link is taken first")
+        return self._discovery
+
+    def take(self, stopped: Callable[[], bool], enter: Callable[[str], None]) -> Layout:
+        """
+        Prepares the topics and takes the link; each retry starts from the beginning, like a restarted mirror.
+
+        Args:
+            stopped: Returns True if the run was asked to stop.
+            enter: Sets the state of the link.
+
+        Raises:
+            AuthorizationError: Names all rights that are missing, so that one round of grants suffices.
+        """
+        try:
+            return self._take(stopped, enter)
+        except AuthorizationError as error:
+            raise self._tools.all_missing(error, self._link, self._sessions) from error
+
+    def _take(self, stopped: Callable[[], bool], enter: Callable[[str], None]) -> Layout:
+        # a claim of an earlier try belongs to this run, so it needs no release
+        self.close()
+        self._discovery = self._make_discovery()
+        # a run with until="caught-up" must not end successfully without some of the topics
+        partitions = self._discovery.prepare(strict=self._tools.wants_goals, patient=False)
+        for topic, other in self._tools.copies.take(self._link.name, partitions).items():
+            raise TopicError(
+                f"link {self._link.name}: link {other} already mirrors topic {topic} to the same target topic; "
+                "every record would be written twice",
+                fix="exclude the topic from one of the two links",
+            )
+        if stopped():
+            raise StoppedError(f"link {self._link.name}: stopped before it was taken")
+        enter("acquiring")
+        # a try that published has taken the link over; a mirror that owns it since then did so later (EO-10)
+        self.owner = self._make_owner(not self._published)
+        layout = self.owner.acquire(self._link.lanes, partitions, stopped=stopped)
+        self.known = {item.source for item in partitions}
+        return layout
+
+    def extend(
+        self, records: LinkRecords, stopped: Callable[[], bool]
+    ) -> Mapping[int, Sequence[AssignedPartition]]:
+        """Discovers topics, and adds new partitions to the layout; returns those that each lane gets."""
+        found = self.discovery.refresh()
+        records.stops.left_out(self.discovery.left_out())
+        new = [item for item in found if item.source not in self.known]
+        for topic, other in self._tools.copies.take(self._link.name, new).items():
+            reason = f"link {other} already mirrors to the same target topic"
+            log.error("topic_left_out", link=self._link.name, topic=topic, reason=reason)
+            records.stops.stopped({topic: StoppedTopic(f"topic {topic} is left out: {reason}")}, None)
+            self.known.update(item.source for item in new if item.source.topic == topic)
+            new = [item for item in new if item.source.topic != topic]
+        if not new or stopped() or self.owner is None:
+            return {}
+        by_lane = self.owner.extend(new)
+        records.stops.stopped(without_lane((item.source for item in new), by_lane), None)
+        self.known.update(item.source for item in new)
+        return by_lane
+
+    def check(self) -> None:
+        """Raises SupersededError if another mirror has fenced a lane."""
+        if self.owner is not None:
+            self.owner.check()
+
+    def source_age(self) -> float | None:
+        """Returns the seconds since the source's last answer; None before the first."""
+        contact = None if self._discovery is None else self._discovery.contact
+        return None if contact is None else contact.age(self._tools.clock.monotonic())
+
+    def failing_seconds(self) -> float:
+        """Returns the seconds for which the source has not answered; 0 while it does."""
+        contact = None if self._discovery is None else self._discovery.contact
+        return 0.0 if contact is None else contact.failing(self._tools.clock.monotonic())
+
+    def close(self) -> None:
+        """Closes the owner and the connections."""
+        if self.owner is not None:
+            self._published = self._published or self.owner.published
+            self.owner.close()
+            self.owner = None
+        self._sessions.close()
