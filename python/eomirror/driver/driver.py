@@ -30,8 +30,12 @@ from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
 from eomirror.spark.attempt import run_lane
-from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
+from eomirror.spark.context import SparkEngine, channel_addresses, has_context, open_engine
 from eomirror.spark.jobs import LaneJobs
+from eomirror.spark.launch import relay_lines
+from eomirror.spark.local_lanes import SHORT_EPOCH_SECONDS, LocalWorkers, MovingJobs
+from eomirror.spark.task import LaneTasks
+from eomirror.spark.transport import check_slots, is_local
 from eomirror.status.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.types import RunOptions
 
@@ -54,6 +58,9 @@ log = structlog.get_logger(__name__)
 CAUGHT_UP = "caught-up"
 
 _PROGRESS_SECONDS = 0.5
+# of lanes before the JVM starts beside them
+_HEAD_START_SECONDS = 3.0
+_WARM_UP_SECONDS = 20.0
 _STOP_SECONDS = 3.6
 # the end of a lane costs its worker, the driver and the brokers CPU time: beyond so many lanes each adds its share
 _FEW_LANES = 16
@@ -170,6 +177,10 @@ class MirrorDriver:
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._engine: Future[Engine] = Future()
         self._spark: SparkEngine | None = None
+        self._workers: LocalWorkers | None = None
+        self._channel: Any = None
+        self._tasks: LaneTasks | None = None
+        self._heard = threading.Event()
         self._lock = threading.Lock()
         self._abandoned = False
         self._fatal: BaseException | None = None
@@ -315,11 +326,14 @@ class MirrorDriver:
     def _start_engine(self) -> None:
         # not in the caller's thread: there SparkContext installs a SIGINT handler, and a stop must stay possible
         try:
+            moving = self._start_local_lanes()
             if self._options.on_event is not None:
                 self._options.on_event("starting spark")
             spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
             try:
-                engine = self._open_channel(spark)
+                tasks = self._tasks or self._open_channel(spark.settings, spark.context.master)
+                jobs = LaneJobs(spark.context, tasks)
+                warm_up = jobs.warm_up(self._lanes)
             except BaseException:
                 spark.close()
                 raise
@@ -327,20 +341,53 @@ class MirrorDriver:
                 late = self._abandoned
                 if not late:
                     self._spark = spark
-                    self._engine.set_result(engine)
+                    if moving is None:
+                        spark.used = True
+                        self._engine.set_result(Engine(jobs, self._channel, warm_up))
             if late:
-                engine.channel.close()
+                self._close_channel()
                 spark.close()
+            elif moving is not None:
+                warm_up.join(_WARM_UP_SECONDS)
+                moving.move(jobs)
+                spark.used = True
+                log.debug("lanes_move_to_spark", seconds=SHORT_EPOCH_SECONDS)
         except BaseException as error:  # noqa: BLE001  threads that wait for the engine get the error
             with self._lock:
-                if not self._abandoned:
+                if not self._abandoned and not self._engine.done():
                     self._engine.set_exception(error)
+                elif not self._abandoned:
+                    # the lanes run, but a run without Spark is not what was asked for
+                    self._fatal = self._fatal or error
             self._inbox.put("look")
 
-    def _open_channel(self, spark: SparkEngine) -> Engine:
+    def _start_local_lanes(self) -> MovingJobs | None:
+        """
+        Lets lanes begin in processes of this machine, and returns their jobs; None if they have to wait for Spark.
+
+        Returns after their first progress, or `_HEAD_START_SECONDS`: the start of a JVM takes the CPU that they need.
+        """
+        settings = self._options.settings
+        master = settings.get("spark.master", "")
+        if self._options.spark is not None or not is_local(master) or has_context():
+            return None
+        check_slots(master, self._lanes)
+        workers = LocalWorkers(self._open_channel(settings, master), lambda stream: relay_lines(stream, []))
+        moving = MovingJobs(workers)
+        with self._lock:
+            if self._abandoned:
+                workers.close()
+                return None
+            self._workers = workers
+            self._engine.set_result(Engine(moving, self._channel))
+        self._heard.wait(_HEAD_START_SECONDS)
+        return moving
+
+    def _open_channel(self, settings: Mapping[str, str], master: str) -> LaneTasks:
+        """Opens the channel of the lanes; returns the tasks that connect to it."""
         token = new_token()
         try:
-            bind, host, port = channel_addresses(spark.settings, spark.context.master)
+            bind, host, port = channel_addresses(settings, master)
             channel = LaneChannel(
                 bind,
                 port,
@@ -356,8 +403,8 @@ class MirrorDriver:
                 fix="set spark.eomirror.channel.port to a free port, and spark.driver.host to an address that "
                 "workers can reach",
             ) from error
-        jobs = LaneJobs(
-            spark.context,
+        self._channel = channel
+        self._tasks = LaneTasks(
             host=host,
             port=channel.port,
             token=token,
@@ -365,7 +412,7 @@ class MirrorDriver:
             log_level=_log_level(),
             lane=self._options.lane,
         )
-        return Engine(jobs, channel, jobs.warm_up(self._lanes))
+        return self._tasks
 
     def _stop_links(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> None:
         # a link that waits for a cluster has nothing to finish, and must not delay the stop of many lanes further
@@ -375,6 +422,7 @@ class MirrorDriver:
             self._options.on_event("finishing open transactions")
         with self._lock:
             self._abandoned = True
+            self._heard.set()
             # wakes links that wait for Spark; the starting thread closes a context that it still opens
             self._engine.cancel()
         for link in self._links.values():
@@ -386,9 +434,15 @@ class MirrorDriver:
             on_progress(self._snapshot(began))
 
     def _stop_engine(self) -> None:
+        self._close_channel()
+        if self._workers is not None:
+            self._workers.close()
         if self._spark is not None:
-            self._engine.result().channel.close()
             self._spark.close()
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
 
     def _fail(self, error: BaseException) -> None:
         self._fatal = self._fatal or error
@@ -401,6 +455,7 @@ class MirrorDriver:
         return () if link is None else link.greeting(attempt)
 
     def _hear(self, attempt: AttemptId, progress: LaneProgress) -> None:
+        self._heard.set()
         link = self._links.get(attempt.link)
         if link is not None:
             link.lanes.update(attempt, progress)

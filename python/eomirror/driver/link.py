@@ -266,7 +266,12 @@ class LinkThread:
     def _await_workers(self, engine: Engine) -> None:
         # a lane that starts earlier gets another worker, and then twice as many workers import modules concurrently
         deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
-        while engine.warm_up.is_alive() and not self._over.is_set() and not deadline.passed:
+        while (
+            engine.warm_up is not None
+            and engine.warm_up.is_alive()
+            and not self._over.is_set()
+            and not deadline.passed
+        ):
             engine.warm_up.join(0.05)
 
     def _end(self) -> None:

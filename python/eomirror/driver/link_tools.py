@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
     from eomirror.link.assignment import Layout
     from eomirror.spark.jobs import LaneJobs
+    from eomirror.spark.local_lanes import MovingJobs
     from eomirror.types import SourcePartition
 
     AllMissing = Callable[[AuthorizationError, Link, LinkSessions], MirrorError]
@@ -38,17 +39,17 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Engine:
     """
-    A running Spark context with its channel.
+    Runs the lanes.
 
     Attributes:
         jobs: Runs attempts.
         channel: Connects the driver with attempts.
-        warm_up: Ends when the workers are ready.
+        warm_up: Ends when the workers of Spark are ready; None if lanes do not wait for them.
     """
 
-    jobs: LaneJobs
+    jobs: LaneJobs | MovingJobs
     channel: LaneChannel
-    warm_up: threading.Thread
+    warm_up: threading.Thread | None = None
 
 
 class Copies:
@@ -85,7 +86,7 @@ class LinkTools:
     Values and callbacks that all links of a run share.
 
     Attributes:
-        engine: Completes once Spark runs, or with the error of its start.
+        engine: Completes once lanes can run, or with the error of Spark's start.
         on_event: Called with a short text for each step.
         wake: Called when a link's state has changed.
         fail_mirror: Called with an error that ends all links.

@@ -9,6 +9,7 @@ watches.  Figures behind these choices: docs/adr/, "Spark is the engine".
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ __all__ = [
     "channel_addresses",
     "check_settings",
     "engine_settings",
+    "has_context",
     "open_engine",
     "replaced_settings",
     "submitted_settings",
@@ -188,11 +190,13 @@ class SparkEngine:
         context: The pyspark ``SparkContext``.
         own: True if eomirror created the context and must stop it.
         gateway: Connection to the JVM, if eomirror started it too.
+        used: True from the moment on at which lanes may run on it; before, errors of workers that start are not logged.
     """
 
     context: Any
     own: bool
     gateway: Any = None
+    used: bool = False
 
     @property
     def settings(self) -> dict[str, str]:
@@ -203,6 +207,8 @@ class SparkEngine:
         """Stops an own context; kills a JVM that has not ended after ``patience`` seconds; never raises."""
         if not self.own:
             return
+        if self.gateway is not None and not self.used:
+            self.gateway.muted.set()
         try:
             self.context.stop()
         except Exception as error:  # noqa: BLE001  py4j raises any kind of error after the JVM's end
@@ -253,6 +259,13 @@ def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> Spark
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         check_slots(settings.get("spark.master", os.environ.get("MASTER", "")), lanes)
     return _new_engine(settings, lanes=lanes)
+
+
+def has_context() -> bool:
+    """Returns True if this process has a Spark context, or ``spark-submit`` has started its JVM."""
+    pyspark = sys.modules.get("pyspark")
+    active = pyspark is not None and pyspark.SparkContext._active_spark_context is not None  # noqa: SLF001  see above
+    return active or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def channel_addresses(settings: Mapping[str, str], master: str) -> tuple[str, str, int]:

@@ -13,11 +13,13 @@ import structlog
 
 from eomirror.errors import MirrorError
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
-from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask, pack_spec
+from eomirror.spark.task import WarmUpTask
 from eomirror.spark.transport import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from eomirror.spark.task import LaneTasks
 
 __all__ = ["LaneJobs", "ending_of_job"]
 
@@ -46,32 +48,12 @@ class LaneJobs:
 
     Args:
         context: The ``SparkContext``.
-        host: Host of the lanes' channel, as seen by workers.
-        port: Port of the lanes' channel.
-        token: Secret of the run.
-        version: Release of eomirror.
-        log_level: Level of the workers' logs.
-        lane: Function that runs a lane.
+        tasks: Makes the tasks of the run.
     """
 
-    def __init__(
-        self,
-        context: Any,
-        *,
-        host: str,
-        port: int,
-        token: str,
-        version: str,
-        log_level: str,
-        lane: LaneFunction,
-    ) -> None:
+    def __init__(self, context: Any, tasks: LaneTasks) -> None:
         self._context = context
-        self._host = host
-        self._port = port
-        self._token = token
-        self._version = version
-        self._log_level = log_level
-        self._lane = lane
+        self._tasks = tasks
         self._lock = threading.Lock()
         self._seed: Any = None
         self._limit: int | None = None
@@ -85,20 +67,10 @@ class LaneJobs:
 
     def run(self, spec: LaneSpec) -> LaneReport:
         """Runs one attempt; blocks until it ends."""
-        packed = pack_spec(spec, remote=not is_local(self._context.master))
-        task = LaneTask(
-            packed=packed,
-            number=(spec.lane, spec.epoch, spec.attempt),
-            host=self._host,
-            port=self._port,
-            token=self._token,
-            version=self._version,
-            log_level=self._log_level,
-            lane=self._lane,
-        )
+        task = self._tasks.of(spec, remote=not is_local(self._context.master))
         name, lane = spec.link.name, spec.lane
         try:
-            if (refused := self._too_large(spec, len(packed))) is not None:
+            if (refused := self._too_large(spec, len(task.packed))) is not None:
                 return refused
             self._context.setLocalProperty("spark.scheduler.pool", f"eomirror/{name}/lane-{lane}")
             self._context.setJobGroup(

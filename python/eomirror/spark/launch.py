@@ -36,6 +36,7 @@ __all__ = [
     "java_options",
     "launch_jvm",
     "properties_file",
+    "relay_lines",
     "spark_archive",
     "start_failure",
 ]
@@ -107,10 +108,15 @@ def launch_jvm(settings: Mapping[str, str]) -> Any:
         "stdout": subprocess.DEVNULL,
     }
     last: list[str] = []
-    threading.Thread(target=_relay, args=(reading, last), name="spark-stderr", daemon=True).start()
+    muted = threading.Event()
+    threading.Thread(
+        target=relay_lines, args=(reading, last, muted), name="spark-stderr", daemon=True
+    ).start()
     try:
         with _private_files(launch, java):
-            return launch_gateway(popen_kwargs=options)
+            gateway = launch_gateway(popen_kwargs=options)
+            gateway.muted = muted
+            return gateway
     except (PySparkRuntimeError, OSError) as error:
         reason, fix = start_failure(last, first_line(error))
         raise MirrorError(f"the java virtual machine for spark does not start: {reason}", fix=fix) from error
@@ -275,8 +281,15 @@ def _write(path: Path, text: str) -> Path:
 # -- output of the JVM ---------------------------------------------------------------------------
 
 
-def _relay(reading: int, last: list[str]) -> None:
-    """Logs the stderr of the JVM and of the workers, line by line, in the format of this process's log."""
+def relay_lines(reading: int, last: list[str], muted: threading.Event | None = None) -> None:
+    """
+    Logs the stderr of a JVM or of workers, line by line, in the format of this process's log.
+
+    Args:
+        reading: Descriptor of the stream.
+        last: Gets the last lines.
+        muted: Lines are not logged once it is set.
+    """
     with os.fdopen(reading, "rb") as lines:
         for raw in lines:
             if raw.startswith(_NOISE):
@@ -284,4 +297,5 @@ def _relay(reading: int, last: list[str]) -> None:
             line = _CREDENTIALS.sub(rb"\1***@", raw).decode(errors="replace").strip("\r\n")
             last.append(line.strip())
             del last[:-100]
-            relay(line)
+            if muted is None or not muted.is_set():
+                relay(line)

@@ -58,6 +58,7 @@ __all__ = [
     "FORKED_MODULES",
     "LaneFunction",
     "LaneTask",
+    "LaneTasks",
     "WarmUpTask",
     "keep_freed_memory",
     "pack_spec",
@@ -249,6 +250,41 @@ class LaneTask:
         return LaneReport(lane=lane, epoch=epoch, attempt=attempt, ending=ending, reason=reason, error=error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneTasks:
+    """
+    Makes the tasks of a run.
+
+    Attributes:
+        host: Host of the driver's channel, as seen by workers.
+        port: Port of the driver's channel.
+        token: Secret of the run.
+        version: Release of eomirror.
+        log_level: Level of the workers' logs.
+        lane: Function that runs a lane.
+    """
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    version: str
+    log_level: str
+    lane: LaneFunction
+
+    def of(self, spec: LaneSpec, *, remote: bool = False) -> LaneTask:
+        """Returns the task of an attempt; ``remote`` is True if its worker may be on another machine."""
+        return LaneTask(
+            packed=pack_spec(spec, remote=remote),
+            number=(spec.lane, spec.epoch, spec.attempt),
+            host=self.host,
+            port=self.port,
+            token=self.token,
+            version=self.version,
+            log_level=self.log_level,
+            lane=self.lane,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class WarmUpTask:
     """Task that makes PySpark start its daemon and fork workers, which import the modules of a lane."""
@@ -318,6 +354,9 @@ class _Interrupts:
 
 
 def _attempt_number() -> int:
+    # loaded in each of Spark's workers; a local one (`eomirror.spark.local_lanes`) does without
+    if "pyspark" not in sys.modules:
+        return 0
     from pyspark import TaskContext
 
     context = TaskContext.get()

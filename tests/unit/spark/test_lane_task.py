@@ -22,7 +22,7 @@ from eomirror.lane.spec import AssignedPartition, Ending, LaneSpec
 from eomirror.recovery.corrupt_batches import Damage
 from eomirror.spark.attempt import run_lane
 from eomirror.spark.jobs import LaneJobs
-from eomirror.spark.task import LaneTask, WarmUpTask, pack_spec, unpack_spec
+from eomirror.spark.task import LaneTask, LaneTasks, WarmUpTask, pack_spec, unpack_spec
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -217,7 +217,9 @@ def test_the_master_decides_whether_secrets_are_carried(master: str, found: bool
 
     context = Context(_LIMIT)
     context.master = master
-    jobs = LaneJobs(context, host="h", port=1, token="", version="1", log_level="info", lane=run_lane)
+    jobs = LaneJobs(
+        context, LaneTasks(host="h", port=1, token="", version="1", log_level="info", lane=run_lane)
+    )
     made, _ = referred(tmp_path)
 
     report = jobs.run(made)
@@ -249,7 +251,8 @@ class FakeContext:
 def test_a_task_that_would_pass_through_a_file_is_refused() -> None:
     """Before Spark sees it; the report says how large it is and what to set."""
     jobs = LaneJobs(
-        FakeContext(100_000), host="h", port=1, token="", version="1", log_level="info", lane=run_lane
+        FakeContext(100_000),
+        LaneTasks(host="h", port=1, token="", version="1", log_level="info", lane=run_lane),
     )
 
     report = jobs.run(spec(5_000))
@@ -270,7 +273,9 @@ def test_a_job_that_fails_is_an_ending_of_its_attempt(*, stopped: bool, ending: 
 
     context = Context(_LIMIT)
     context._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: stopped))
-    jobs = LaneJobs(context, host="h", port=1, token="", version="1", log_level="info", lane=run_lane)
+    jobs = LaneJobs(
+        context, LaneTasks(host="h", port=1, token="", version="1", log_level="info", lane=run_lane)
+    )
     damaged = (Damage(source=SourcePartition("orders", 0), position=7, times=1),)
 
     report = jobs.run(replace(spec(1), damaged=damaged))

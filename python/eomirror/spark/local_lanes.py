@@ -1,0 +1,259 @@
+"""
+Runs lanes under a local master before Spark is ready, in worker processes of the driver.
+
+A link is taken about a second after the start of a run, and a JVM with a Spark context needs some seconds more.  Under
+a local master all workers are processes of this machine, so a lane may begin in one that the driver starts::
+
+    driver      link taken                      Spark ready
+    worker           lane: epoch 1, 2, 3 ..., each short  (mirrors on, parked)
+    Spark                                              epoch 4 ... until the end of the run
+
+Each epoch here lasts `SHORT_EPOCH_SECONDS`.  The first epoch that begins when Spark is ready begins there.  For the
+lane, its positions and the target that is an epoch that begins on another worker (`eomirror.spark.handover`): the
+lane's process mirrors on until Spark's worker has fenced it, and no rule about transactions changes.
+
+The workers are forked from a server process, which loads the modules of a lane while the link is taken; it loads no
+client and starts no thread, like PySpark's daemon.  A worker gets the same `LaneTask` as one of Spark's.  The server
+ends when the driver does, by the end of their stream; a worker loses its connection to the driver then, finishes its
+transaction, and ends.
+
+On other masters, and with a context of the user's, no lane runs here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import structlog
+
+from eomirror.lane.spec import Ending, LaneReport, LaneSpec
+from eomirror.spark.handover import PARKED_SECONDS
+from eomirror.spark.task import FORKED_MODULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eomirror.spark.jobs import LaneJobs
+    from eomirror.spark.task import LaneTask, LaneTasks
+
+__all__ = ["SHORT_EPOCH_SECONDS", "LocalWorkers", "MovingJobs", "serve"]
+
+log = structlog.get_logger(__name__)
+
+#: Length of an epoch before Spark is ready: the longest time that a lane stays here once it is.
+SHORT_EPOCH_SECONDS = 3.0
+
+# without -P the working directory would come first, and may hold modules of the names that we import
+_COMMAND = (
+    "-P",
+    "-c",
+    "import sys; from eomirror.spark.local_lanes import serve; serve(int(sys.argv[1]))",
+)
+
+
+class LocalWorkers:
+    """
+    Runs attempts in processes of their own.  Thread-safe; each attempt runs in its caller's thread.
+
+    Args:
+        tasks: Makes the tasks of the run.
+        relay: Logs what the processes write to stderr, until the end of the stream of this descriptor.
+    """
+
+    def __init__(self, tasks: LaneTasks, relay: Callable[[int], None]) -> None:
+        self._tasks = tasks
+        self._lock = threading.Lock()
+        self._workers: dict[tuple[str, int], _Worker] = {}
+        self._control, theirs = socket.socketpair()
+        reading, writing = os.pipe()
+        threading.Thread(target=relay, args=(reading,), name="lanes-stderr", daemon=True).start()
+        try:
+            self._server = subprocess.Popen(
+                [sys.executable, *_COMMAND, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=writing,
+                # what this program imports, from wherever it has learned to import it; a worker outlives its task
+                env=os.environ
+                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SPARK_REUSE_WORKER": "1"},
+                # a signal of the terminal is for the driver, which then stops the lanes
+                start_new_session=True,
+                umask=0o077,
+            )
+        finally:
+            theirs.close()
+            os.close(writing)
+
+    def run(self, spec: LaneSpec) -> LaneReport:
+        """Runs one attempt; blocks until it ends."""
+        worker = self._worker((spec.link.name, spec.lane))
+        try:
+            answer = worker.ask(self._tasks.of(spec))
+        except (EOFError, OSError):
+            with self._lock:
+                self._workers.pop((spec.link.name, spec.lane), None)
+            ending = Ending.CANCELLED if worker.cancelled else Ending.WORKER_DIED
+            return spec.report(ending, str(ending), damaged=spec.damaged)
+        if isinstance(answer, LaneReport):
+            return answer
+        return spec.report(Ending.TASK_RAISED, str(answer), damaged=spec.damaged)
+
+    def cancel(self, link: str, lane: int) -> None:
+        """Kills the worker of a lane, as the last resort; the next producer aborts its open transaction."""
+        with self._lock:
+            worker = self._workers.get((link, lane))
+        if worker is not None:
+            worker.kill()
+
+    def release(self, link: str, lane: int) -> None:
+        """Ends the worker of a lane once its parked lane has ended: its next epoch runs elsewhere."""
+        with self._lock:
+            worker = self._workers.pop((link, lane), None)
+        if worker is not None:
+            timer = threading.Timer(PARKED_SECONDS, worker.close)
+            timer.daemon = True
+            timer.start()
+
+    def close(self) -> None:
+        """Ends the server; workers end with their streams."""
+        with self._lock:
+            self._control.close()
+            workers, self._workers = list(self._workers.values()), {}
+        for worker in workers:
+            worker.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.wait(1.0)
+
+    def _worker(self, key: tuple[str, int]) -> _Worker:
+        with self._lock:
+            if key not in self._workers:
+                ours, theirs = socket.socketpair()
+                with theirs, contextlib.suppress(OSError):
+                    # without a server the stream ends, and the attempt with it
+                    socket.send_fds(self._control, [b"\0"], [theirs.fileno()])
+                self._workers[key] = _Worker(Connection(ours.detach()))
+            return self._workers[key]
+
+
+class _Worker:
+    """A worker process, as seen by the driver."""
+
+    def __init__(self, stream: Connection) -> None:
+        self._stream = stream
+        self._pid = 0
+        self.cancelled = False
+
+    def ask(self, task: LaneTask) -> Any:
+        """Runs a task; returns its report, or the text of its exception."""
+        if not self._pid:
+            self._pid = self._stream.recv()
+        self._stream.send(task)
+        return self._stream.recv()
+
+    def kill(self) -> None:
+        self.cancelled = True
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class MovingJobs:
+    """
+    Runs attempts in local workers, and from `move` on as Spark jobs.  Thread-safe.
+
+    Args:
+        workers: Run attempts until then.
+    """
+
+    def __init__(self, workers: LocalWorkers) -> None:
+        self._workers = workers
+        self._spark: LaneJobs | None = None
+
+    def move(self, jobs: LaneJobs) -> None:
+        """Runs all attempts that begin from now on as Spark jobs."""
+        self._spark = jobs
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        """Returns a thread of a lane; it sets all local properties of its Spark jobs itself."""
+        return threading.Thread(target=target, name=name, daemon=True)
+
+    def run(self, spec: LaneSpec) -> LaneReport:
+        """Runs one attempt; blocks until it ends."""
+        jobs = self._spark
+        if jobs is not None:
+            self._workers.release(spec.link.name, spec.lane)
+            return jobs.run(spec)
+        return self._workers.run(replace(spec, seconds=min(spec.seconds, SHORT_EPOCH_SECONDS)))
+
+    def cancel(self, link: str, lane: int) -> None:
+        """Cancels an attempt as the last resort; never raises."""
+        self._workers.cancel(link, lane)
+        if self._spark is not None:
+            self._spark.cancel(link, lane)
+
+
+def serve(descriptor: int) -> NoReturn:
+    """
+    Runs the server process: loads the modules of a lane, then forks a worker for each stream that it gets.
+
+    Args:
+        descriptor: Of the socket to the driver.
+    """
+    # both are for the driver, and when it ends this ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # nobody waits for the workers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for name in FORKED_MODULES:
+        importlib.import_module(name)
+    # a collection in a worker would write to every object, and each worker then has a copy of all modules
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=descriptor) as control:
+        while True:
+            _, streams, _, _ = socket.recv_fds(control, 1, 1)
+            if not streams:
+                os._exit(0)
+            if os.fork() == 0:
+                control.close()
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _work(Connection(streams[0]))
+            os.close(streams[0])
+
+
+def _work(stream: Connection) -> NoReturn:
+    """Runs a worker process: attempts of one lane, until the stream ends."""
+    from eomirror.spark.attempt import leave_parked
+
+    stream.send(os.getpid())
+    while True:
+        try:
+            task = stream.recv()
+        except (EOFError, OSError):
+            leave_parked()
+            os._exit(0)
+        try:
+            (answer,) = task([None])
+        except Exception as error:  # noqa: BLE001  the driver reports it, as it does one of a Spark task
+            answer = f"{type(error).__name__}: {error}"
+        try:
+            stream.send(answer)
+        except OSError:
+            leave_parked()
+            os._exit(0)
