@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import LaneProgress
-    from eomirror.topics.discovery import Listing
+    from eomirror.topics.source_topics import Listing
 
 __all__ = ["EndRecords"]
 

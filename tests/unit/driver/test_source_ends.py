@@ -10,7 +10,7 @@ from eomirror.driver.source_ends import EndRecords
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import LaneProgress, PartitionProgress
 from eomirror.records.control import ControlView, Stopped, decode_control
-from eomirror.topics.discovery import Listing
+from eomirror.topics.source_topics import Listing
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
