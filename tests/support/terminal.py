@@ -80,6 +80,10 @@ class Terminal:
         self._stream.feed("".join(f"{line}\r\n" for line in standing).encode())
         self._set_size(columns, rows)
 
+    def settings(self) -> list[object]:
+        """Settings of the terminal, such as echo."""
+        return termios.tcgetattr(self._master)
+
     def type(self, text: str) -> None:
         """Type on the keyboard."""
         os.write(self._master, text.encode())

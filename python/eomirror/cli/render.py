@@ -63,11 +63,11 @@ def print_structured(value: Any, output: str | None) -> None:
 
 
 def print_result(output: str | None, value: Any, draw: Callable[[], None]) -> None:
-    """Writes a result to stdout: draws a table for people, or writes ``value`` for programs."""
+    """Writes a result to stdout: draws a table for people, or writes ``value``, or what it returns, for programs."""
     if wants_table(output):
         draw()
     else:
-        print_structured(value, output)
+        print_structured(value() if callable(value) else value, output)
 
 
 def print_message(text: str) -> None:
