@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Keys", "View", "judge", "scrolled", "watched"]
 
 _REDRAW_SECONDS = 2.0
-_FEWEST_ROWS = 5
 
 _NAMES = {
     b"q": "quit", b"Q": "quit", b"\x1b[A": "up", b"k": "up", b"\x1b[B": "down", b"j": "down",
@@ -118,9 +117,9 @@ def watched(
             while not until.passed:
                 columns, height = frame.size
                 # a row of the table is a row of the screen
-                room = height - 1 - str(shown.picture(0, 1, columns)).count("\n")
-                first = scrolled(first, key, rows=len(shown.rows), shown=max(_FEWEST_ROWS, room))
-                frame.draw(shown.picture(first, max(_FEWEST_ROWS, room), columns))
+                most = max(1, height - 1 - str(shown.picture(0, 1, columns)).count("\n"))
+                first = scrolled(first, key, rows=len(shown.rows), shown=most)
+                frame.draw(shown.picture(first, most, columns))
                 if (key := keys.wait(until.remaining())) == "quit":
                     return []
 

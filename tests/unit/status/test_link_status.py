@@ -9,6 +9,7 @@ import pytest
 
 from eomirror.errors import StateError, UnreachableError
 from eomirror.failover.report import LinkHistory
+from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
@@ -18,6 +19,7 @@ from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.status.derive import Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.status.liveness import Liveness
+from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 
@@ -428,3 +430,24 @@ def test_a_promoted_link_tells_what_the_cut_left_on_the_source(
         end is None or picture((ORDERS, seen(ORDERS, end, topic_id="new")), past=past).orphans["offsets"] == 0
     )  # type: ignore[index]
     assert picture(*observed).orphans is None
+
+
+def test_records_that_arrive_while_the_ends_are_read_are_behind_no_open_transaction() -> None:
+    """The high watermark is read before the last stable offset: a topic without transactions shows no held records."""
+
+    class Admin:
+        name = "east"
+        end = 100
+
+        def describe_topics(self, topics: list[str]) -> dict[str, TopicFacts]:
+            ids = {"orders": "id-orders", "a.orders": "id-a.orders"}
+            return {topic: TopicFacts(topic, ids[topic], 1, 1) for topic in topics}
+
+        def offsets(self, wanted: list[SourcePartition], *, at: str, **_: Any) -> dict[SourcePartition, int]:
+            self.end += 5
+            return dict.fromkeys(wanted, 0 if at == "earliest" else self.end)
+
+    reader: Any = StatusReader.__new__(StatusReader)
+    reader._source = reader._target = Admin()
+    found = reader._observe([position(ORDERS, 90)])[ORDERS]
+    assert found.source.high_watermark <= found.lso
