@@ -124,10 +124,10 @@ def test_a_remark_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 
 SHOW_A_DEMO = """
 from types import SimpleNamespace
-from eomirror.cli.demo import _print_next
-from eomirror.demo.display import DemoDisplay
+from contextlib import closing
+from eomirror.cli.demo import DemoDisplay, _print_next
 from eomirror.localkafka.progress import Step, show_progress
-with DemoDisplay() as display, show_progress() as on_step:
+with closing(DemoDisplay()) as display, show_progress() as on_step:
     display.phase("starting"); display.note("seed 7"); display.live({"records": "7"})
     on_step(Step("fetching", 0, 1)); on_step(Step("fetching", 1, 1))
 _print_next(SimpleNamespace(kept=[1], clusters=[], config="mirror.yaml"))
