@@ -132,7 +132,7 @@ STAGES = (
         ),
         at_once=4,
     ),
-    # likewise; the audit proves what is left behind
+    # as above; the audit proves what is left behind
     Stage(
         "faults",
         20,
@@ -150,7 +150,7 @@ STAGES = (
         ),
         at_once=4,
     ),
-    # likewise
+    # as above
     Stage(
         "interop",
         10,

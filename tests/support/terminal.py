@@ -31,7 +31,7 @@ class Terminal:
         rows: Height.
         environment: Changes to ours; NO_COLOR is left out unless it is among them.
         stdout: Another place for stdout, such as a file.
-        stderr: Likewise for stderr.
+        stderr: Another place for stderr.
         pass_fds: Open descriptors that the program shall have.
     """
 

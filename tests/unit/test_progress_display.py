@@ -66,7 +66,7 @@ def test_a_line_about_groups_stays_a_line_with_a_reason_for_each_of_thousands() 
 
 
 def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A file has no width: whoever looks for a topic or a reason in it finds both in one place."""
+    """A file has no width: a search for a topic or a reason finds both in one place."""
     reason = "its source was created anew since it was mirrored, and " + "so on " * 40
     link = LinkSnapshot(link="a->b", state="running", topics=(topic("orders", 0, reason),))
     configure_logging()

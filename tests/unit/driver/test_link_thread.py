@@ -17,10 +17,10 @@ def link(*, silent: bool) -> LinkThread:
     spec: Any = SimpleNamespace(
         link=SimpleNamespace(name="a->b", state_name="a.b"), run="r", source=None, target=None
     )
-    nobody: Any = lambda *_: None  # noqa: E731  of five kinds
+    idle: Any = lambda *_: None  # noqa: E731  of five kinds
     sessions: Any = SimpleNamespace(close=lambda: None)
     made = LinkThread(
-        spec, sessions=sessions, discovery=nobody, owner=nobody, heart=nobody, follower=nobody, tools=tools
+        spec, sessions=sessions, discovery=idle, owner=idle, heart=idle, follower=idle, tools=tools
     )
     channel: Any = SimpleNamespace(wait_disconnected=lambda *_: silent)
     made._engine = SimpleNamespace(channel=channel)  # type: ignore[assignment]

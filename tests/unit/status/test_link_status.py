@@ -214,7 +214,7 @@ def test_an_open_transaction_behind_the_stable_end_is_no_truncation() -> None:
 
 
 def test_parked_partitions_do_not_count() -> None:
-    """A topic that left the filter has a position, but nobody will ever move it."""
+    """A topic that left the filter has a position, but no lane will ever move it."""
     found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 99)), assigned=[ORDERS])
     assert (found.lag_records, found.lag_seconds) == (3, 1.0)
     assert [item.parked for item in found.partitions] == [False, True]
@@ -270,7 +270,7 @@ def test_what_a_start_left_out_has_the_owners_reason() -> None:
 
 
 def test_what_topics_tell_now_counts_for_more_than_why_one_was_stopped() -> None:
-    """And a topic that left the filter is nobody's problem, whatever stopped it."""
+    """And a topic that left the filter is no problem, whatever stopped it."""
     gone = seen(ORDERS, None, topic_id=None)
     found = picture((ORDERS, gone), assigned=[ORDERS], stopped=(stop("orders"), stop("pay")))
     orders, pay = found.partitions
@@ -307,7 +307,7 @@ def test_a_link_that_has_just_stopped_has_no_rate(state: str, rate: float) -> No
 
 @pytest.mark.parametrize("ahead_ms", [-86_400_000, 86_400_000])
 def test_clocks_that_disagree_leave_only_lag_in_seconds_unknown(ahead_ms: int) -> None:
-    """F34: rate and age of the claim follow the owner's clock; who is wrong about the record's age nobody knows."""
+    """F34: rate and age of the claim follow the owner's clock; the record's age may be wrong."""
     history = [replace(position(ORDERS, 10), records=50)]  # of 1,000 ms on the owner's clock
     found = picture(
         (ORDERS, seen(ORDERS, 13)),
