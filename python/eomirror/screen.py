@@ -31,7 +31,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.log import LossyStream, divert, is_dumb, printable
+from eomirror.log import LossyStream, divert, is_dumb, print_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -196,6 +196,12 @@ class LiveOutput:
             self.frame.draw(picture())
         else:
             write()
+
+    def show_line(self, text: Callable[[], str]) -> None:
+        """Shows a line; cut to the width of a terminal, whole elsewhere, so that a log file can be searched."""
+        self.show(
+            lambda: Text(printable(text()), no_wrap=True, overflow="ellipsis"), lambda: print_line(text())
+        )
 
 
 def _without_blank_end(line: list[Segment]) -> list[Segment]:

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from eomirror.cli.progress import ProgressDisplay, _draw, _fields, groups_line
 from eomirror.cli.render import print_message
-from eomirror.cli.verify import progress_display
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.log import configure_logging
+from eomirror.screen import LiveOutput
 from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 if TYPE_CHECKING:
@@ -92,9 +92,10 @@ def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_verify_says_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """The same for `eomirror verify 2>log`: the name of a topic must not decide whether "1 foreign" is found in it."""
     text = f"a->b: {'orders.' * 20}-0 differs: 1 foreign"
-    with progress_display():
+    with LiveOutput() as display:
         print_message(text)
-    assert capsys.readouterr().err == f"{text}\n"
+        display.show_line(lambda: text)
+    assert capsys.readouterr().err == f"{text}\n" * 2
 
 
 def test_a_link_that_waits_for_a_cluster_names_it() -> None:

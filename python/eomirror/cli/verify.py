@@ -20,7 +20,6 @@ from eomirror.cli.render import escape, human_count, print_message, print_result
 from eomirror.cli.run import parse_conf
 from eomirror.cli.verify_transactions import audit_transactions
 from eomirror.errors import UsageError
-from eomirror.log import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from eomirror.verify.scope import Bound
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Scope
 
-__all__ = ["draw_verdicts", "parse_since", "progress_display", "show_progress", "verify", "wait_for_round"]
+__all__ = ["draw_verdicts", "parse_since", "verify", "wait_for_round"]
 
 _FOLLOW_SECONDS = 1.0
 # --follow waits this many times as long as the last round took to determine its scope: a large offset map, which is
@@ -277,14 +276,14 @@ class _Run:
         """Compares up to the positions that are committed at the start."""
         verdicts = []
         try:
-            with progress_display() as display:
+            with _display() as display:
                 for link in self.links:
                     verifier = self._verifier(link)
                     try:
                         verdicts.append(
                             verifier.run(
                                 bound=self.bound,
-                                progress=partial(show_progress, display),
+                                progress=lambda *at: display.show_line(partial(_line, *at)),
                                 stopped=lambda: bool(caught),
                                 spread=self._spread(link, verifier),
                             )
@@ -312,13 +311,13 @@ class _Run:
         reported: set[tuple[str, str, int]] = set()
         written = SYSTEM_CLOCK.monotonic()
         try:
-            with progress_display() as display:
+            with _display() as display:
                 verifiers += [self._verifier(link) for link in self.links]
                 while not caught:
                     verdicts = [
                         verifier.run(
                             bound=self.bound,
-                            progress=partial(show_progress, display),
+                            progress=lambda *at: display.show_line(partial(_line, *at)),
                             stopped=lambda: bool(caught),
                             follows=True,
                         )
@@ -459,22 +458,11 @@ _COLOURS = {"differs": "red", "equal": "green", "not compared": "yellow"}
 _SHOWN_GONE = 20
 
 
-def progress_display() -> LiveOutput:
-    """Returns a display: on a terminal one line redrawn in place, elsewhere a line every 10 s."""
+def _display() -> LiveOutput:
+    """Returns a display of one line, which a comparison that takes less than 10 s does not write to a file."""
     from eomirror.screen import LiveOutput
 
-    # a comparison that takes less time writes no line
     return LiveOutput(draw_seconds=_REDRAWN_EVERY_SECONDS, line_seconds=_LINES_EVERY_SECONDS, at_once=False)
-
-
-def show_progress(display: LiveOutput, one: Scope, counts: PartitionCounts) -> None:
-    """Shows the progress of a partition's comparison."""
-    from rich.text import Text
-
-    display.show(
-        lambda: Text(printable(_line(one, counts)), no_wrap=True, overflow="ellipsis"),
-        lambda: print_message(_line(one, counts)),
-    )
 
 
 def _line(one: Scope, counts: PartitionCounts) -> str:
