@@ -82,9 +82,12 @@ lint-rust:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
-# Python unit, property and golden tests, then Rust's; no broker, no Spark
+# Python unit, property and golden tests; no broker, no Spark
 unit *ARGS:
     python scripts/ci.py --suite unit -m "not slow" "$@"
+
+# Rust: tests, mutated bytes for every reader, rustfmt and clippy
+rust: build-tests && fuzz lint-rust
     cargo test --workspace --exclude eomirror-py --locked --quiet
 
 # mutated bytes for every reader of the core and the native plane, each so long, all of them at the same time

@@ -2,7 +2,7 @@
 Runs the stages of CI in order, each within a budget of minutes, and the test suites they are made of.
 
     python scripts/ci.py                    every stage; what `just ci` calls
-    python scripts/ci.py integration bench  only these
+    python scripts/ci.py build tests        only these
     python scripts/ci.py --suite unit ARG.. pytest on the folders of one suite; what `just unit` calls
 
 A stage fails when one of its recipes fails, when it takes longer than its budget, or when it ran no test
@@ -71,10 +71,10 @@ class Stage:
     Attributes:
         name: What people call it.
         minutes: Budget.
-        recipes: Recipes of the justfile, run in this order; all of them, even after one failed.
+        recipes: Recipes of the justfile, run in this order, in sight; all of them, even after one failed.
         needs: Globs under the root; without any match there is nothing to run yet.
         tests: Whether at least one test has to be executed.
-        beside: Recipes that run at the same time as the others.
+        beside: Recipes that run at the same time as the others, begun in this order.
         at_once: Number of recipes of ``beside`` that run at the same time.
     """
 
@@ -87,80 +87,69 @@ class Stage:
     at_once: int = 1
 
 
-def test_files(suite: str) -> tuple[str, ...]:
-    """Globs that match the test files of a suite."""
-    return tuple(f"tests/{folder}/**/test_*.py" for folder in SUITES[suite])
-
-
 # what moves the bytes of the mirrors in tests (tests/support/plane.py): a run of CI has time for one
 PLANE = "EOMIRROR_TEST_PLANE"
 PLANES = ("client", "native")
 
 
 STAGES = (
-    # fuzzing is compiled with the tests, and takes a time of its own choosing on all cores: nothing beside it
-    Stage("build", 10, ("build", "build-tests", "fuzz"), tests=False),
-    # each pytest is one process; the checks also wait, for package archives and for one core at a time
+    Stage("build", 10, ("build",), tests=False),
+    # one pool to the end: between stages the last recipe of each would have the machine to itself.  Tests on brokers
+    # wait more than they work, so five share two cores.  The longest begin first
     Stage(
-        "unit",
-        10,
-        ("unit",),
+        "tests",
+        50,
+        ("unit", "faults-kills", "integration-clusters", "lint-stub", "docs-site"),
         beside=(
-            "model",
-            "lint-python",
-            "lint-types",
-            "lint-layers",
-            "lint-stub",
-            "lint-rust",
-            "docs-site",
-            "wheel",
-        ),
-        at_once=2,
-    ),
-    # parts of one suite, and together all of it; tests on brokers wait more than they work, so five share two cores
-    Stage(
-        "integration",
-        20,
-        ("integration-rest",),
-        test_files("integration"),
-        beside=(
+            "rust",
             "integration-returns",
             "engine",
             "integration-refusals",
-            "integration-mirrors",
-            "integration-clusters",
-        ),
-        at_once=4,
-    ),
-    # as above; the audit proves what is left behind
-    Stage(
-        "faults",
-        20,
-        ("faults-kills",),
-        test_files("faults"),
-        beside=(
+            "integration-rest",
+            "faults-rest",
             "faults-disasters",
             "faults-losses",
-            "faults-rest",
-            "faults-copies",
+            "interop-topologies",
+            "interop-rest",
             "faults-rounds",
+            "integration-mirrors",
+            "faults-copies",
+            "interop-native",
             "faults-crashes",
             "faults-cuts",
+            "model",
+            "interop-mm2",
+            "interop-filled",
             "audit",
+            "wheel",
+            "lint-types",
+            "lint-python",
+            "lint-layers",
         ),
-        at_once=4,
-    ),
-    # as above
-    Stage(
-        "interop",
-        10,
-        ("interop-rest",),
-        test_files("interop"),
-        beside=("interop-topologies", "interop-native", "interop-mm2", "interop-filled"),
         at_once=4,
     ),
     Stage("bench", 4, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """
+    What came of one recipe.
+
+    Attributes:
+        name: Of the justfile.
+        seconds: Wall time.
+        cpu: CPU seconds of it and of all processes that it has waited for; those of killed process trees are missing.
+        passed: Number of tests.
+        ok: False after a fault.
+    """
+
+    name: str
+    seconds: float
+    cpu: float
+    passed: int
+    ok: bool
 
 
 @dataclass(slots=True)
@@ -173,7 +162,7 @@ class Result:
     faults: list[str] = field(default_factory=list)
     skipped: bool = False
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    recipes: list[tuple[float, str]] = field(default_factory=list)
+    recipes: list[Recipe] = field(default_factory=list)
 
     def add(self, other: Result) -> None:
         """Add up what ran beside."""
@@ -205,6 +194,15 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=10)
             return
+
+
+def end_of(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """The exit code of a recipe, and its CPU seconds; 0 of one that was ended."""
+    if process.returncode is not None:
+        return process.returncode, 0.0
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
 
 
 class Output:
@@ -242,6 +240,7 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
     # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
     folder = tempfile.mkdtemp(prefix=f"eomirror-{recipe}-")
     started = time.monotonic()
+    passed, faulty = result.counts["passed"], len(result.faults)
     process = subprocess.Popen(
         ["just", "--justfile", str(ROOT / "justfile"), recipe],
         cwd=ROOT,
@@ -271,7 +270,10 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
                 result.faults.append(f"just {recipe} was ended: twice the stage's budget had passed")
                 end_group(process)
                 break
-            if not ready and process.poll() is not None:
+            if (
+                not ready
+                and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            ):
                 # it has ended, but something that it started still holds its output
                 result.faults.append(f"just {recipe} left processes behind; they were ended")
                 end_group(process)
@@ -282,14 +284,15 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
     finally:
         process.stdout.close()
     result.read(rest.decode(errors="replace"))
-    code = process.wait()
+    code, cpu = end_of(process)
     if code == 0:
         shutil.rmtree(folder, ignore_errors=True)
     else:
         said.add(f"the files of just {recipe} are kept in {folder}\n".encode())
     if code > 0:
         result.faults.append(f"just {recipe} ended with {code}")
-    result.recipes.append((time.monotonic() - started, recipe))
+    tests, faults = result.counts["passed"] - passed, len(result.faults) - faulty
+    result.recipes.append(Recipe(recipe, time.monotonic() - started, cpu, tests, not faults))
     said.end()
 
 
@@ -385,13 +388,13 @@ def report(results: list[Result]) -> int:
         )
         for word in total:
             total[word] += result.counts[word]
-    # recipes that run at the same time should end at the same time: this is what they are divided by
-    for result in results:
-        spent = ", ".join(
-            f"{recipe} {clock(seconds)}" for seconds, recipe in sorted(result.recipes, reverse=True)
-        )
-        if spent:
-            print(f"{result.stage.name}: {spent}")
+    # where the time goes: a recipe that is far longer than the others holds up the end, and CPU is what all share
+    recipes = [recipe for result in results for recipe in result.recipes]
+    for recipe in sorted(recipes, key=lambda recipe: -recipe.seconds):
+        verdict = "ok" if recipe.ok else "FAILED"
+        times = f"{clock(recipe.seconds):>8} {clock(recipe.cpu):>7} CPU"
+        print(f"  {recipe.name:<22}{verdict:<7}{times}{recipe.passed:>7} passed")
+    print(f"  CPU of all: {sum(recipe.cpu for recipe in recipes) / 60:.0f} minutes")
     failed = [result for result in results if result.faults]
     for result in failed:
         for fault in result.faults:

@@ -34,7 +34,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
 
 PARTITIONS = 6
 RECORDS = 100_000
-KILLS = 10
 START_SECONDS = 120.0  # of a mirror on a busy machine
 RATE = 2_000.0
 
@@ -94,13 +93,15 @@ def await_news(tree: ProcessTree, watcher: TopicWatcher) -> float:
 
 @pytest.mark.fault("F1", "F2")
 @pytest.mark.timeout(900)
-def test_a_copy_survives_ten_kills_of_the_whole_tree(
+@pytest.mark.parametrize("kills", [6, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_copy_survives_kills_of_the_whole_tree(
     east: Any,
     west: Any,
     topic_name: str,
     mirror: Callable[..., ProcessTree],
     rng: random.Random,
     entry: Entry,
+    kills: int,
 ) -> None:
     """EO-1, EO-2, EO-3: 100,000 records are identical on the target, and no reader sees anything taken back."""
     source, target, copy = east.client_properties, west.client_properties, f"east.{topic_name}"
@@ -112,7 +113,7 @@ def test_a_copy_survives_ten_kills_of_the_whole_tree(
     hit = 0
     with running(traffic, watcher):
         tree = mirror()
-        for number in range(KILLS):
+        for number in range(kills):
             if number % 2:
                 # anywhere in its life: Spark's start, recovery, or the first transactions
                 live_for(tree, rng.uniform(0.0, 8.0))
@@ -141,7 +142,7 @@ def test_a_copy_survives_ten_kills_of_the_whole_tree(
     log.info(
         "%d of %d kills hit an open transaction; seconds to recover: %s",
         hit,
-        KILLS,
+        kills,
         [round(seconds, 1) for seconds in recoveries],
     )
     entry.compared(comparison, revision)

@@ -160,19 +160,12 @@ def test_a_stage_without_files_is_skipped_by_name(ci: ModuleType, capfd: pytest.
 
 def test_the_budgets_are_the_agreed_ones(ci: ModuleType) -> None:
     """
-    At most so many minutes each, in this order; together they take less than 40.
+    At most so many minutes each, in this order; together they take less than 40 on a quiet machine.
 
-    A stage may take up to twice as long on a slow machine whose host is busy, and not all of them do.
+    A budget has room for a machine whose host is busy.
     """
     budgets = [(stage.name, stage.minutes) for stage in ci.STAGES]
-    assert budgets == [
-        ("build", 10),
-        ("unit", 10),
-        ("integration", 20),
-        ("faults", 20),
-        ("interop", 10),
-        ("bench", 4),
-    ]
+    assert budgets == [("build", 10), ("tests", 50), ("bench", 4)]
 
 
 def test_every_test_folder_belongs_to_a_suite(ci: ModuleType) -> None:
