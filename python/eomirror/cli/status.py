@@ -36,7 +36,9 @@ __all__ = ["status"]
 @click.command(epilog="Example: eomirror status mirror.yaml --watch")
 @options.config
 @options.links
-@click.option("--watch", is_flag=True, help="Redraw every 2 s until q or Ctrl-C.")
+@click.option(
+    "--watch", is_flag=True, help="Redraw every 2 s until q or Ctrl-C; arrows and Page Down scroll."
+)
 @click.option("--partitions", is_flag=True, help="One row for each partition, not for each topic.")
 @click.option("--exit-code", is_flag=True, help="Exit with 6 if a link needs an action, for cron and Nagios.")
 @options.overrides

@@ -51,7 +51,7 @@ class View:
     Attributes:
         body: Returns the value for programs.
         draw: Draws some of the rows, and all else, for people.
-        rows: Rows that the keys move through; empty where all is drawn.
+        rows: Rows that the keys move through, below a head that stays; if empty, they move through all lines.
     """
 
     body: Callable[[], Any]
@@ -97,6 +97,8 @@ def watched(
     with LinkReaders(config, links) as readers, ExitStack() as stack:
         frame, keys, first, key = None, Keys(), 0, ""
         if watch and wants_table(output) and not is_dumb(sys.stdout):
+            from rich.text import Text
+
             from eomirror.screen import LiveFrame
 
             # SIGTERM, too, restores the terminal's settings
@@ -116,10 +118,16 @@ def watched(
             until = Deadline(_REDRAW_SECONDS, SYSTEM_CLOCK)
             while not until.passed:
                 columns, height = frame.size
-                # a row of the table is a row of the screen
-                most = max(1, height - 1 - str(shown.picture(0, 1, columns)).count("\n"))
-                first = scrolled(first, key, rows=len(shown.rows), shown=most)
-                frame.draw(shown.picture(first, most, columns))
+                lines = shown.picture(0, 1, columns).split("\n")
+                if shown.rows:
+                    # a row of the table is a row of the screen
+                    most = max(1, height - len(lines))
+                    first = scrolled(first, key, rows=len(shown.rows), shown=most)
+                    frame.draw(shown.picture(first, most, columns))
+                else:
+                    # the last row of the screen tells how many lines are left
+                    first = scrolled(first, key, rows=len(lines), shown=height - 2)
+                    frame.draw(Text("\n").join(lines[first:]))
                 if (key := keys.wait(until.remaining())) == "quit":
                     return []
 

@@ -15,6 +15,7 @@ from support.terminal import Terminal, python
 
 #: 50 rows below a head, of links without a cluster.
 PROGRAM = """
+import sys
 from eomirror.cli.watch import View, watched
 from eomirror.status import link_readers
 class Readers:
@@ -28,8 +29,9 @@ link_readers.LinkReaders = Readers
 def view(found):
     def draw(console, rows):
         console.print(found[0])
-        for row in rows: console.print(row)
-    return View(body=dict, draw=draw, rows=[f"row {number}" for number in range(50)])
+        for row in rows or every: console.print(row)
+    return View(body=dict, draw=draw, rows=[] if "lines" in sys.argv else every)
+every = [f"row {number}" for number in range(50)]
 print("ended with", watched(None, (), view, None, watch=True))
 """
 
@@ -94,6 +96,19 @@ def test_rows_move_with_keys_and_q_ends() -> None:
         lines = terminal.wait_until_ended()
         assert lines[-1] == "ended with []"
         assert terminal.process.returncode == 0
+
+
+def test_lines_of_a_picture_without_rows_move() -> None:
+    """`status --watch` of many links: nothing that is drawn is out of reach, and the last line tells what is left."""
+    with Terminal([*python(PROGRAM), "lines"], 80, 12) as terminal:
+        lines = terminal.wait_for(lambda lines: "row 8" in lines)
+        assert lines[0].startswith("read 1")
+        assert lines[-1] == "... and 41 more lines"
+        terminal.type("j")
+        assert terminal.wait_for(lambda lines: "row 9" in lines)[0] == "row 0"
+        terminal.type("G")
+        lines = terminal.wait_for(lambda lines: "row 49" in lines)
+        assert lines == [f"row {number}" for number in range(40, 50)]
 
 
 def test_sigterm_restores_the_terminal() -> None:
