@@ -302,7 +302,7 @@ def main(
     type=click.FloatRange(0, 100),
     default=BURST_MS,
     show_default=True,
-    help="The records of so many ms go together and to one partition; 0: each by itself.",
+    help="The records of so many ms go together and to one partition; 0: each on its own.",
 )
 @_output
 @_keep

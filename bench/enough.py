@@ -2,7 +2,7 @@
 Bulk workloads that last: more is loaded until the steady state is as long as was asked.
 
 How fast a machine is shows when a mirror has copied what was loaded before its time was over.  A figure of the few
-seconds until then is one of an end, not of a state, and nobody can load for the fastest machine on all of them:
+seconds until then is one of an end, not of a state, and no bench can load for the fastest machine on all of them:
 memory and disks are those of the slowest.  So the source gets what that mirror needs at the rate that it had, and
 the mirror is measured anew.
 """
@@ -105,7 +105,7 @@ class Supply:
         Raises:
             RanOutError: The same, and there was no steady state at all.
             WrongCopyError: A copy is wrong, also one that was to be measured anew.
-            MirrorEndedError: The mirror ended by itself.
+            MirrorEndedError: The mirror ended on its own.
             TimeoutError: It copied nothing.
         """
         for attempts_left in reversed(range(_ATTEMPTS)):

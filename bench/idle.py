@@ -62,7 +62,7 @@ def measure_idle(site: Site, peer: Peer, *, seconds: float, settle: float = 15.0
 
     Raises:
         TimeoutError: The few records were not copied.
-        MirrorEndedError: The mirror ended by itself.
+        MirrorEndedError: The mirror ended on its own.
     """
     source, target = Topics(site.source), Topics(site.target)
     source.delete(IDLE.topic)

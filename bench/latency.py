@@ -3,7 +3,7 @@ End-to-end latency at a fixed rate, and the stall at every epoch change.
 
 One producer process sends every record twice: to the source, where both mirrors fetch it, and to a topic on the
 target, which shows what producing and consuming alone take.  The records of 5 ms go together and to one partition,
-as Kafka's own producers send them; or each goes by itself, as those of many producers do.  A record holds the moment
+as Kafka's own producers send them; or each goes on its own, as those of many producers do.  A record holds the moment
 it was sent; readers in processes of their own, read_committed on the target, take the moment it arrives.  All processes
 read the same monotonic clock, so no clocks are compared.
 
@@ -132,7 +132,7 @@ class LatencyResult:
     def markdown(self) -> str:
         """A table and the stalls, for a report."""
         turns = f"mirrors in turns of {SLICE_SECONDS:g} s"
-        together = f"{self.burst} together" if self.burst > 1 else "each by itself"
+        together = f"{self.burst} together" if self.burst > 1 else "each on its own"
         lines = [
             (
                 f"{self.rate:,} records/s, {together}, "
@@ -235,7 +235,7 @@ class LatencyPlan:
         epoch: Of this mirror; empty for the default.
         plane: Of this mirror.
         turns: One mirror after the other has a turn of some seconds, and not all at once.
-        burst_ms: What so many ms bring goes together, to one partition; 0 sends each record by itself, to one
+        burst_ms: What so many ms bring goes together, to one partition; 0 sends each record on its own, to one
             partition after the other.
     """
 

@@ -93,7 +93,7 @@ def _producer(servers: str, workload: Workload) -> Producer:
 
 
 def _orphaned() -> bool:
-    """Whether the bench has gone, killed perhaps: nobody would end this process, and no broker would answer it."""
+    """Whether the bench has gone, killed perhaps: nothing else would end this process."""
     bench = multiprocessing.parent_process()
     return bench is not None and not bench.is_alive()
 

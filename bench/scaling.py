@@ -92,7 +92,7 @@ def measure_scaling(site: Site, *, plane: str, seconds: float, say: Callable[[st
 
     Raises:
         WrongCopyError: A copy is wrong.
-        MirrorEndedError: A mirror ended by itself.
+        MirrorEndedError: A mirror ended on its own.
         TimeoutError: A mirror copied nothing, or all of it before the steady state.
     """
     timing = Timing(warm_up=_WARM_UP, seconds=seconds, spare=_SPARE)

@@ -115,7 +115,7 @@ def measure_scrape(
 
     Raises:
         TimeoutError: The mirror has not caught up in time.
-        MirrorEndedError: It ended by itself.
+        MirrorEndedError: It ended on its own.
     """
     names = [f"scraped-{number:04}" for number in range(topics)]
     each_topic = -(-partitions // topics)

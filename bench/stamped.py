@@ -1,7 +1,7 @@
 """
 Records that carry the moment they were sent: who sends them, and who reads them.
 
-Both are processes of their own, so that nobody's clock has to wait for somebody else's work.
+Both are processes of their own, so that neither's clock waits for the other's work.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 def end_with_bench() -> None:
-    """End this process when the bench has gone, killed perhaps: nobody else would, and no broker would answer it."""
+    """End this process when the bench has gone, killed perhaps: nothing else would, and no broker would answer it."""
 
     def wait() -> None:
         if (bench := multiprocessing.parent_process()) is not None:

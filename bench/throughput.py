@@ -140,8 +140,8 @@ def _warm_up(servers: str, workload: Workload, records: int) -> None:
     """
     Let a fresh broker compile the way of a Produce request before anybody is measured.
 
-    Of the first half minute under load a broker's compiler takes up to half a core, on this machine's two: whoever
-    came first would pay for it, and the next one would find a broker that does with half the CPU.
+    Of the first half minute under load a broker's compiler takes up to half a core, on this machine's two: the mirror
+    measured first would pay for it, and the next one would find a broker that does with half the CPU.
     """
     scratch = replace(workload, name=f"warm-{workload.name}")
     topics = Topics(servers)
@@ -163,7 +163,7 @@ def measure(site: Site, workload: Workload, peer: Peer, source: Ledger | None, t
 
     Raises:
         WrongCopyError: The copy is wrong, or holds no markers although it should, or the other way round.
-        MirrorEndedError: The mirror ended by itself.
+        MirrorEndedError: The mirror ended on its own.
         RanOutError: It had copied everything before the warm-up was over.
         TimeoutError: It copied nothing, or did not reach the end of a paced workload.
     """

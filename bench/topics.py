@@ -60,7 +60,7 @@ class Topics:
 
     def wait_for(self, topic: str, partitions: int, seconds: float) -> None:
         """
-        Wait until a topic exists with all its partitions led by somebody.
+        Wait until a topic exists with all its partitions led by a broker.
 
         Raises:
             TimeoutError: It does not in time.

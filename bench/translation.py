@@ -55,7 +55,7 @@ class TranslationCost:
         partitions: In how many partitions each.
         asking_seconds: Reading what they have committed.
         translating_seconds: Positions, map and answers.
-        translating_cpu_seconds: The same, of this process's CPU: what is left of it where nobody else is at work.
+        translating_cpu_seconds: The same, of this process's CPU: what is left of it where no other process is at work.
         ranges: Of the large map.
         lookup_us: Mean CPU of a lookup in it, from Python.
         range_bytes: Memory of a range, by the growth of the process.

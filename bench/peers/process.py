@@ -26,7 +26,7 @@ _LOG_LINES = 25
 
 
 class MirrorEndedError(Exception):
-    """A mirror ended by itself; the message holds the end of its log."""
+    """A mirror ended on its own; the message holds the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Site:
         source: Bootstrap servers.
         target: Bootstrap servers.
         folder: For its configuration and log; exists.
-        brokers: Processes of the brokers, by the name of their cluster; none where nobody asks what they take.
+        brokers: Processes of the brokers, by the name of their cluster; none where the bench does not measure them.
     """
 
     source: str

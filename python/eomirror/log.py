@@ -36,6 +36,7 @@ __all__ = [
     "forward_logging",
     "is_dumb",
     "logs_json",
+    "print_line",
     "printable",
     "relay",
     "wants_colour",
@@ -150,6 +151,11 @@ class LossyStream:
     def fileno(self) -> int:
         """Returns the file descriptor of the stream."""
         return self._stream.fileno()
+
+
+def print_line(text: str) -> None:
+    """Writes a line to stderr, for people; ignores a stderr that cannot be written."""
+    print(printable(text), file=cast("TextIO", LossyStream(sys.stderr)), flush=True)
 
 
 def configure_logging(level: str = "info", form: str | None = None) -> None:

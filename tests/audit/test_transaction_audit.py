@@ -340,7 +340,7 @@ def test_the_command_tells_what_the_audit_found_and_ends_with_0_or_3(forger: For
     assert json.loads(told)["links"][0]["counts"] == {"UncoveredData": 1}
 
 
-def test_at_rest_without_transactions_is_a_question_that_nobody_answers(tmp_path: Path) -> None:
+def test_at_rest_without_transactions_is_refused(tmp_path: Path) -> None:
     """Exit 2, and the fix."""
     done = subprocess.run(
         [sys.executable, "-m", "eomirror", "verify", str(tmp_path / "none.yaml"), "--at-rest"],

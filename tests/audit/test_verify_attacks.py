@@ -1,7 +1,7 @@
 """
 Copies that are made to look right, and copies that are right and look wrong.
 
-Written as somebody would who wants `eomirror verify` to end with 0 where it must not, or never to end.
+Written as by an attacker who wants `eomirror verify` to end with 0 where it must not, or never to end.
 """
 
 from __future__ import annotations

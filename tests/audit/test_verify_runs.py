@@ -188,7 +188,7 @@ def test_bounds_leave_out_what_is_older(link: TestLink) -> None:
     link.create("bounded")
     records = [(b"k%d" % n, b"v%d" % n, 1_600_000_000_000 + n, ()) for n in range(100)]
     write_plainly(link.east, link.topic("bounded"), records)
-    # somebody wrote to the copy before the mirror did
+    # an application wrote to the copy before the mirror did
     create_topic(link.west, link.copy("bounded"))
     write_plainly(link.west, link.copy("bounded"), [FOREIGN])
     link.catch_up(into_filled=True)
@@ -314,7 +314,7 @@ def test_a_signal_ends_following_with_what_was_found(link: TestLink, tmp_path: P
 def test_a_recreated_and_adopted_source_is_compared_behind_its_predecessor(
     link: TestLink, tmp_path: Path
 ) -> None:
-    """What the copy has of the earlier topic of this name is not foreign; what somebody adds behind it is."""
+    """What the copy has of the earlier topic of this name is not foreign; what an application adds behind it is."""
     link.create("again")
     link.write("again", 100, abort_every=0)
     link.catch_up()

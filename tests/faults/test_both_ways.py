@@ -140,7 +140,7 @@ def test_both_directions_are_interrupted_and_heal(
     def await_all(seconds: float) -> float:
         """Seconds until everything that is committed, on either side, is on both."""
         began = time.monotonic()
-        # nobody writes meanwhile: what a side wrote later itself would stand for copies that it lacks
+        # no application writes meanwhile: what a side wrote later itself would stand for copies that it lacks
         with halves[0].writer.held(), halves[1].writer.held():
             expected = sum(half.writer.ledger.records for half in halves)
             while min(half.watcher.records for half in halves) < expected:

@@ -1,5 +1,5 @@
 """
-A cluster that goes away under a running mirror and comes back (faults F9, F10): nobody has to do anything.
+A cluster that goes away under a running mirror and comes back (faults F9, F10): no operator has to act.
 
 The mirror is the real command, in processes of its own.
 """
@@ -115,7 +115,7 @@ class Run:
 def test_a_broker_that_is_killed_and_comes_back(
     side: str, pair: tuple[LocalCluster, LocalCluster], topic_name: str, tmp_path: Path, entry: Entry
 ) -> None:
-    """EO-8: the mirror goes on by itself; nothing is missing, twice, or out of order."""
+    """EO-8: the mirror goes on on its own; nothing is missing, twice, or out of order."""
     (broker,) = pair[0 if side == "source" else 1].brokers
     run = Run(pair, topic_name, tmp_path)
     create_topic(run.source, topic_name, _PARTITIONS)
@@ -130,7 +130,7 @@ def test_a_broker_that_is_killed_and_comes_back(
         else:
             run.write(2_000)
             # Kafka 4.3 may leave out the markers of an application's last transaction too (docs/adr/0012): it stays
-            # open on the source then, for good, and what is behind it is nobody's to mirror
+            # open on the source then, for good, and no lane may mirror what is behind it
             Offsets(run.source).settled_ends(topic_name, _PARTITIONS)
             broker.kill()
             time.sleep(_OUTAGE_SECONDS)

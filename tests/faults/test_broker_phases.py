@@ -45,7 +45,7 @@ PHASES = {
     [pytest.param(1, id="any phase"), pytest.param(len(PHASES), id="each phase", marks=pytest.mark.slow)],
 )
 def test_a_target_that_dies_in_a_phase_of_a_transaction(scene: Scene, rng: random.Random, most: int) -> None:
-    """F9: what was committed is there once, what was not is copied again, and nobody has to do anything."""
+    """F9: what was committed is there once, what was not is copied again, and no operator has to act."""
     scene.start(lanes=1, socket_timeout_ms="3000")
     proxy = scene.target.proxy
     (broker,) = scene.target.cluster.brokers

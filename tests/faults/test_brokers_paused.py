@@ -1,7 +1,7 @@
 """
 Brokers that stand still, and disks that are full (faults F11, F28).
 
-SIGSTOP leaves a broker's connections open, so nobody is told; a full disk ends the broker, as Kafka does when its last
+SIGSTOP leaves a broker's connections open, so clients see nothing; a full disk ends it, as Kafka does when its last
 log folder fails.
 """
 

@@ -113,7 +113,7 @@ def shut_out(scene: Scene, mirror: CommandMirror, *words: str) -> None:
 
 
 def end(scene: Scene, mirrors: int = 1) -> None:
-    """Write on, and compare; nobody has taken the link but the mirrors of the test."""
+    """Write on, and compare; only the mirrors of the test have taken the link."""
     scene.write_for(500)
     scene.catch_up(PATIENCE)
 
@@ -123,7 +123,7 @@ def end(scene: Scene, mirrors: int = 1) -> None:
 
 @pytest.mark.fault("F30")
 def test_a_broker_s_certificate_that_expires_is_waited_for(scene_with_certificates: Scene) -> None:
-    """F30: the broker's certificate runs out; with a new one the mirror goes on, and nobody has touched it."""
+    """F30: the broker's certificate runs out; with a new one the mirror goes on, without a restart."""
     scene = scene_with_certificates
     target = certified(scene)
     mirror = begin(scene)
@@ -137,7 +137,7 @@ def test_a_broker_s_certificate_that_expires_is_waited_for(scene_with_certificat
 
 @pytest.mark.fault("F30")
 def test_an_authority_that_is_replaced_in_two_steps_costs_nothing(scene_with_certificates: Scene) -> None:
-    """F30: both authorities are trusted first, then the broker's certificate is of the other; nobody has to act."""
+    """F30: both authorities are trusted first, then the broker's certificate is of the other; no restart is needed."""
     scene = scene_with_certificates
     target = certified(scene)
     target.keys.trust("ca", "second")
@@ -181,7 +181,7 @@ def test_a_client_s_certificate_that_expires_is_named(scene_with_certificates: S
 
 @pytest.mark.fault("F30")
 def test_a_key_that_is_away_while_lanes_are_rebuilt_is_waited_for(scene_with_certificates: Scene) -> None:
-    """F30: a rotation takes the file away for a moment, and a rebuild falls into it; back, and nobody has to act."""
+    """F30: a rotation takes the file away for a moment, and a rebuild falls into it; back, and no restart is needed."""
     scene = scene_with_certificates
     target = certified(scene)
     mirror = begin(scene)

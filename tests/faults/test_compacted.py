@@ -207,7 +207,7 @@ def missed_tombstones(compacted: Compacted) -> Compacted:
     compacted.create()
     compacted.write(2_000)
     compacted.catch_up()
-    # for a shorter time nobody asks
+    # for a shorter time the lane does not ask
     back = time.monotonic() + 65.0
     deleted = frozenset(range(10))
     compacted.write(2_000, deleted=deleted)

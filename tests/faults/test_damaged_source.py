@@ -140,7 +140,7 @@ def test_a_log_that_its_leader_cannot_read_stops_its_topic_only(link: TestLink, 
 
 @pytest.mark.slow
 def test_a_batch_that_is_whole_again_is_no_loss(link: TestLink, east: Any) -> None:
-    """Damaged on the way, or on a replica that leads no more: the lane fetches it again, and nobody is called."""
+    """Damaged on the way, or on a replica that leads no more: the lane fetches it again, and no operator is called."""
     link.create("damaged")
     for seed in range(2):
         write_batch(link, "damaged", some_records(seed, 60))

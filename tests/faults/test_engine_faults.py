@@ -69,7 +69,7 @@ def test_python_workers_that_are_killed(command_scene: Scene, what: str) -> None
         scene.write_for(500)
         workers = scene.wait(mirror.workers, 30, "no worker runs a lane")
         if what == "worker":
-            # the lanes die with data that nobody has committed; frozen first, so that it is still open then
+            # the lanes die with uncommitted data; frozen first, so that it is still open then
             freeze, thaw = partial(mirror.tree.freeze, workers), partial(mirror.tree.thaw, workers)
             scene.freeze_in_transaction(freeze, thaw)
             for worker in workers:

@@ -113,7 +113,7 @@ class Looking(threading.Thread):
 
 
 @pytest.mark.fault("F12")
-def test_a_coordinator_that_is_cut_off_for_longer_than_a_request_takes_nobody_with_it(
+def test_a_coordinator_that_is_cut_off_for_longer_than_a_request_takes_no_group_with_it(
     rig: Rig, topic_name: str, entry: Entry
 ) -> None:
     """Requests time out while the coordinator is gone; when it is back groups are read again, and rightly."""

@@ -1,5 +1,5 @@
 """
-Transactions that nobody will end, after the target's coordinators lost what they knew (faults F11, F21).
+Transactions that no coordinator will end, after the target's coordinators lost what they knew (faults F11, F21).
 
 A copy then stays closed to `read_committed` readers for ever: `status` says so, whether or not a mirror runs.
 """
@@ -76,7 +76,7 @@ def carry_out(fix: str) -> None:
 def test_a_copy_that_is_closed_for_good_is_told_and_opened_by_the_fix(
     east: LocalCluster, target: LocalCluster, topic_name: str
 ) -> None:
-    """EO-8: the coordinator lost its log under an open transaction of the link, which nobody will end."""
+    """EO-8: the coordinator lost its log under an open transaction of the link, which no coordinator will end."""
     flow = Flow(east, target, topic_name)
     flow.write(30)
     assert flow.run().ending is Ending.STOPPED
@@ -92,7 +92,7 @@ def test_a_copy_that_is_closed_for_good_is_told_and_opened_by_the_fix(
     assert (found["topic"], found["partition"], found["producer_id"]) == (flow.copy, 0, lane.producer_id)
     report = flow.run()
     assert report.ending is Ending.FAILED
-    assert set(report.stopped_topics) == {flow.topic}, "nothing is written that nobody would read"
+    assert set(report.stopped_topics) == {flow.topic}, "nothing is written that no consumer would read"
     status = shown(flow)
     (again,) = status.hanging
     assert again["start"] == found["start"]

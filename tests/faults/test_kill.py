@@ -74,7 +74,7 @@ def running(*threads: Any) -> Iterator[None]:
 
 
 def live_for(tree: ProcessTree, seconds: float) -> None:
-    """Wait; fails with the mirror's own words when it ends by itself."""
+    """Wait; fails with the mirror's own words when it ends on its own."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         assert tree.exit_code is None, tree.last_lines()

@@ -52,7 +52,7 @@ def entry(**values: Any) -> Entry:
 def test_what_a_test_found_is_a_line_that_is_appended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: ModuleType
 ) -> None:
-    """Each entry by itself; a last line that was cut off does not spoil the others."""
+    """Each entry on its own; a last line that was cut off does not spoil the others."""
     path = tmp_path / "ledger.jsonl"
     # a long run has one of its own, into which this must not write
     monkeypatch.delenv(LEDGER_VARIABLE, raising=False)

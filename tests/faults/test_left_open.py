@@ -134,7 +134,7 @@ def test_a_marker_where_a_record_was_foreseen_does_not_show_the_position(flow: F
 
 
 def test_a_record_of_others_where_ours_was_foreseen_does_not_show_the_position(flow: Flow) -> None:
-    """EO-8: nothing of the transaction was written but its position, and somebody else wrote to the copy."""
+    """EO-8: nothing of the transaction was written but its position, and another producer wrote to the copy."""
     flow.leave_open(position=True, lacking=20)
     strangers = [(b"stranger", b"%d" % number, 1_700_000_000_000, ()) for number in range(20)]
     produce(flow.west, flow.copy, 1, strangers, transactional_id=f"{flow.name}.stranger", abort_every=0)
@@ -174,7 +174,7 @@ def test_data_without_a_position_is_never_shown(flow: Flow) -> None:
 def test_a_checkpoint_is_shown_with_the_records_that_it_speaks_of_or_never(
     flow: Flow, *, committed: bool
 ) -> None:
-    """EO-8: where they are aborted they come again at other offsets, and whoever goes on there reads them twice."""
+    """EO-8: where they are aborted they come again at other offsets, and consumers that go on there read them twice."""
     before = flow.position()
     lane = flow.leave_open(position=True)
     # of a group that has read all of it: the lane has not moved when it says so
@@ -198,7 +198,7 @@ def test_a_checkpoint_is_shown_with_the_records_that_it_speaks_of_or_never(
 def test_what_a_broker_that_died_left_open_is_ended_by_the_lane_that_goes_on(
     east: LocalCluster, careless: LocalCluster, topic_name: str
 ) -> None:
-    """EO-8: in a copy without new records, too; nobody else would ever look there."""
+    """EO-8: in a copy without new records, too; no other lane would ever look there."""
     flow = Flow(east, careless, topic_name, partitions=2)
     mailbox = UntilTold()
     client = HangingTransactionClient({name: str(value) for name, value in flow.west.items()})
@@ -249,7 +249,7 @@ def test_a_lane_that_is_killed_behind_what_it_ended_begins_again(
 
 
 def test_records_that_the_target_dropped_stop_their_topic(flow: Flow) -> None:
-    """Committed, half marked, and aborted by the transaction behind it: nobody goes on as if nothing were missing."""
+    """Committed, half marked, and aborted by the transaction behind it: no lane goes on as if nothing were missing."""
     flow.leave_open(position=True)
     flow.end(flow.names.positions_topic, commit=True)
     flow.end(flow.copy, commit=False)
@@ -264,7 +264,7 @@ def test_records_that_the_target_dropped_stop_their_topic(flow: Flow) -> None:
 
 
 def test_records_whose_position_the_target_dropped_stop_their_topic(flow: Flow) -> None:
-    """The other way round: the records are shown, and whoever believes the position writes them again."""
+    """The other way round: the records are shown, and a lane that believes the position writes them again."""
     flow.leave_open(position=True)
     flow.end(flow.copy, commit=True)
     flow.end(flow.names.positions_topic, commit=False)
@@ -324,7 +324,7 @@ def test_what_became_of_records_is_told_without_reading_them(careless: LocalClus
         last = {3: fate} if fate in {"pending", "deleted"} else dict.fromkeys(range(4), fate)
         asked = [(topic_name, number, offset) for number in last]
         assert {number: told for _, number, told, _ in client.record_states(asked, TIMEOUT)} == last
-    # of a marker too, which nobody has written as a record
+    # of a marker too, which no producer has written as a record
     assert client.record_states([(topic_name, 0, 41)], TIMEOUT)[0][2] == "committed"
     wrote = {
         offset: [client.is_written_by((topic_name, 0, offset), writer, TIMEOUT) for writer in writers]
@@ -373,12 +373,12 @@ def test_an_aborted_record_that_the_index_knows_is_told_from_a_committed_one(
 
 
 @pytest.mark.parametrize("with_control", [True, False], ids=["layout-and-positions", "positions-only"])
-def test_what_the_owner_left_open_hides_the_layout_from_nobody(flow: Flow, with_control: bool) -> None:
+def test_what_the_owner_left_open_does_not_hide_the_layout(flow: Flow, with_control: bool) -> None:
     """A layout and its first positions are shown together; positions of unknown partitions, never."""
     owner = Forgetful(flow.west["bootstrap.servers"], flow.names.control_transactional_id)
     stray = replace(flow.position(), topic=f"{flow.name}.stray", epoch=0, attempt=0, txn=0)
     if with_control:
-        # of a partition that nobody has heard of, so that nothing follows from it
+        # of a partition that does not exist, so that nothing follows from it
         gap = Gap(topic="stray", partition=0, start=1, end=2, reason="r", run="r", timestamp=1)
         owner.write(flow.names.control_topic, 0, [(gap.key(), gap.value())])
     owner.write(flow.names.positions_topic, 3, [(stray.key(), stray.value())])
@@ -390,7 +390,7 @@ def test_what_the_owner_left_open_hides_the_layout_from_nobody(flow: Flow, with_
 
 
 @SLOW
-def test_first_positions_whose_layout_was_never_shown_keep_nobody_from_starting(flow: Flow) -> None:
+def test_first_positions_whose_layout_was_never_shown_keep_no_run_from_starting(flow: Flow) -> None:
     """A publication that was committed in positions and aborted in control: it is taken up, and published anew."""
     whose = flow.names.control_transactional_id
     owner = Forgetful(flow.west["bootstrap.servers"], whose)
@@ -414,7 +414,7 @@ def test_first_positions_whose_layout_was_never_shown_keep_nobody_from_starting(
 
 @SLOW
 def test_what_a_lane_of_an_older_layout_left_open_hides_no_positions(flow: Flow) -> None:
-    """The link had two lanes and has one: nobody else would ever write with the id of the second."""
+    """The link had two lanes and has one: no other lane would ever write with the id of the second."""
     former = Forgetful(flow.west["bootstrap.servers"], flow.names.transactional_id(1))
     claim = AttemptClaim(
         lane=1, generation=1, run="r", epoch=1, attempt=1, producer_id=former.producer_id,
@@ -461,7 +461,7 @@ def test_what_a_lane_of_an_older_layout_left_open_in_a_copy_is_ended(
 
 @SLOW
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_gap_that_a_lane_left_open_in_control_keeps_nobody_from_starting(
+def test_a_gap_that_a_lane_left_open_in_control_keeps_no_run_from_starting(
     flow: Flow, *, committed: bool
 ) -> None:
     """Its position says whether it was committed."""

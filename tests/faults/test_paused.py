@@ -69,8 +69,8 @@ def test_a_mirror_that_wakes_up_after_it_was_replaced_commits_nothing(command_sc
 @pytest.mark.slow
 @pytest.mark.fault("F4")
 @pytest.mark.parametrize("which", ["everything", "workers"])
-def test_a_pause_that_nobody_notices_changes_nothing(command_scene: Scene, which: str) -> None:
-    """F4: frozen for less than the transaction timeout, and nobody took over: it goes on, without a new attempt."""
+def test_a_pause_that_no_broker_notices_changes_nothing(command_scene: Scene, which: str) -> None:
+    """F4: frozen for less than the transaction timeout, not taken over: it goes on, without a new attempt."""
     scene = command_scene
     mirror = scene.command(proxied=False)
     scene.start(mirror)

@@ -351,7 +351,7 @@ def test_a_record_beyond_the_client_s_own_limit(link: TestLink) -> None:
 @pytest.mark.slow
 @_OPENED
 def test_a_letter_that_does_not_fit_its_topic_goes_as_a_pointer(link: TestLink) -> None:
-    """Somebody lowered the limit of the dead-letter topic: the record is left out of the letter, nothing stops."""
+    """An operator lowered the limit of the dead-letter topic: the record is left out of the letter, nothing stops."""
     link.settings["on_refused"] = "dead-letter"
     link.create("poisoned")
     link.catch_up()

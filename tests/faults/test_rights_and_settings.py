@@ -170,7 +170,7 @@ def test_a_password_that_was_changed_and_changed_back(guarded_scene: Scene) -> N
 
 @pytest.mark.fault("F31")
 def test_settings_that_change_all_the_time(scene: Scene, rng: random.Random) -> None:
-    """F31: somebody changes settings of the topic and of its copy while records flow; nothing is lost or altered."""
+    """F31: an operator changes settings of the topic and of its copy while records flow; nothing is lost or altered."""
     choices = {
         "retention_ms": ("-1", "86400000", "604800000"),
         "segment_bytes": ("1048576", "16777216"),

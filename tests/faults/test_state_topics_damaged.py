@@ -50,7 +50,7 @@ def records_of(link: TestLink) -> list[tuple[bytes, bytes, int]]:
 
 
 def append(link: TestLink, key: bytes, value: bytes | None, partition: int) -> None:
-    """Write into the positions topic, as nobody but the mirror should."""
+    """Write into the positions topic, as only the mirror should."""
     producer = Producer(link.west)
     producer.produce(f"eomirror.{link.name}.positions", value, key, partition)
     assert producer.flush(30) == 0
@@ -87,7 +87,7 @@ def test_a_damaged_position_is_named_and_adopted_over(link: TestLink, damage: st
 
 
 def test_an_older_position_behind_a_newer_one_is_refused(link: TestLink) -> None:
-    """Somebody restored a record: it would mirror everything since then a second time."""
+    """An operator restored a record: it would mirror everything since then a second time."""
     of_last_run = [
         item
         for item in records_of(link)
@@ -132,7 +132,7 @@ def test_a_position_that_was_deleted_is_asked_for(link: TestLink) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recreated", [False, True], ids=["deleted", "recreated"])
 def test_a_positions_topic_that_is_gone_is_noticed(link: TestLink, recreated: bool) -> None:
-    """Deleted, or created again empty by somebody: refused by name, the copy is left alone."""
+    """Deleted, or created again empty by an operator: refused by name, the copy is left alone."""
     topic = f"eomirror.{link.name}.positions"
     delete_topic(link.west, topic)
     if recreated:

@@ -2,7 +2,7 @@
 Clusters of three brokers, each partition on all of them, under a running mirror (faults F9, F10, F11, F29).
 
 Whatever happens to one broker, another one leads its partitions and coordinates its transactions in a moment, and the
-mirror has to follow: nobody waits for the first to come back.
+mirror has to follow: no client waits for the first to come back.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _MISSED_SECONDS = {"native": HEAL_SECONDS, "client": 150.0}[plane_under_test()]
 
 @dataclass(frozen=True, slots=True)
 class Trio(Bare):
-    """Three brokers; whoever looks past the mirror gives up on one that stands still before the mirror does."""
+    """Three brokers; the judge gives up on one that stands still before the mirror does."""
 
     admin: AdminClient
 
     @classmethod
     def of(cls, cluster: LocalCluster) -> Self:
-        """With somebody who looks."""
+        """With a judge."""
         return cls(cluster, AdminClient({**cluster.client_properties, **_HASTY, "log_level": 0}))
 
     @property
@@ -63,7 +63,7 @@ class Trio(Bare):
         return {**self.cluster.client_properties, **_HASTY}
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Which broker leads each partition; none while nobody can tell.  Not to be asked all the time."""
+        """Which broker leads each partition; none while no broker can tell.  Not to be asked all the time."""
         time.sleep(_LOOK_SECONDS)
         try:
             found = self.admin.list_topics(topic, timeout=10.0).topics[topic].partitions
@@ -165,7 +165,7 @@ def test_brokers_are_killed_one_after_the_other(
         with scene.traffic.held() if side == "source" else contextlib.nullcontext():
             trio.broker(number).kill()
             scene.entry.injected()
-            scene.wait(lambda number=number: away(scene, trio, side, number), 90, "nobody takes its place")
+            scene.wait(lambda number=number: away(scene, trio, side, number), 90, "no broker takes its place")
         scene.heal()
         scene.write_for(200)
         scene.heal()
@@ -219,7 +219,7 @@ def test_questions_are_not_kept_for_a_broker_that_is_gone(trio: Trio, topic_name
 def test_a_broker_that_stands_still_is_gone_around(
     scene_of_three: Callable[[str], Scene], trio: Trio, side: str
 ) -> None:
-    """Its connections stay open, and nobody says anything: whoever waits for an answer asks who leads instead."""
+    """Its connections stay open, and no error is sent: a client that waits for an answer asks who leads instead."""
     scene = scene_of_three(side)
     scene.start()
     topic = topic_of(scene, side)
@@ -235,7 +235,7 @@ def test_a_broker_that_stands_still_is_gone_around(
                 broker.pause()
                 scene.entry.injected()
                 scene.wait(
-                    lambda number=number: away(scene, trio, side, number), 90, "nobody takes its place"
+                    lambda number=number: away(scene, trio, side, number), 90, "no broker takes its place"
                 )
             scene.heal(_MISSED_SECONDS)
             scene.write_for(200, 120.0)

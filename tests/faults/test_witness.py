@@ -118,7 +118,7 @@ def test_without_the_rule_a_straggling_commit_tears_the_next_transaction(stage: 
 @pytest.mark.fault("F6")
 @repeated
 def test_a_straggling_abort_does_not_touch_a_successor(stage: Stage, number: int) -> None:
-    """EO-9: nobody trusts an abort; the successor commits, and all of it is there."""
+    """EO-9: no lane trusts an abort; the successor commits, and all of it is there."""
     first = stage.producer()
     stage.some_clean_transactions(first)
     stage.proxy.arm("straggler", Hold(match=stage.ends(commit=False)))
@@ -203,7 +203,7 @@ def test_a_straggling_produce_writes_nothing(stage: Stage, ending: str, number: 
 @pytest.mark.fault("F8")
 @repeated
 def test_a_straggling_request_for_partitions_opens_nothing(stage: Stage, number: int) -> None:
-    """A late AddPartitionsToTxn would open a transaction that nobody ends; its commit is suspect as well."""
+    """A late AddPartitionsToTxn would open a transaction that no producer ends; its commit is suspect as well."""
     first = stage.producer()
     stage.some_clean_transactions(first)
     stage.proxy.arm("straggler", Hold(match=stage.of(Api.ADD_PARTITIONS_TO_TXN)))

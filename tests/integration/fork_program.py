@@ -3,7 +3,7 @@ A process that runs a mirror, and forks afterwards: the child mirrors another li
 
     python fork_program.py PARENT.yaml CHILD.yaml
 
-Prints what each of the two has seen.  Whoever hangs leaves a dump of its stacks on stderr and fails.
+Prints what each of the two has seen.  A process that hangs leaves a dump of its stacks on stderr and fails.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def mirror_here(path: str) -> str:
     run = new_run_id()
     sessions = link_sessions(link, source, target, "test")
     discovery, owner = Discovery(link, *sessions), LinkOwner(link, *sessions, run=run)
-    # threads of these clients have the stacks that the parent's had: whoever waits for one of those waits for these
+    # threads of these clients have the stacks that the parent's had: a child that waits for one waits for these
     gc.collect()
     layout = owner.acquire(1, discovery.prepare())
     report = run_lane(
@@ -97,7 +97,7 @@ def main(parent: str, child: str) -> int:
     del mirror
     # threads of py4j and of our own may live on; whether the fork is sound all the same is what is tried here
     warnings.simplefilter("ignore", DeprecationWarning)
-    # its watchdog is a thread, which a child could wait for in vain
+    # its watchdog is a thread, which a child could wait for without end
     faulthandler.cancel_dump_traceback_later()
     number = os.fork()
     if number == 0:

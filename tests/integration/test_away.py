@@ -1,7 +1,7 @@
 """
 Clusters that are away: a closed port, a socket that never answers, a broker that is stopped or stands still.
 
-Every command says within seconds what it waits for and ends; a mirror keeps trying and comes up by itself.
+Every command says within seconds what it waits for and ends; a mirror keeps trying and comes up on its own.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _T0 = 1_600_000_000_000
-# of a topic that nobody configured, for a whole record batch
+# of a topic without settings, for a whole record batch
 _MAX_MESSAGE_BYTES = 1_048_588
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 

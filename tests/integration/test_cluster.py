@@ -183,7 +183,7 @@ def test_three_brokers_lose_one_and_go_on(
 def test_sasl_ssl_lets_in_users_with_the_right_password_and_authority(
     start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str
 ) -> None:
-    """Over SASL_SSL records flow for who has the password and trusts the CA; nobody else comes in."""
+    """Over SASL_SSL records flow for who has the password and trusts the CA; no other client comes in."""
     cluster = start_cluster(ClusterSpec("vault", security="sasl_ssl", users={"ana": "s3cret, with=signs"}))
     assert cluster.client_properties["security.protocol"] == "sasl_ssl"
     create_topic(cluster.client_properties, topic_name)
@@ -261,7 +261,7 @@ def test_failed_download_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_taken_port_is_refused_before_anything_starts(east: LocalCluster) -> None:
-    """A port that somebody listens on is named in the error."""
+    """A port that another process listens on is named in the error."""
     port = int(east.bootstrap_servers.rpartition(":")[2])
     with pytest.raises(UsageError, match=f"port {port} is taken"):
         LocalCluster.start(ClusterSpec("late", port=port))

@@ -145,5 +145,5 @@ def test_usage_errors_are_exit_2(tmp_path: Path) -> None:
     )
 
     assert eomirror("run", config, "--until", "soon").returncode == 2
-    assert eomirror("run", config, "--link", "nobody").returncode == 2
+    assert eomirror("run", config, "--link", "unknown").returncode == 2
     assert eomirror("jog").returncode == 2

@@ -80,7 +80,7 @@ def test_the_times_of_the_source_arrive_where_the_copy_set_its_own_when_the_lane
     east: Any, west: Any, topic_name: str
 ) -> None:
     """
-    Somebody has told a copy to set its own times, and the link tells it not to, as it does with all of its copies.
+    An operator has told a copy to set its own times, and the link tells it not to, as it does with all of its copies.
 
     A lane that came up in between has seen the first.  What readers of the source see, the time at which its broker
     appended a record, is not what the record says of itself, and has to be written as that.

@@ -131,7 +131,7 @@ class Between:
         monkeypatch.setattr(LinkLanes, "attempt_ended", held)
 
 
-def test_a_lane_mirrors_on_while_nobody_has_a_task_for_it(
+def test_a_lane_mirrors_on_while_no_task_holds_it(
     east: Any,
     west: Any,
     topic_name: str,

@@ -127,7 +127,7 @@ def test_each_topic_has_its_own_problem(
 def test_a_topic_that_left_the_filter_is_parked(
     config: Config, east: Any, topic_name: str, spark_context: Any
 ) -> None:
-    """What is written to it afterwards is nobody's lag, and its deletion nobody's problem."""
+    """What is written to it afterwards is no lag, and its deletion no problem."""
     source = east.client_properties
     for word in ("kept", "left"):
         create_topic(source, f"{topic_name}.{word}")

@@ -142,7 +142,7 @@ def test_of_several_newcomers_one_takes_the_link(
     for error in losers:
         assert isinstance(error, SupersededError), error
         assert f"owned by run {winner}" in error.message
-    # nobody fences back: each newcomer initialized the control producer once
+    # no run fences back: each newcomer initialized the control producer once
     assert len(inits) == NEWCOMERS, inits
     if owned:
         with pytest.raises(SupersededError, match=winner):

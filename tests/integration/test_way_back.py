@@ -40,7 +40,7 @@ def made(
 
 
 def forgotten(scene: Disaster, side: str, count: int, word: str = "forgotten", number: int = 0) -> None:
-    """An application that nobody has stopped writes there, without transactions."""
+    """An application that was not stopped writes there, without transactions."""
     properties, topic = (scene.east, scene.topic) if side == "east" else (scene.west, scene.copy)
     producer = Producer(properties)
     for each in range(count):

@@ -81,7 +81,7 @@ def planted(kind: str, key: bytes, value: bytes, version: tuple[bytes, bytes]) -
     return {
         "garbage": (key, b"\xff\x00garbage"),
         "unknown version": (key, value.replace(*version, 1)),
-        "foreign key": (b"\x00somebody", value),
+        "foreign key": (b"\x00foreign", value),
         "null value": (key, None),
         "truncated": (key, value[:-3]),
     }[kind]
@@ -310,7 +310,7 @@ def test_what_mm2_left(mm2: tuple[Config, dict[str, Any], str]) -> None:
             (syncs, sync.key(), sync.value()),
             *((syncs, *planted(kind, sync.key(), sync.value(), (b"", b""))) for kind in kinds),
             (flow.offsets_topic, key, value),
-            (flow.offsets_topic, b"\x00somebody", b"else"),
+            (flow.offsets_topic, b"\x00foreign", b"else"),
             (flow.offsets_topic, key[:-5], value),
             (flow.offsets_topic, b'["OtherConnector",{"file":"x"}]', b"what it likes"),
         ],

@@ -170,7 +170,7 @@ def flow(east: Any, west: Any, topic_name: str) -> Iterator[Flow]:
 
 
 def test_a_group_that_is_gone_on_the_source_is_deleted_where_the_policy_says_so(flow: Flow) -> None:
-    """Only if it stands where the link put it; after a while; a checkpoint that is not readable is in nobody's way."""
+    """Only if it stands where the link put it; after a while; a checkpoint that is not readable blocks no group."""
     groups = {"gone": 40, "read": 40, "here": 40}
     flow.placed(**groups)
     for group, offset in groups.items():
@@ -280,7 +280,7 @@ def test_offsets_in_a_topic_that_was_created_anew_are_not_translated(flow: Flow,
 
     if side == "source":
         flow.created_anew(flow.east, flow.topic)
-        # its groups' offsets went with it; somebody reads the new one
+        # its groups' offsets went with it; a consumer reads the new one
         flow.stand("old", 20, on="east")
     else:
         flow.created_anew(flow.west, flow.copy)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(120)]
 
-NOBODY = {-7}
+NO_PRODUCER = {-7}
 MOST = 1_000_000_000
 
 
@@ -33,7 +33,7 @@ def test_what_others_wrote_behind_a_position_keeps_no_lane_from_starting(rig: Ri
     side.proxy.arm("slow", Hold(match=Match(api_key=Api.FETCH), nth=2, cut=False))
     started = time.monotonic()
     try:
-        assert not client.has_committed_behind((topic_name, 0, 0), NOBODY, MOST, 2.0)
+        assert not client.has_committed_behind((topic_name, 0, 0), NO_PRODUCER, MOST, 2.0)
     finally:
         side.proxy.disarm("slow")
 

@@ -88,7 +88,7 @@ def flow(
 
 
 def test_an_adopted_copy_is_equal_also_when_retention_deletes_what_mm2_has_mirrored(flow: Flow) -> None:
-    """The map knows the last of MM2's records only: nobody can say where an earlier one is on the other side."""
+    """The map knows the last of MM2's records only: it does not tell where an earlier one is on the other side."""
     write(flow.east, flow.topic, range(600))
     write(flow.west, flow.copy(), range(500))
     flow.commit(499)
@@ -101,7 +101,7 @@ def test_an_adopted_copy_is_equal_also_when_retention_deletes_what_mm2_has_mirro
     assert flow.verified() == (0, 300, {})
     delete_before(flow.west, flow.copy(), 220)
     assert flow.verified() == (0, 300, {})
-    # what somebody adds behind, and what retention leaves of what is known, is found and compared
+    # what an application adds behind, and what retention leaves of what is known, is found and compared
     delete_before(flow.west, flow.copy(), 400)
     write(flow.west, flow.copy(), [7])
     assert flow.verified() == (3, 200, {"foreign": 1})

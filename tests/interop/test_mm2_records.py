@@ -172,7 +172,7 @@ def test_checkpoints_are_true_wherever_a_group_stands(
     ends = committed(flow.east, flow.topic)[1]
     for number in range(5):
         flow.stand(f"{PREFIX}{number}", rng.randrange(1, ends), metadata=f"m{number}")
-    flow.stand("somebody-else", 3)
+    flow.stand("another-group", 3)
     flow.mirror.start()
     wait_for(flow.mirrored, 60)
     wait_for(lambda: all(flow.last(f"{PREFIX}{number}") for number in range(5)), 30)
@@ -205,7 +205,7 @@ def test_checkpoints_are_true_wherever_a_group_stands(
     for wrong, what in ((0, "twice"), (rewound.downstream + 3, "skipped")):
         with pytest.raises(AssertionError, match=what):
             copies.check_checkpoint(rewound._replace(downstream=wrong))
-    assert flow.standing("somebody-else") < 0
+    assert flow.standing("another-group") < 0
 
     # the source is lost: the target alone says where they go on
     lost = {

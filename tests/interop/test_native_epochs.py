@@ -64,7 +64,7 @@ def test_a_native_lane_keeps_its_producer_through_epoch_changes(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:
     """
-    EO-1, EO-2: from one epoch to the next nobody runs InitProducerId, as long as Spark keeps the worker.
+    EO-1, EO-2: from one epoch to the next no lane runs InitProducerId, as long as Spark keeps the worker.
 
     Every InitProducerId takes a producer epoch of its own, and so does every transaction (KIP-890): so the epochs of
     the transactions of one producer follow each other without a hole, claims included.

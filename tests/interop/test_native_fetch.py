@@ -89,7 +89,7 @@ def read_around(
     """
     Read a topic of thousands of batches, with something happening in the middle.
 
-    The example writes a line per batch, and nobody reads its lines while ``event`` runs: so it stands still
+    The example writes a line per batch, and the test does not read its lines while ``event`` runs: so it stands still
     with most of the topic before it.
     """
     built = cargo("build", "--quiet", "--package", "eomirror-kafka", "--example", "dump")

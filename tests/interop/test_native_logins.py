@@ -1,4 +1,4 @@
-"""OAUTHBEARER through a whole mirror on the native plane: tokens of an endpoint, and tokens that nobody signed."""
+"""OAUTHBEARER through a whole mirror on the native plane: tokens of an endpoint, and unsigned tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 CANARY = "canary-Zq"
 
 
-def signed_by_nobody() -> str:
+def unsigned() -> str:
     """What the guarded cluster takes, for five minutes."""
     now = int(time.time())
     return unsigned_token(sub="mirror", scope="read", iat=now, exp=now + 300)
@@ -32,9 +32,9 @@ def signed_by_nobody() -> str:
 
 @pytest.fixture
 def endpoint() -> Iterator[TokenEndpoint]:
-    """Gives tokens that nobody signed to whoever knows the secret."""
+    """Gives unsigned tokens to clients that know the secret."""
     with token_endpoint() as server:
-        server.knows("mirror", CANARY, signed_by_nobody)
+        server.knows("mirror", CANARY, unsigned)
         yield server
 
 
@@ -126,7 +126,7 @@ def test_a_mirror_logs_in_with_tokens(
 
 
 class Interrupted:
-    """Gives a token that is old in a moment; whoever asks for the next one is interrupted, as by Ctrl-C."""
+    """Gives a token that is old in a moment; the client that asks for the next one is interrupted, as by Ctrl-C."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -136,7 +136,7 @@ class Interrupted:
         self.asked += 1
         if self.asked > 1:
             raise KeyboardInterrupt
-        return signed_by_nobody(), time.time() + 0.01
+        return unsigned(), time.time() + 0.01
 
 
 def test_an_interruption_while_a_token_is_asked_for_ends_who_reads(

@@ -30,7 +30,7 @@ def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: A
 
 def write_generated(link: TestLink, word: str, rng: random.Random) -> None:
     """
-    A log that nobody planned: batch sizes, transactions committed or aborted or none, codecs (first that of its name).
+    A random log: batch sizes, transactions committed or aborted or none, codecs (first that of its name).
 
     In the end it may have lost its beginning, within a batch: what is left is what a reader of the source sees.
     """

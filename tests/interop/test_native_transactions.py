@@ -331,7 +331,7 @@ def test_a_batch_that_the_topic_refuses_is_named(
 def test_a_bit_that_changes_in_memory_does_not_reach_a_log(
     west: LocalCluster, topic_name: str, native: Callable[[Mapping[str, str]], Native]
 ) -> None:
-    """The checksum on the wire is that of whoever wrote the records, so the broker finds the damage (ADR 0016)."""
+    """The checksum on the wire is the producer's, so the broker finds the damage (ADR 0016)."""
     create_topic(west.client_properties, topic_name, 1)
     program = native(west.client_properties)
     program.do(

@@ -197,7 +197,7 @@ def test_many_transactions_leave_few_chunks_and_the_same_map(
 
 @pytest.mark.parametrize(("bad", "what"), [(b"\x09", "version 9"), (b"\x01\x01t", "not readable")])
 def test_what_is_no_chunk_is_passed_over_or_named(west: Any, topic_name: str, bad: bytes, what: str) -> None:
-    """A foreign key is in nobody's way; a chunk that cannot be read is an error that says where, never a guess."""
+    """A foreign key blocks no lane; a chunk that cannot be read is an error that says where, never a guess."""
     properties = dict(west.client_properties)
     link = {"name": topic_name, "source": "east", "target": "west", "topics": ["orders"]}
     config = load_config({"clusters": {"east": properties, "west": properties}, "links": [link]})

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 _MOVED_SECONDS = 90.0
-# as long as the slowest client that moves by itself took, and more
+# as long as the slowest client that moves on its own took, and more
 _STAYS_SECONDS = 30.0
 _MOVERS = ("Java 4.3", "Java 3.9 rebootstrap", f"librdkafka {confluent_kafka.libversion()[0]}")
 _REBOOTSTRAP = {"metadata.recovery.strategy": "rebootstrap"}

@@ -141,7 +141,7 @@ def test_ranges_that_cannot_be_are_never_written(kind: str, written: list[Range]
 @law(150)
 @given(ranges(), st.data())
 def test_a_changed_byte_is_refused_or_is_another_map(written: list[Range], data: st.DataObject) -> None:
-    """Never the same map from other bytes, and never bytes that nobody would have written."""
+    """Never the same map from other bytes, and never bytes that no lane would have written."""
     value = bytearray(encode_offset_map("topic", 3, written))
     place = data.draw(st.integers(0, len(value) - 1))
     change = data.draw(st.integers(1, 255))

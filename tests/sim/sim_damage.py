@@ -2,7 +2,7 @@
 What the environment takes from the target: ends of copies, committed positions, and what retention deletes.
 
 A copy is cut back under running lanes, as with a broker's disk that is restored or an election of a replica that was
-not in sync.  Positions are cut back while nobody runs, as with a topic that is restored alone; the offset map is not,
+not in sync.  Positions are cut back without a mirror, as with a topic that is restored alone; the offset map is not,
 and retention may have deleted what stood behind them in the copies.
 """
 
@@ -41,7 +41,7 @@ _CUT = frozenset({CUTS, NOT_COMPARED, WRITER_NOT_ASKED})
 _BACK = frozenset({ROLLED_BACK, NO_MAP})
 DAMAGED = _CUT | _BACK
 
-# of so many actions one does damage; nobody survives that positions are rolled back
+# of so many actions one does damage; no mirror survives that positions are rolled back
 _SELDOM = (24, 50)
 # records that are lost
 _MOST = 6
@@ -142,7 +142,7 @@ def _roll_back(world: World) -> None:
         return
     after = _valid(world, {name: end})
     changed = [source for source, position in before.items() if after.get(source) != position]
-    # before the first position of a lane nobody can tell what is ours in a copy (docs/adr/0012)
+    # before the first position of a lane no reader can tell what is ours in a copy (docs/adr/0012)
     if any(
         source not in after or after[source].epoch == 0 or after[source].target_offset is None
         for source in changed

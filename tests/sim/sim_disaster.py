@@ -7,7 +7,7 @@ their producers, and the state topics.  Nothing runs at the same time here (`sim
 drawn between two verbs, and at each crash point of a command.
 
 A log can lose its end, be restored to an older state and written on, be created again, and be written by applications
-that nobody stopped.  Every record has a number of its own, so at the end the logs tell what is missing, and what is
+that were not stopped.  Every record has a number of its own, so at the end the logs tell what is missing, and what is
 there twice.
 """
 
@@ -303,7 +303,7 @@ class DisasterWorld:
         if left:
             uid = left[0]
             only = "east" if uid in sides[0] else "west"
-            raise BrokenReturnError(f"D-2 left behind: {left} are on {only} alone, and nobody was told")
+            raise BrokenReturnError(f"D-2 left behind: {left} are on {only} alone, and no report names them")
 
     def _uids(self, side: str) -> set[int]:
         return {
@@ -983,7 +983,7 @@ class _Topics:
 
 
 class _Control:
-    """The control producer, which nobody fences here."""
+    """The control producer, which is not fenced here."""
 
     def __init__(self, link: Link, *_: object, **__: object) -> None:
         self._topics = _world().states[link.state_name]

@@ -27,7 +27,7 @@ __all__ = ["NOT_LOOKED_INTO", "STATE_DELETED", "filled_copies", "forget", "refus
 #: Switches off nothing: the state is deleted once in each schedule.
 STATE_DELETED = "state deleted"
 
-#: The same, and nobody looks into the copies.
+#: The same, and the mirror does not look into the copies.
 NOT_LOOKED_INTO = "copies not looked into"
 
 

@@ -276,7 +276,7 @@ class Target:
             return CONCURRENT
         return INVALID_STATE
 
-    # -- what the broker does by itself ------------------------------------------------------------
+    # -- what the broker does on its own ------------------------------------------------------------
 
     def write_marker(self, it: Coordinated, which: int) -> None:
         """One leader writes its marker; each partition shows a commit at its own moment."""
@@ -325,7 +325,7 @@ class Target:
             it.state = COMMITTED if it.state == PREPARE_COMMIT else ABORTED
 
     def _ended(self, where: Any, log: TargetLog, offsets: list[int], by: Transaction) -> None:
-        """What hangs there from transactions before has its outcome now, and whoever watches is told."""
+        """What hangs there from transactions before has its outcome now, and its watchers are told."""
         hanging = [at for at in offsets if where in log.transactions[at].hanging]  # type: ignore[union-attr]
         for offset in hanging:
             log.transactions[offset].hanging[where] = by.commit  # type: ignore[union-attr]

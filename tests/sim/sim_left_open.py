@@ -84,7 +84,7 @@ class SimHangingClient:
             return found
         for where, (offset, writer) in records.items():
             log = self._world.target.log(_simulated(*where))
-            # with nothing behind the marker nobody is asked
+            # with nothing behind the marker the coordinator is not asked
             if not log.start <= offset < log.cursor or log.cursor == offset + 2:
                 continue
             transaction = log.transactions[offset]
@@ -161,7 +161,7 @@ class SimHangingClient:
         if offset >= len(log.entries) or offset < log.start:
             # deleted; or foreseen, and never written: a leader says that it is out of range
             return RecordState.DELETED
-        # behind somebody's open transaction nothing is shown
+        # behind another producer's open transaction nothing is shown
         if offset >= log.cursor or log.status[offset] == OPEN:
             return RecordState.PENDING
         # nothing aborted is around a marker: the target says of it what it says of a record

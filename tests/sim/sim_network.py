@@ -3,7 +3,7 @@ The network as a set of messages, and a producer library on top of it that repea
 
 A request either arrives now, after whatever else the scheduler lets happen first; or its answer is lost; or it
 never arrives; or its connection dies and it stays in the network, to arrive at any later moment or never.  In
-the last three cases the library sends it again and tells nobody, as librdkafka does with EndTxn.
+the last three cases the library sends it again silently, as librdkafka does with EndTxn.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class SimProducer:
         self.added.add(where)
 
     def foreseen(self, where: Any, records: int) -> int | None:
-        """Offset that the last of so many records for a partition has, or will have if nobody else writes there."""
+        """Offset that the last of so many records for a partition has, or will have without another producer."""
         queued = sum(len(items) for name, items in self.queue if name == where)
         if not queued and (where in self.offsets or not records):
             return self.offsets.get(where)

@@ -81,7 +81,7 @@ class SimOwner:
             what = next(self._steps)
             world.say(self, what)
         except (MirrorError, LaneError) as error:
-            # the program ends, and whoever watches it starts another run
+            # the program ends, and its supervisor starts another run
             world.say(self, "gives up:", error)
             self.dead = True
 
@@ -293,7 +293,7 @@ class SimOwner:
         try:
             if self.producer is None:
                 self._initialize()
-            # somebody may have taken the link between the look and our InitProducerId
+            # another run may have taken the link between the look and our InitProducerId
             view = self._view()
             if after_fencing(view, run=self.run) is AfterFencing.LEAVE:
                 raise MirrorError("another mirror owns the link")

@@ -95,7 +95,7 @@ class Oracle:
         self._shown: dict[Any, int] = {}
 
     def decision(self, it: Coordinated) -> None:
-        """A transaction is committed, whoever asked for it: what it holds must be complete by itself."""
+        """A transaction is committed, at any party's request: what it holds must be complete on its own."""
         data, positions, gaps, letters, generation = self._sorted(it)
         if it.name != "control" and generation is not None and generation < self._world.fenced_generation:
             raise BrokenRuleError(
@@ -239,7 +239,7 @@ class Oracle:
 
     def _mended(self, where: Any, transaction: Transaction, *, commit: bool) -> None:
         """Who ends a transaction on purpose ends it as it ended elsewhere."""
-        # what the owner wrote is committed if it is complete, however it ended elsewhere: nobody has acted on it
+        # what the owner wrote is committed if it is complete, however it ended elsewhere: no run has acted on it
         if where[0] not in _TELLING or commit == transaction.commit or transaction.name == "control":
             return
         elsewhere = {
@@ -278,7 +278,7 @@ class Oracle:
                 self._first_of_all(source, transaction)
 
     def _first_of_all(self, source: SourcePartition, transaction: Transaction) -> None:
-        """Before the first position of a lane nobody can tell what is ours in a copy (docs/adr/0012)."""
+        """Before the first position of a lane no reader can tell what is ours in a copy (docs/adr/0012)."""
         steps = self.steps.get(source, [])
         at = next((at for at, step in enumerate(steps) if step.transaction is transaction), len(steps))
         mutated = self._world.mutation not in {"", "poison", ANYBODYS}
@@ -334,7 +334,7 @@ class Oracle:
         self.left_out.clear()
 
     def undecidable(self) -> str:
-        """What waits for a person, because nobody can tell what is right; empty for nothing."""
+        """What waits for a person, because no log tells what is right; empty for nothing."""
         if lost := sorted(self.unpositioned - self.decided.keys()):
             return f"control shows the layout that {lost[0]} came with, and its first position was aborted"
         for where, log in self._world.target.logs.items():
@@ -389,7 +389,7 @@ class Oracle:
             return lie
         layouts = [owner.layout.assignment.partitions for owner in world.owners if owner.layout is not None]
         for source in {**dict.fromkeys(world.first), **self.decided}:
-            # nobody has asked again for what was added by a revision that failed
+            # no run has asked again for what was added by a revision that failed
             if source.topic in stopped or (
                 source not in world.first and not any(source in layout for layout in layouts)
             ):

@@ -34,7 +34,7 @@ MUTANT_ACTIONS = 120
 
 # in one schedule of so many, the target refuses some records
 _POISONED = 4
-# likewise of so many, what is taken from the target, or deleted of the mirror's state
+# of so many, what is taken from the target, or deleted of the mirror's state
 _ODD = 8
 _DAMAGED = {1: CUTS, 2: STATE_DELETED, 5: ROLLED_BACK}
 # of a process at a time: few enough that both cores end together, many enough that sending costs nothing

@@ -114,7 +114,7 @@ class World:
         self.target.on_visible = self.oracle.visible
         # the target leaves markers out
         forgets = self.draw(4) == 3
-        # which breaks a rule by itself now and then (`UnsolvedError`): only beside safeguards that are against it
+        # which breaks a rule on its own now and then (`UnsolvedError`): only beside safeguards that are against it
         beside = {"", "poison", NOT_LOOKED_FOR, ALWAYS_ABORTED, OVERTAKEN, ANYBODYS}
         self.forgetful = forgets and mutation in beside
         # and those of the owner's transactions; not all that follows is solved, or told from what is

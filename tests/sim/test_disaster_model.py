@@ -59,7 +59,7 @@ def broken(
 
 
 def test_no_schedule_breaks_a_rule() -> None:
-    """Whatever logs lose, and whoever writes; most schedules come to their end."""
+    """Whatever logs lose, and whichever side writes; most schedules come to their end."""
     returned = 0
     for seed in range(_FIRST, _FIRST + _SCHEDULES):
         found, world = broken(Choices(seed))
@@ -113,7 +113,7 @@ FOUND: dict[str, tuple[str, Sequence[int]]] = {
         3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 14, 1,
         38, 0, 0, 5,
     ]),
-    "N": ("a killed reversal has told nobody of records of others in the copies, nor did the next call", [
+    "N": ("a killed reversal has not reported records of others in the copies, nor did the next call", [
         2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, 22, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11,
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 39,
     ]),

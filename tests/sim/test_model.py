@@ -5,7 +5,7 @@ EOMIRROR_SIM_SCHEDULES says how many, EOMIRROR_SIM_FIRST from which seed on; mor
 progress, and in the end what they covered.  A failure prints its seed and a shrunk trace.  What the model leaves out
 stands in `UNREACHABLE` and in the module docstrings.
 
-In one schedule of four the target leaves markers out.  A few of those end at what nobody can mend (`UnsolvedError`); a
+In one schedule of four the target leaves markers out.  A few of those end beyond repair (`UnsolvedError`); a
 long run names them.
 """
 
@@ -106,7 +106,7 @@ MUTATIONS = {
     OVERTAKEN: {"EO-8"},
     # the marker that aborted a record stands where the record was foreseen: its position is committed without it
     ANYBODYS: {"EO-8"},
-    # the position of a first round stays: what came behind it is mirrored again, or taken for somebody else's
+    # the position of a first round stays: what came behind it is mirrored again, or taken for another producer's
     SAID_ONCE: {"EO-1", "EO-8"},
     # records go behind a cut copy as if nothing were missing
     NOT_COMPARED: {"EO-5", "EO-8"},
@@ -216,7 +216,7 @@ def test_a_schedule_that_once_failed_holds(seed: int) -> None:
 
 
 def test_first_positions_whose_layout_was_aborted_are_taken_up() -> None:
-    """Who ended a publication that was left open died in the midst of it; nobody started again."""
+    """Who ended a publication that was left open died in the midst of it; no run started again."""
     world = World(Choices(7003610))
     world.owner_too, world.rounds, world.apart = True, False, False
     world.run(ACTIONS)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
-_SECRET = "quite-a-secret"  # noqa: S105  of nobody
+_SECRET = "quite-a-secret"  # noqa: S105  no real secret
 
 
 def sight(pid: int) -> list[str]:
     """The arguments of a process and all below it, as any user of the machine reads them."""
     found: list[str] = []
     processes: list[psutil.Process] = []
-    # one that has ended meanwhile shows nothing: the launcher ends by itself between two looks
+    # one that has ended meanwhile shows nothing: the launcher ends on its own between two looks
     with contextlib.suppress(psutil.Error):
         processes.append(psutil.Process(pid))
         processes += processes[0].children(recursive=True)

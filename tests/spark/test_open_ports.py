@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 
-# the user "nobody" of most systems
-_NOBODY = 65534
+# the user without rights of most systems
+_NO_RIGHTS = 65534
 
 
 def stolen(processes: Iterable[psutil.Process]) -> list[bytes]:
@@ -45,7 +45,7 @@ def stolen(processes: Iterable[psutil.Process]) -> list[bytes]:
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") if other else sys.executable
     if python is None:
         pytest.skip("no Python that another user can run")
-    who: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if other else {}
+    who: dict[str, Any] = {"user": _NO_RIGHTS, "group": _NO_RIGHTS, "extra_groups": []} if other else {}
     done = subprocess.run(
         [python, "-I", "-c", Path(block_thief.__file__).read_text(), *sorted(ports)],
         capture_output=True, text=True, timeout=120, check=True, cwd="/", env={}, **who,

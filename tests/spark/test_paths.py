@@ -174,7 +174,7 @@ def test_rights_that_are_missing_are_waited_for(
 
 
 def test_rights_that_are_missing_fail_a_run_that_is_to_catch_up(user_context: Any, folder: Path) -> None:
-    """Somebody waits for its end: it comes, with the right's name."""
+    """The run that waits for its end gets it, with the right's name."""
     assert folder.is_dir()
     with Run(
         fake_lanes.lacks_a_right, {"east->west": FakeLink([assigned("pay", 1)], goal=1010)}, until="caught-up",
@@ -188,7 +188,7 @@ def test_rights_that_are_missing_fail_a_run_that_is_to_catch_up(user_context: An
 def test_a_new_partition_reaches_its_lane_and_disturbs_no_other(
     user_context: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The running attempt adopts it; nobody is restarted; the next epoch has it in its spec."""
+    """The running attempt adopts it; no lane is restarted; the next epoch has it in its spec."""
     monkeypatch.setattr(links_module, "REFRESH_SECONDS", 0.3)
     fake = FakeLink()
     with Run(fake_lanes.steady, {"east->west": fake}, links=[link(epoch=8)], spark=user_context) as run:

@@ -33,8 +33,8 @@ def proxy_apart(port: int, upstream_port: int, *, seed: int | str = 0) -> Iterat
 
     Args:
         port: As of `FaultProxy`.
-        upstream_port: Likewise.
-        seed: Likewise.
+        upstream_port: As of `FaultProxy`.
+        seed: As of `FaultProxy`.
     """
     # not forked: this process has threads, librdkafka's among them
     manager = _Manager(ctx=multiprocessing.get_context("spawn"))

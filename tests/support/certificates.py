@@ -28,7 +28,7 @@ _PAST = ("-startdate", "-30d", "-validity", "10")
 @dataclass(frozen=True, slots=True)
 class BrokerKeys:
     """
-    Key stores where an embedded cluster looks for its own (`eomirror.localkafka.tls.make_keys`), and two authorities.
+    Key stores where an embedded cluster looks for its own (`localkafka.cluster.make_keys`), and two authorities.
 
     Attributes:
         folder: The cluster's ``tls``; ``ca.pem`` in it is what clients trust.

@@ -10,7 +10,7 @@ __all__ = ["claim"]
 
 
 def claim(run: str = "r", sequence: int = 3, **changes: Any) -> Claim:
-    """A claim of a process that nobody can look for from here, renewed every 5 s."""
+    """A claim of a process that cannot be looked for from here, renewed every 5 s."""
     values: dict[str, Any] = {
         "run": run, "host": "h", "pid": 1, "boot": "", "started": "", "sequence": sequence,
         "interval_ms": 5_000, "released": False, "timestamp": 0, **changes,

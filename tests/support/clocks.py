@@ -7,7 +7,7 @@ __all__ = ["PlayedClock"]
 
 class PlayedClock:
     """
-    A clock that only moves when somebody sleeps, or the test moves it.
+    A clock that only moves when its user sleeps, or the test moves it.
 
     Args:
         now: Where it stands, seconds.

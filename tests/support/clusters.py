@@ -80,7 +80,7 @@ class Bare:
 
     @property
     def proxied(self) -> dict[str, str]:
-        """Likewise."""
+        """Client properties, of a cluster without a proxy."""
         return self.cluster.client_properties
 
     def restart(self) -> None:

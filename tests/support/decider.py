@@ -187,7 +187,7 @@ class Decider:
         return Greeting(accepted=True, dies_at=dies_at)
 
     def client_gone(self, number: int, now: float) -> None:
-        """The client's side of a connection is over, whoever ended it."""
+        """The client's side of a connection is over, whichever side ended it."""
         connection = self._connections.get(number)
         if connection is not None and not connection.cut:
             connection.cut = True

@@ -42,7 +42,7 @@ PAYMENTS = SourcePartition("payments", 0)
 
 
 class FakeClock(PlayedClock):
-    """Time that only moves when somebody sleeps or waits."""
+    """Time that only moves when the lane sleeps or waits."""
 
     def __init__(self) -> None:
         super().__init__(100.0)
@@ -133,7 +133,7 @@ class FakePlane:
     next: dict[SourcePartition, int] = field(default_factory=dict)
     silent_advance: dict[SourcePartition, int] = field(default_factory=dict)
     pins: AbstractSet[str] = frozenset()
-    # how many records of somebody else lie before ours on the target; None: the plane foresees nothing
+    # how many records of another producer lie before ours on the target; None: the plane foresees nothing
     foreign: int | None = None
     # what `open` raises, one after the other
     open_errors: list[Exception] = field(default_factory=list)

@@ -35,11 +35,11 @@ class Forgetful:
 
     Args:
         address: host:port of the broker.
-        transactional_id: Taken over at once: whoever had it is fenced.
+        transactional_id: Taken over at once: its producer is fenced.
 
     Attributes:
         producer_id: What the coordinator gave.
-        epoch: Likewise.
+        epoch: Epoch that the coordinator gave.
     """
 
     def __init__(self, address: str, transactional_id: str) -> None:

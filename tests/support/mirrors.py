@@ -45,7 +45,7 @@ class RunningMirror(Protocol):
         """Mirror from now on."""
 
     def check(self) -> None:
-        """Raise AssertionError if it has ended by itself."""
+        """Raise AssertionError if it has ended on its own."""
 
     def stop(self) -> None:
         """End it in order; raises AssertionError if that fails.  Stopping twice is allowed."""
@@ -76,7 +76,7 @@ class ThreadMirror:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise AssertionError if it has ended by itself."""
+        """Raise AssertionError if it has ended on its own."""
         if self._error is not None:
             raise AssertionError(f"the mirror ended: {self._error}") from self._error
         assert self._thread.is_alive(), "the mirror ended"
@@ -109,7 +109,7 @@ class ThreadMirror:
     def _run(self) -> None:
         try:
             self._mirror.run()
-        except BaseException as error:  # noqa: BLE001  told by whoever waits
+        except BaseException as error:  # noqa: BLE001  raised by the thread that waits
             self._error = error
 
 
@@ -179,7 +179,7 @@ class CommandMirror:
         self._tree = ProcessTree(self._command, log=self.log, environment=self._environment)
 
     def check(self) -> None:
-        """Raise AssertionError if it has ended by itself."""
+        """Raise AssertionError if it has ended on its own."""
         assert self.tree.exit_code is None, f"exit {self.tree.exit_code}\n{self.tree.last_lines()}"
 
     def stop(self, *, aborted: bool = False) -> None:

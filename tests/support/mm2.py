@@ -87,7 +87,7 @@ class MirrorMaker:
         self._tree = ProcessTree(self._command, log=self._log)
 
     def check(self) -> bool:
-        """Raise AssertionError if it has ended by itself."""
+        """Raise AssertionError if it has ended on its own."""
         assert self._tree is not None, "not started"
         assert self._tree.exit_code is None, self._tree.last_lines()
         return True

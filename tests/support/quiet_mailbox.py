@@ -19,5 +19,5 @@ class QuietMailbox:
         return ()
 
     def answer(self, offsets: tuple[Any, ...]) -> None:
-        """Nobody asks."""
+        """No driver asks."""
         del offsets

@@ -186,7 +186,7 @@ class Scene:
     # -- waiting -----------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
-        """Wait, as long as the mirror lives: nobody starts it again by hand."""
+        """Wait, as long as the mirror lives: the test does not start it again."""
         until = time.monotonic() + seconds
         while not (value := condition()):
             self._check()
@@ -252,7 +252,7 @@ class Scene:
         raise AssertionError("no transaction could be frozen open in 60 tries")
 
     def whereabouts(self) -> str:
-        """Where the records are, for a test that has waited in vain."""
+        """Where the records are, for a test whose wait timed out."""
         try:
             return self._whereabouts()
         except (ClusterError, TimeoutError) as error:

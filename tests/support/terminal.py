@@ -31,7 +31,7 @@ class Terminal:
         rows: Height.
         environment: Changes to ours; NO_COLOR is left out unless it is among them.
         stdout: Another place for stdout, such as a file.
-        stderr: Likewise for stderr.
+        stderr: Another place for stderr.
         pass_fds: Open descriptors that the program shall have.
     """
 
@@ -79,6 +79,10 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._stream.feed("".join(f"{line}\r\n" for line in standing).encode())
         self._set_size(columns, rows)
+
+    def settings(self) -> list[object]:
+        """Settings of the terminal, such as echo."""
+        return termios.tcgetattr(self._master)
 
     def type(self, text: str) -> None:
         """Type on the keyboard."""

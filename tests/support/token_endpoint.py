@@ -1,4 +1,4 @@
-"""A token endpoint on this machine (RFC 6749), and tokens that nobody signed."""
+"""A token endpoint on this machine (RFC 6749), and unsigned tokens."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TokenEndpoint(ThreadingHTTPServer):
         self.answer = lambda _: Reply(status, body, headers)
 
     def knows(self, identity: str, secret: str, token: Callable[[], str]) -> None:
-        """Give a token to whoever knows the secret, from now on."""
+        """Give a token to clients that know the secret, from now on."""
         known = "Basic " + base64.b64encode(f"{identity}:{secret}".encode()).decode()
 
         def answer(headers: Mapping[str, str]) -> Reply:

@@ -24,7 +24,7 @@ _SECONDS = 120.0
 
 class Writer(WorkerThread):
     """
-    Steady traffic from a thread, and bursts from whoever calls.
+    Steady traffic from a thread, and bursts from callers.
 
     Args:
         properties: Of the source cluster.

@@ -203,7 +203,7 @@ def test_of_two_that_start_together_one_at_most_runs(site: Site) -> None:
 
 
 def test_a_new_topic_whose_copy_is_filled_is_left_out_by_name(site: Site) -> None:
-    """The link goes on with the others; whoever waits until it has caught up is told."""
+    """The link goes on with the others; a run that waits until it has caught up is told."""
     site.catch_up(site.topic)
     new = f"{site.topic}-new"
     for properties in (site.east, site.west):
@@ -229,7 +229,7 @@ def test_a_new_topic_whose_copy_is_filled_is_left_out_by_name(site: Site) -> Non
 
 
 def test_copies_without_records_are_begun(site: Site) -> None:
-    """Made before by somebody; only aborted data; all records deleted: nothing would come twice."""
+    """Made before by an operator; only aborted data; all records deleted: nothing would come twice."""
     admin = AdminClient(site.west)
     create_topic(site.west, site.topic)
     producer = Producer({**site.west, "transactional.id": f"{site.topic}-aborts"})

@@ -145,7 +145,7 @@ def test_offsets_in_a_topic_that_was_created_anew_since_are_refused(
 def test_an_offset_past_records_of_another_link_is_refused(
     monkeypatch: pytest.MonkeyPatch, link: str
 ) -> None:
-    """Whoever wrote the file: the group would skip what it may not have read, and the others are imported."""
+    """The group would skip what it may not have read, and the others are imported."""
     monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
     monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
     monkeypatch.setattr(transfer, "ClusterSession", _Cluster)

@@ -56,7 +56,7 @@ def test_links_are_named_where_there_are_several(
 def test_a_name_tells_the_terminal_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever may commit for a group chooses its name; an operator looks at all of them."""
+    """A client that may commit for a group chooses its name; an operator looks at all of them."""
     name = "bill\x1b]0;x\x07ing"
     text = _drawn([replace(BILLING, group=name, skipped=name)], monkeypatch, capsys)
     _draw_imported([ImportedGroup(group=name, offsets=(), written=False, problem=name)], dry_run=True)

@@ -64,7 +64,7 @@ def test_requirements_name_every_direct_dependency_in_a_version_that_fits() -> N
 
 
 def test_requirements_are_newer_than_pyproject() -> None:
-    """Whoever changes a requirement runs `just lock` in the same commit."""
+    """A developer who changes a requirement runs `just lock` in the same commit."""
     check = subprocess.run(
         [sys.executable, "scripts/lock.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -85,7 +85,7 @@ def test_requirements_name_no_host_and_no_folder() -> None:
 
 
 def test_no_file_names_a_machine_path() -> None:
-    """Nobody else has our home folder."""
+    """No other machine has our home folder."""
     homes = "root|home/[a-z]+|Users/[A-Za-z]+|work"
     assert lines_with(rf"(?<![\w.~}}/-])/(?:{homes})/(?!\.\.\.)") == []
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from eomirror.cli.progress import ProgressDisplay, _draw, _fields, groups_line
-from eomirror.cli.verify_tables import VerifyDisplay
+from eomirror.cli.render import print_message
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.log import configure_logging
+from eomirror.screen import LiveOutput
 from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def test_a_line_about_groups_stays_a_line_with_a_reason_for_each_of_thousands() 
 
 
 def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A file has no width: whoever looks for a topic or a reason in it finds both in one place."""
+    """A file has no width: a search for a topic or a reason finds both in one place."""
     reason = "its source was created anew since it was mirrored, and " + "so on " * 40
     link = LinkSnapshot(link="a->b", state="running", topics=(topic("orders", 0, reason),))
     configure_logging()
@@ -91,9 +92,10 @@ def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_verify_says_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """The same for `eomirror verify 2>log`: the name of a topic must not decide whether "1 foreign" is found in it."""
     text = f"a->b: {'orders.' * 20}-0 differs: 1 foreign"
-    with VerifyDisplay() as display:
-        display.message(text)
-    assert capsys.readouterr().err == f"{text}\n"
+    with LiveOutput() as display:
+        print_message(text)
+        display.show_line(lambda: text)
+    assert capsys.readouterr().err == f"{text}\n" * 2
 
 
 def test_a_link_that_waits_for_a_cluster_names_it() -> None:

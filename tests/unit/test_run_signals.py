@@ -65,7 +65,7 @@ class _Slow:
             try:
                 pipe = os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
-                # nobody reads yet
+                # no reader yet
                 time.sleep(0.01)
                 continue
             os.write(pipe, _CONFIG)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from eomirror.cli.cluster import _configuration
-from eomirror.cli.fitted_table import FittedTable, shortened
+from eomirror.screen import FittedTable, shortened
 from support.terminal import Terminal, eomirror, python
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _draw([(LinkStatus(link="east->west", state="running", partitions=tuple(
 """
 VERIFY = f"""
 from types import SimpleNamespace as N
-from eomirror.cli.verify_tables import draw_verdicts
+from eomirror.cli.verify import draw_verdicts
 def partition(name, n):
     scope = N(source=N(topic=name, partition=n), target=N(topic=f"east.{{name}}"), not_comparable=(0,), lag=7,
               problem="")

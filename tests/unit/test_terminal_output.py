@@ -83,7 +83,7 @@ def test_colour_can_be_switched_off(program: list[str], changes: dict[str, str])
 
 
 def test_a_name_in_the_log_tells_the_terminal_nothing() -> None:
-    """Whoever may commit for a group chooses its name."""
+    """A client that may commit for a group chooses its name."""
     program = LOG_A_LINE.replace("n=1", r"group='bill\x1b]0;x\x07ing'")
     text = on_terminal(["-c", program], NO_COLOR="1")
     assert "bill?]0;x?ing" in text
@@ -124,10 +124,10 @@ def test_a_remark_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 
 SHOW_A_DEMO = """
 from types import SimpleNamespace
-from eomirror.cli.demo import _print_next
-from eomirror.demo.display import DemoDisplay
+from contextlib import closing
+from eomirror.cli.demo import DemoDisplay, _print_next
 from eomirror.localkafka.progress import Step, show_progress
-with DemoDisplay() as display, show_progress() as on_step:
+with closing(DemoDisplay()) as display, show_progress() as on_step:
     display.phase("starting"); display.note("seed 7"); display.live({"records": "7"})
     on_step(Step("fetching", 0, 1)); on_step(Step("fetching", 1, 1))
 _print_next(SimpleNamespace(kept=[1], clusters=[], config="mirror.yaml"))
@@ -175,7 +175,7 @@ def test_only_what_cannot_be_written_is_dropped() -> None:
 
 
 def closed_pipe() -> Any:
-    """The writing end of a pipe that nobody reads."""
+    """The writing end of a pipe without a reader."""
     read, write = os.pipe()
     os.close(read)
     return os.fdopen(write, "wb")

@@ -1,8 +1,8 @@
 """
 The words of code, documents and help texts: plain technical English (CONTRIBUTING.md, "How we write").
 
-A machine can check two rules.  Some words hide the actor of a sentence and are refused everywhere.  And the first
-line of a docstring says what the thing does or is, so it does not begin with a question word.
+A machine can check two rules.  Some words hide the actor of a sentence and are refused everywhere, also in names and in
+tests.  And the first line of a docstring says what the thing does or is, so it does not begin with a question word.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-REFUSED = re.compile(r"\b(nobody|somebody|whoever|whom|likewise|in vain|by itself)\b", re.IGNORECASE)
+REFUSED = re.compile(
+    r"(?<![a-z])(nobody|somebody|whoever|whom|likewise|in vain|by itself)(?![a-z])", re.IGNORECASE
+)
 QUESTION = re.compile(r"(What|Whether|Where|How|Which|Who|Why)\b")
 
-# the page that names the refused words as examples
-EXAMPLES = ROOT / "CONTRIBUTING.md"
+# where the refused words stand as examples
+EXAMPLES = {ROOT / "CONTRIBUTING.md", Path(__file__).resolve()}
 
 # what is left to rewrite, by folder: refused words, first lines.  Counts may only shrink.
 LEFT: dict[str, tuple[int, int]] = {}
@@ -36,6 +38,12 @@ def sources() -> Iterator[Path]:
     yield from (page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reports")
     yield from ROOT.glob("*.md")
     yield ROOT / "bench" / "README.md"
+
+
+def other_sources() -> Iterator[Path]:
+    """Yields the files of tests, bench and scripts, in which a first line may be a question."""
+    for place in ("tests", "bench", "scripts"):
+        yield from (path for path in (ROOT / place).rglob("*.py") if path not in EXAMPLES)
 
 
 def first_lines(path: Path) -> list[str]:
@@ -67,7 +75,7 @@ def test_plain_words() -> None:
     words: Counter[str] = Counter()
     lines: Counter[str] = Counter()
     for path in sources():
-        if path != EXAMPLES:
+        if path not in EXAMPLES:
             words[folder(path)] += len(REFUSED.findall(path.read_text()))
         lines[folder(path)] += sum(1 for line in first_lines(path) if QUESTION.match(line))
     found = {name: (words[name], lines[name]) for name in {*words, *lines} if words[name] or lines[name]}
@@ -79,6 +87,16 @@ def test_plain_words() -> None:
     assert worse == {}, "CONTRIBUTING.md, How we write"
 
 
+def test_plain_words_in_tests() -> None:
+    """Tests, bench and scripts name the actor, too."""
+    found = {
+        str(path.relative_to(ROOT)): words
+        for path in other_sources()
+        if (words := [match.group() for match in REFUSED.finditer(path.read_text())])
+    }
+    assert found == {}, "CONTRIBUTING.md, How we write"
+
+
 def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
     """A refused word and a first line with a question word are found in Python and in Rust."""
     module = tmp_path / "module.py"
@@ -88,3 +106,4 @@ def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
     crate.write_text("//! How it works.\n//! What follows.\n\n/// Returns a value.\nfn f() {}\n")
     assert [bool(QUESTION.match(line)) for line in first_lines(crate)] == [True, False]
     assert REFUSED.findall("Nobody waits in vain.") == ["Nobody", "in vain"]
+    assert REFUSED.findall("def test_nobody_waits(): antibody") == ["nobody"]

@@ -36,7 +36,7 @@ _GROUPS = {
             "Show lag, rate and problems of links from the target's topics.",
         ),
         "lag": ("eomirror.cli.lag:lag", "Show the lag of topics or partitions, the largest first."),
-        "top": ("eomirror.cli.top:top", "Watch links, their verdicts, and the topics that lag most."),
+        "top": ("eomirror.cli.lag:top", "Watch links, their verdicts, and the topics that lag most."),
         "events": ("eomirror.cli.events:events", "Show what happened to links, from the target's topics."),
         "serve": ("eomirror.cli.serve:serve", "Serve a page and metrics of links, from the target's topics."),
         "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),

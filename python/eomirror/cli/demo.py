@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 import click
 
 from eomirror.cli import options
 from eomirror.cli.render import print_message, print_structured, wants_table
+from eomirror.cli.termination import terminable
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.log import LossyStream
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from rich.text import Text
 
     from eomirror.demo.report import DemoReport
     from eomirror.demo.scenario import Demo
 
-__all__ = ["demo"]
+__all__ = ["DemoDisplay", "demo"]
 
-_SIGNAL_EXIT = 128
+_DRAW_SECONDS = 0.25
+_LINE_SECONDS = 5.0
 _WIDTH = 110  # of a report that goes into a file
 
 
@@ -71,7 +73,6 @@ def demo(
     Exit codes: 0 identical, 3 differences found, 1 the demo failed.
     """
     from eomirror.clock import new_token
-    from eomirror.demo.display import DemoDisplay
     from eomirror.demo.scenario import Demo, DemoOptions
     from eomirror.localkafka.progress import show_progress
 
@@ -79,14 +80,11 @@ def demo(
     wanted = DemoOptions(
         seed=chosen, kills=kills, seconds=seconds, rate=rate, partitions=partitions, keep=keep
     )
-    before = signal.signal(signal.SIGTERM, _leave)
-    try:
-        with DemoDisplay() as display:
-            display.note(f"seed {chosen}")
-            with closing(Demo(wanted, display, steps=show_progress)) as played:
-                report = played.run()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    # SIGTERM unwinds the stack, which ends mirror, traffic and clusters
+    with terminable(), closing(DemoDisplay()) as display:
+        display.note(f"seed {chosen}")
+        with closing(Demo(wanted, display, steps=show_progress)) as played:
+            report = played.run()
     drawn = wants_table(output)
     # progress went to stderr; so does the drawn report if stdout gets the structured one
     _draw(report, sys.stdout if drawn else cast("TextIO", LossyStream(sys.stderr)))
@@ -105,9 +103,46 @@ def _draw(report: DemoReport, stream: TextIO) -> None:
     Console(file=stream, width=None if stream.isatty() else _WIDTH).print(render(report))
 
 
-def _leave(number: int, _: FrameType | None) -> NoReturn:
-    # unwinds the stack, which ends mirror, traffic and clusters
-    sys.exit(_SIGNAL_EXIT + number)
+class DemoDisplay:
+    """Shows phases with their times, events, and live numbers on stderr; implements `scenario.Listener`."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        from rich.console import Console
+
+        from eomirror.screen import LiveOutput
+
+        self._live = LiveOutput(draw_seconds=_DRAW_SECONDS, line_seconds=_LINE_SECONDS, clock=clock)
+        self._console = Console(file=cast("TextIO", LossyStream(sys.stderr)), highlight=False)
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def phase(self, name: str) -> None:
+        """Begins a phase."""
+        self._line(name, "bold")
+
+    def note(self, text: str) -> None:
+        """Writes a line about an event."""
+        self._line(f"  {text}", "")
+
+    def live(self, numbers: dict[str, str]) -> None:
+        """Shows present numbers."""
+        # the frame begins with them: until then the bars of jars and brokers have the terminal
+        if not self._live.frame.live:
+            self._live.__enter__()
+        text = "  ".join(f"{name} {value}" for name, value in numbers.items())
+        self._live.show(lambda: self._timed(text, "cyan"), lambda: self.note(text))
+
+    def close(self) -> None:
+        """Removes the live line."""
+        self._live.__exit__()
+
+    def _line(self, text: str, style: str) -> None:
+        self._console.print(self._timed(text, style), soft_wrap=True)
+
+    def _timed(self, text: str, style: str) -> Text:
+        from rich.text import Text
+
+        return Text(f"{self._clock.monotonic() - self._began:6.1f} s  {text}", style=style)
 
 
 def _print_next(played: Demo) -> None:

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli import options
-from eomirror.cli.render import print_message, print_result, print_table, stdout_console
+from eomirror.cli.render import print_message, print_table
+from eomirror.cli.watch import View, watched
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
+
+    from rich.console import Console
+
+    from eomirror.status.model import LinkStatus
 
 __all__ = ["events"]
 
@@ -37,19 +43,20 @@ def events(
     """
     from eomirror.clock import SYSTEM_CLOCK, utc
     from eomirror.config import load_config
-    from eomirror.status.link_readers import LinkReaders
 
     begin = 0 if since is None else SYSTEM_CLOCK.wall_ms() - _milliseconds(since)
-    with LinkReaders(load_config(config, overrides=overrides), links) as readers:
-        found = readers.read(strict=True)
-    rows = [
-        {"link": item.link, "time": utc(event.at), **asdict(event)}
-        for item in found
-        for event in item.events
-        if event.at >= begin
-    ]
-    rows.sort(key=lambda row: row["at"])
-    print_result(output, {"events": rows}, lambda: _draw(rows))
+
+    def view(found: list[LinkStatus]) -> View:
+        rows = [
+            {"link": item.link, "time": utc(event.at), **asdict(event)}
+            for item in found
+            for event in item.events
+            if event.at >= begin
+        ]
+        rows.sort(key=lambda row: row["at"])
+        return View(body=lambda: {"events": rows}, draw=_draw, rows=rows)
+
+    found = watched(load_config(config, overrides=overrides), links, view, output)
     for item in found:
         if item.unread:
             print_message(f"{item.link}: {item.problem}")
@@ -65,10 +72,9 @@ def _milliseconds(text: str) -> int:
     return round(seconds * 1000)
 
 
-def _draw(rows: list[dict[str, Any]]) -> None:
+def _draw(console: Console, rows: Sequence[dict[str, Any]]) -> None:
     from eomirror.log import printable
 
-    console = stdout_console()
     if not rows:
         console.print("no events", style="dim")
     print_table(

@@ -54,8 +54,8 @@ class ProgressDisplay(LiveOutput):
 
     def update(self, snapshot: Snapshot) -> None:
         """Shows the state of all links."""
-        self._show(
-            lambda: _draw(snapshot, rows=self._frame.size[1]), lambda: self._log_progress(snapshot.links)
+        self.show(
+            lambda: _draw(snapshot, rows=self.frame.size[1]), lambda: self._log_progress(snapshot.links)
         )
 
     def _log_progress(self, links: Sequence[LinkSnapshot]) -> None:

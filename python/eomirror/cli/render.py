@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from eomirror.cli.fitted_table import FittedTable
     from eomirror.metrics.verdict import Verdict
+    from eomirror.screen import FittedTable
     from eomirror.status.model import LinkStatus
 
 __all__ = [
@@ -63,18 +63,18 @@ def print_structured(value: Any, output: str | None) -> None:
 
 
 def print_result(output: str | None, value: Any, draw: Callable[[], None]) -> None:
-    """Writes a result to stdout: draws a table for people, or writes ``value`` for programs."""
+    """Writes a result to stdout: draws a table for people, or writes ``value``, or what it returns, for programs."""
     if wants_table(output):
         draw()
     else:
-        print_structured(value, output)
+        print_structured(value() if callable(value) else value, output)
 
 
 def print_message(text: str) -> None:
     """Writes a line to stderr, for people; ignores a stderr that cannot be written."""
-    from eomirror.log import LossyStream, printable
+    from eomirror.log import print_line
 
-    print(printable(text), file=cast("TextIO", LossyStream(sys.stderr)), flush=True)
+    print_line(text)
 
 
 def stdout_console() -> Console:
@@ -97,8 +97,8 @@ def table(
     optional: Sequence[str] = (),
     words: Sequence[str] = (),
 ) -> FittedTable:
-    """Returns a table that fits the terminal; see `eomirror.cli.fitted_table`."""
-    from eomirror.cli.fitted_table import FittedTable
+    """Returns a table that fits the terminal; see `eomirror.screen`."""
+    from eomirror.screen import FittedTable
 
     return FittedTable(columns, rows, right=right, whole=whole, optional=optional, words=words)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +14,10 @@ from eomirror.cli.render import (
     human_rate,
     human_seconds,
     human_things,
-    print_structured,
     print_table,
-    stdout_console,
     verdict_lines,
-    wants_table,
 )
+from eomirror.cli.watch import View, judge, watched
 from eomirror.errors import NotReadyError
 from eomirror.status.lag import topic_state
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
@@ -36,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["status"]
 
-_WATCH_SECONDS = 2.0
-
 
 @click.command(epilog="Example: eomirror status mirror.yaml --watch")
 @options.config
 @options.links
-@click.option("--watch", is_flag=True, help="Redraw every 2 s until interrupted.")
+@click.option(
+    "--watch", is_flag=True, help="Redraw every 2 s until q or Ctrl-C; arrows and Page Down scroll."
+)
 @click.option("--partitions", is_flag=True, help="One row for each partition, not for each topic.")
 @click.option("--exit-code", is_flag=True, help="Exit with 6 if a link needs an action, for cron and Nagios.")
 @options.overrides
@@ -72,49 +68,25 @@ def status(
 
     Exit codes: 0 done, also if a topic has a problem; 1 a link is unknown; 6 with --exit-code: a link needs an action.
     """
-    from rich.text import Text
-
-    from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
-    from eomirror.metrics.verdict import NO_ACTION, Window
-    from eomirror.screen import LiveFrame
-    from eomirror.status.link_readers import LinkReaders
-    from eomirror.status.live import LinkFacts, LinkView
+    from eomirror.metrics.verdict import NO_ACTION
 
     loaded = load_config(config, overrides=overrides)
-    windows = {link.name: (LinkFacts.of(link), Window()) for link in loaded.links}
+    verdict_of = judge(loaded)
+    judged: list[tuple[LinkStatus, Verdict]] = []
 
-    def judged(item: LinkStatus) -> Verdict:
-        facts, window = windows[item.link]
-        return window.judge(
-            LinkView(facts=facts, status=item), SYSTEM_CLOCK.monotonic(), SYSTEM_CLOCK.wall_ms()
+    def view(found: list[LinkStatus]) -> View:
+        judged[:] = [(item, verdict_of(item)) for item in found]
+        return View(
+            body=lambda: {"links": [_body(*each) for each in judged]},
+            draw=lambda console, _: _draw(judged, console, partitions=partitions),
         )
 
-    # --watch redraws the table in place and leaves the last one on the screen
-    frame = LiveFrame(sys.stdout, stays=True)
-    with LinkReaders(loaded, links) as readers:
-        try:
-            if watch and wants_table(output):
-                frame.__enter__()
-            strict = True
-            while True:
-                found = [(item, judged(item)) for item in readers.read(strict=strict)]
-                # a watched link that becomes unreachable is shown as unknown until it answers again
-                strict = False
-                if frame.live:
-                    frame.draw(Text.from_ansi(_drawn(found, columns=frame.size[0], partitions=partitions)))
-                elif wants_table(output):
-                    _draw(found, stdout_console(), partitions=partitions)
-                else:
-                    print_structured({"links": [_body(*each) for each in found]}, output)
-                if not watch:
-                    if any(item.unread for item, _ in found):
-                        return 1
-                    acts = exit_code and any(verdict.word not in NO_ACTION for _, verdict in found)
-                    return NotReadyError.exit_code if acts else 0
-                SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
-        finally:
-            frame.__exit__()
+    found = watched(loaded, links, view, output, watch=watch)
+    if any(item.unread for item in found):
+        return 1
+    acts = exit_code and found and any(verdict.word not in NO_ACTION for _, verdict in judged)
+    return NotReadyError.exit_code if acts else 0
 
 
 def _body(item: LinkStatus, verdict: Verdict) -> dict[str, Any]:
@@ -128,16 +100,6 @@ def _body(item: LinkStatus, verdict: Verdict) -> dict[str, Any]:
         "fix": item.fix or verdict.fix,
         "failover": verdict.failover,
     }
-
-
-def _drawn(found: list[tuple[LinkStatus, Verdict]], *, columns: int, partitions: bool) -> str:
-    """Returns the tables of the links as text, with colours."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=columns, force_terminal=True, highlight=False)
-    with console.capture() as captured:
-        _draw(found, console, partitions=partitions)
-    return captured.get()
 
 
 def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitions: bool) -> None:

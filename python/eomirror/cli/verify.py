@@ -1,4 +1,4 @@
-"""``eomirror verify``: compares mirrored records with their source."""
+"""``eomirror verify``: compares mirrored records with their source, and shows progress and verdicts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import click
 
 from eomirror.cli import options
 from eomirror.cli.completion import complete_topics
-from eomirror.cli.render import print_result
+from eomirror.cli.render import escape, human_count, print_message, print_result, print_table, stdout_console
 from eomirror.cli.run import parse_conf
 from eomirror.cli.verify_transactions import audit_transactions
 from eomirror.errors import UsageError
@@ -24,16 +25,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
-    from eomirror.cli.verify_tables import VerifyDisplay
+    from rich.console import Console
+
     from eomirror.clock import Clock
     from eomirror.config import Config, Link
+    from eomirror.failover import LeftOrphans
+    from eomirror.screen import LiveOutput
     from eomirror.spark.context import SparkEngine
+    from eomirror.verify.counts import PartitionCounts
     from eomirror.verify.resume import ResumeFile
     from eomirror.verify.runner import RemoteComparison, Spread, Verifier
     from eomirror.verify.scope import RequestedRange
-    from eomirror.verify.verdict import LinkVerdict, Scope
+    from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Scope
 
-__all__ = ["parse_since", "verify", "wait_for_round"]
+__all__ = ["draw_verdicts", "parse_since", "verify", "wait_for_round"]
 
 _FOLLOW_SECONDS = 1.0
 # --follow waits this many times as long as the last round took to determine its scope: a large offset map, which is
@@ -154,7 +159,6 @@ def verify(
     offset map of each transaction were committed or aborted together, that the positions form one chain and, with
     --at-rest, that no transaction is open.  Exits 3 if a fault is found.
     """
-    from eomirror.cli.verify_tables import draw_verdicts
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
     from eomirror.failover import left_orphans
@@ -270,20 +274,18 @@ class _VerifyRun:
 
     def once(self, caught: list[int]) -> list[LinkVerdict]:
         """Compares up to the positions that are committed at the start."""
-        from eomirror.cli.verify_tables import VerifyDisplay
-
         verdicts = []
         try:
-            with VerifyDisplay() as display:
+            with _display() as display:
                 for link in self.links:
-                    verifier = self._verifier(link, display)
+                    verifier = self._verifier(link)
                     try:
                         verdicts.append(
                             verifier.run(
                                 bound=self.bound,
-                                progress=display.update,
+                                progress=lambda *at: display.show_line(partial(_line, *at)),
                                 stopped=lambda: bool(caught),
-                                spread=self._spread(link, verifier, display),
+                                spread=self._spread(link, verifier),
                             )
                         )
                     finally:
@@ -302,7 +304,6 @@ class _VerifyRun:
 
     def follow(self, caught: list[int]) -> list[LinkVerdict]:
         """Compares round after round until a signal; reports each partition once when it begins to differ."""
-        from eomirror.cli.verify_tables import VerifyDisplay
         from eomirror.clock import SYSTEM_CLOCK
 
         verifiers: list[Verifier] = []
@@ -310,20 +311,20 @@ class _VerifyRun:
         reported: set[tuple[str, str, int]] = set()
         written = SYSTEM_CLOCK.monotonic()
         try:
-            with VerifyDisplay() as display:
-                verifiers += [self._verifier(link, display) for link in self.links]
+            with _display() as display:
+                verifiers += [self._verifier(link) for link in self.links]
                 while not caught:
                     verdicts = [
                         verifier.run(
                             bound=self.bound,
-                            progress=display.update,
+                            progress=lambda *at: display.show_line(partial(_line, *at)),
                             stopped=lambda: bool(caught),
                             follows=True,
                         )
                         for verifier in verifiers
                     ]
                     for verdict in verdicts:
-                        _report(verdict, reported, display)
+                        _report(verdict, reported)
                     if SYSTEM_CLOCK.monotonic() - written >= _RECORD_SECONDS:
                         self._write(verdicts)
                         written = SYSTEM_CLOCK.monotonic()
@@ -341,7 +342,6 @@ class _VerifyRun:
             return
         import socket
 
-        from eomirror.cli.render import print_message
         from eomirror.clock import SYSTEM_CLOCK
         from eomirror.verify.report import record, verifications
 
@@ -354,7 +354,7 @@ class _VerifyRun:
                     f"{link.name}: the result is not recorded on the target: {failed}, or use --no-record"
                 )
 
-    def _spread(self, link: Link, verifier: Verifier, display: VerifyDisplay) -> Spread | None:
+    def _spread(self, link: Link, verifier: Verifier) -> Spread | None:
         """Returns a function that chooses Spark if it was requested or is worth its start; None for one process."""
         if self.file is not None:
             return None
@@ -376,12 +376,12 @@ class _VerifyRun:
                 most_keys=MOST_KEYS,
                 native=not verifier.reason,
             )
-            display.message(f"{link.name}: {len(scopes)} partitions on {comparison.description}")
+            print_message(f"{link.name}: {len(scopes)} partitions on {comparison.description}")
             return comparison
 
         return spread
 
-    def _verifier(self, link: Link, display: VerifyDisplay) -> Verifier:
+    def _verifier(self, link: Link) -> Verifier:
         from eomirror.verify.runner import Verifier
 
         clusters = self.config.clusters
@@ -391,7 +391,7 @@ class _VerifyRun:
         if self.file is not None:
             verifier.resume = self.file.link(link.name, verifier.ids)
         if verifier.plane == "client":
-            display.message(f"{link.name}: reading through librdkafka, which is slower: {verifier.reason}")
+            print_message(f"{link.name}: reading through librdkafka, which is slower: {verifier.reason}")
         return verifier
 
 
@@ -440,7 +440,7 @@ class _Spark:
             self._engine.close()
 
 
-def _report(verdict: LinkVerdict, reported: set[tuple[str, str, int]], display: VerifyDisplay) -> None:
+def _report(verdict: LinkVerdict, reported: set[tuple[str, str, int]]) -> None:
     for partition in verdict.partitions:
         one = partition.scope
         where = (verdict.link, one.source.topic, one.source.partition)
@@ -448,4 +448,111 @@ def _report(verdict: LinkVerdict, reported: set[tuple[str, str, int]], display: 
             reported.add(where)
             counts = (f"{n:,} {kind}" for kind, n in partition.differences.items() if n)
             words = ", ".join(filter(None, (one.problem, *counts, partition.changed)))
-            display.message(f"{verdict.link}: {one.source.topic}-{one.source.partition} differs: {words}")
+            print_message(f"{verdict.link}: {one.source.topic}-{one.source.partition} differs: {words}")
+
+
+_LINES_EVERY_SECONDS = 10.0
+_REDRAWN_EVERY_SECONDS = 0.25
+_PERCENT = 100.0
+_COLOURS = {"differs": "red", "equal": "green", "not compared": "yellow"}
+_SHOWN_GONE = 20
+
+
+def _display() -> LiveOutput:
+    """Returns a display of one line, which a comparison that takes less than 10 s does not write to a file."""
+    from eomirror.screen import LiveOutput
+
+    return LiveOutput(draw_seconds=_REDRAWN_EVERY_SECONDS, line_seconds=_LINES_EVERY_SECONDS, at_once=False)
+
+
+def _line(one: Scope, counts: PartitionCounts) -> str:
+    at = counts.source.get("position", one.source.start)
+    offsets = one.source.end - one.source.start
+    share = _PERCENT * (at - one.source.start) / offsets if offsets > 0 else _PERCENT
+    text = f"{one.source.topic}-{one.source.partition}: at {at:,} of {one.source.end:,} ({share:.0f} %)"
+    differences = sum(counts.differences.values())
+    return f"{text}, {counts.matched:,} equal" + (f", {differences:,} differ" if differences else "")
+
+
+def draw_verdicts(
+    verdicts: Sequence[LinkVerdict], orphans: Mapping[str, Sequence[LeftOrphans]] | None = None
+) -> None:
+    """
+    Writes the verdicts to stdout, as tables.
+
+    Args:
+        orphans: By link: source records that a promotion left without a copy.
+    """
+    console = stdout_console()
+    for verdict in verdicts:
+        colour = _COLOURS[verdict.word]
+        rest = "" if verdict.whole else "  [yellow]not all of it was compared[/yellow]"
+        console.print(f"[bold]{escape(verdict.link)}[/bold]  [{colour}]{verdict.word}[/{colour}]{rest}")
+        rows = [_row(partition) for partition in verdict.partitions]
+        print_table(
+            console,
+            rows,
+            right=("P", "FROM", "EQUAL", "LAG"),
+            optional=("FROM", "TARGET"),
+            words=("DIFFER",),
+        )
+        for topic in verdict.waiting:
+            console.print(f"not mirrored yet: {escape(topic)}")
+        gone = [partition.scope for partition in verdict.partitions if partition.word == "gone"]
+        for one in gone[:_SHOWN_GONE]:
+            where = escape(f"{one.source.topic}-{one.source.partition}")
+            console.print(f"{where}: gone on the source, not compared: {escape(one.gone)}")
+        if len(gone) > _SHOWN_GONE:
+            console.print(
+                f"{len(gone) - _SHOWN_GONE} more partitions are gone on the source (-o json names them)"
+            )
+        for partition in verdict.partitions:
+            _draw_differences(console, partition)
+        for each in (orphans or {}).get(verdict.link, ()):
+            decided = (
+                f"{each.decided} {escape(each.place)}".strip() if each.decided else "nothing was decided yet"
+            )
+            console.print(
+                f"[yellow]{escape(each.topic)}-{each.partition}[/yellow]: {human_count(each.records)} records in "
+                f"\\[{each.start}, {each.end}) have no copy: orphans of promotion {each.number}, {decided}"
+            )
+
+
+def _draw_differences(console: Console, partition: PartitionVerdict) -> None:
+    where = escape(f"{partition.scope.source.topic}-{partition.scope.source.partition}")
+    if partition.scope.problem:
+        console.print(f"[red]{where}[/red]: {escape(partition.scope.problem)}")
+    if partition.changed:
+        console.print(f"[red]{where}[/red]: {escape(partition.changed)}")
+    for start, end in partition.holes:
+        console.print(
+            f"[yellow]{where}[/yellow]: the source has no batch for offsets \\[{start}, {end}), although the topic is "
+            "not compacted: the source has lost a part of its log"
+        )
+    for shown in partition.shown:
+        parts = f" ({', '.join(shown.parts)})" if shown.parts else ""
+        console.print(f"[red]{where}[/red]: {shown.kind}{parts}")
+        for side in ("source", "target"):
+            offset, record = getattr(shown, f"{side}_offset"), getattr(shown, side)
+            if offset is not None:
+                where = (
+                    f"-{shown.target_partition}"
+                    if side == "target" and shown.target_partition is not None
+                    else ""
+                )
+                console.print(f"  {side}{where} @{offset}: {escape(str(record))}")
+
+
+def _row(partition: PartitionVerdict) -> dict[str, Any]:
+    one = partition.scope
+    return {
+        "TOPIC": one.source.topic,
+        "P": one.source.partition,
+        "TARGET": one.target.topic,
+        # earlier offsets are not compared: retention, `start`, or the options exclude them
+        "FROM": human_count(one.not_comparable[0]),
+        "EQUAL": human_count(partition.matched),
+        "DIFFER": ", ".join(f"{n:,} {kind}" for kind, n in partition.differences.items() if n) or "0",
+        "LAG": human_count(one.lag),
+        "VERDICT": partition.word,
+    }

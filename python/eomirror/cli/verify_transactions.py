@@ -60,28 +60,23 @@ def audit_transactions(config: Config, links: Sequence[Link], *, at_rest: bool, 
 
 
 def _audit(config: Config, link: Link, *, at_rest: bool) -> TransactionAudit:
-    from eomirror.clock import SYSTEM_CLOCK, Deadline
+    from eomirror.screen import LiveOutput
     from eomirror.verify.transactions import audit_link
 
-    due = Deadline(_PROGRESS_SECONDS, SYSTEM_CLOCK)
-
-    def progress(read: int, waiting: int) -> None:
-        nonlocal due
-        if due.passed:
-            due = Deadline(_PROGRESS_SECONDS, SYSTEM_CLOCK)
-            print_message(
-                f"{link.name}: {human_bytes(read)} read, {waiting:,} parts of transactions not yet matched"
-            )
-
-    return audit_link(
-        link,
-        config.clusters[link.target],
-        at_rest=at_rest,
-        # no time limit: the user can interrupt the audit, however large the log is
-        seconds=math.inf,
-        settle=_SETTLE_SECONDS,
-        on_progress=progress,
-    )
+    with LiveOutput(line_seconds=_PROGRESS_SECONDS, draw_seconds=_PROGRESS_SECONDS, at_once=False) as output:
+        return audit_link(
+            link,
+            config.clusters[link.target],
+            at_rest=at_rest,
+            # no time limit: the user can interrupt the audit, however large the log is
+            seconds=math.inf,
+            settle=_SETTLE_SECONDS,
+            on_progress=lambda read, waiting: output.show_line(
+                lambda: (
+                    f"{link.name}: {human_bytes(read)} read, {waiting:,} parts of transactions not yet matched"
+                )
+            ),
+        )
 
 
 def _draw(audits: Sequence[TransactionAudit]) -> None:

@@ -9,10 +9,17 @@ Real brokers (KRaft, combined with the controller) in child ``java`` processes o
 Every broker has a CLIENT listener for applications and a plaintext INTERNAL one, which brokers use among
 themselves and tests use to look past a proxy or a refused right.  A cluster that was started as a library ends
 with the program (see orphans.py); `LocalCluster.detach` lets it live on.
+
+The storage of new brokers is formatted with Kafka's own StorageTool.  The certificate authority and the brokers' key
+are made with the ``keytool`` that every Java runtime has, as two certificates: strict clients refuse a CA certificate
+as a server's own.  Nothing leaves the cluster's folder; the CA's key is thrown away after its only use.
+https://docs.oracle.com/en/java/javase/17/docs/specs/man/keytool.html
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import shutil
 import subprocess
@@ -22,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from eomirror.clock import Deadline, new_token
-from eomirror.errors import ClusterError, UsageError
-from eomirror.jvm import archive_arguments, find_java
+from eomirror.errors import ClusterError, MirrorError, UsageError
+from eomirror.jvm import archive_arguments, find_java, find_keytool
 from eomirror.localkafka import orphans
 from eomirror.localkafka.broker import Broker, end_processes, failure_lines
 from eomirror.localkafka.jars import class_path, exact_version, kafka_archive
@@ -39,8 +46,6 @@ from eomirror.localkafka.settings import (
     render_properties,
 )
 from eomirror.localkafka.spec import ADMIN, CLIENT, CONTROLLER, INTERNAL, ClusterSpec, Listener, Security
-from eomirror.localkafka.storage import format_storage, new_cluster_id, read_cluster_id
-from eomirror.localkafka.tls import make_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +53,20 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["ADMIN", "Broker", "ClusterSpec", "Listener", "LocalCluster", "Security"]
+
+__all__ = [
+    "ADMIN",
+    "Broker",
+    "ClusterSpec",
+    "Listener",
+    "LocalCluster",
+    "Security",
+    "format_storage",
+    "make_keys",
+    "new_cluster_id",
+    "read_cluster_id",
+    "scram_argument",
+]
 
 # a free port can be taken between our look and the broker's bind; three misses in a row are something else
 _PORT_TRIES = 3
@@ -332,3 +350,164 @@ class LocalCluster:
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.write(f"{line}\n")
             self._watcher.stdin.flush()
+
+
+_DAYS = "825"
+
+
+def make_keys(folder: Path) -> KeyStore:
+    """
+    The brokers' key for 127.0.0.1 and localhost; what ``folder`` holds from before is used again.
+
+    Raises:
+        MirrorError: keytool failed.
+    """
+    store, secret, ca_pem = folder / "broker.p12", folder / "password", folder / "ca.pem"
+    if not store.is_file():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        secret.touch(mode=0o600)
+        secret.write_text(new_token(), encoding="ascii")
+        _make(folder, secret, ca_pem)
+    return KeyStore(store, secret.read_text("ascii"), ca_pem)
+
+
+def _make(folder: Path, secret: Path, ca_pem: Path) -> None:
+    ca, request, signed = folder / "ca.p12", folder / "broker.csr", folder / "broker.pem"
+    fresh = folder / "broker.new.p12"
+    # the password travels in a file: the arguments of a process can be read by everybody on the machine
+    in_ca = ("-keystore", str(ca), "-storetype", "PKCS12", "-storepass:file", str(secret))
+    in_broker = ("-keystore", str(fresh), "-storetype", "PKCS12", "-storepass:file", str(secret))
+    key = ("-keyalg", "EC", "-groupname", "secp256r1", "-validity", _DAYS)
+    names = "san=ip:127.0.0.1,dns:localhost"
+    _keytool("-genkeypair", "-alias", "ca", "-dname", "CN=eomirror test CA", "-ext", "bc:c", *key, *in_ca)
+    _keytool("-exportcert", "-rfc", "-alias", "ca", "-file", str(ca_pem), *in_ca)
+    _keytool("-genkeypair", "-alias", "broker", "-dname", "CN=localhost", *key, *in_broker)
+    _keytool("-certreq", "-alias", "broker", "-file", str(request), *in_broker)
+    _keytool(
+        *(
+            "-gencert",
+            "-alias",
+            "ca",
+            "-infile",
+            str(request),
+            "-outfile",
+            str(signed),
+            "-rfc",
+            "-validity",
+            _DAYS,
+        ),
+        *("-ext", names, "-ext", "eku=serverAuth", *in_ca),
+    )
+    _keytool("-importcert", "-noprompt", "-alias", "ca", "-file", str(ca_pem), *in_broker)
+    _keytool("-importcert", "-noprompt", "-alias", "broker", "-file", str(signed), *in_broker)
+    for path in (ca, request, signed):
+        path.unlink()
+    fresh.replace(folder / "broker.p12")
+
+
+def _keytool(*arguments: str) -> None:
+    command = [str(find_keytool()), "-J-Xshare:auto", "-J-XX:TieredStopAtLevel=1", *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if answer.returncode != 0:
+        raise MirrorError(
+            f"keytool {arguments[0]} failed: {(answer.stdout + answer.stderr).strip()[:500]}",
+            fix="check that the Java that JAVA_HOME or PATH names is a complete runtime",
+        )
+
+
+_ITERATIONS = 4096
+
+
+def new_cluster_id() -> str:
+    """A random cluster id: 16 bytes in URL-safe Base64 without padding, as Kafka writes them."""
+    # Kafka refuses an id that starts with a dash in its own command lines, so the first bits are fixed
+    raw = b"e" + bytes.fromhex(new_token())[:15]
+    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def read_cluster_id(data: Path) -> str:
+    """
+    Cluster id of formatted storage; empty when ``data`` is not formatted.
+
+    Args:
+        data: A folder of ``log.dirs``.
+    """
+    meta = data / "meta.properties"
+    if not meta.is_file():
+        return ""
+    rows = dict(line.split("=", 1) for line in meta.read_text("utf-8").splitlines() if "=" in line)
+    return rows.get("cluster.id", "")
+
+
+def scram_argument(user: str, password: str, salt: bytes) -> str:
+    """
+    The argument that makes StorageTool create a SCRAM-SHA-512 user.
+
+    It holds the salted password (RFC 5802, ``Hi``), not the password: arguments of a process are public.
+    """
+    salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
+    encoded = [base64.b64encode(part).decode("ascii") for part in (salt, salted)]
+    return f'SCRAM-SHA-512=[name={user},iterations={_ITERATIONS},salt="{encoded[0]}",saltedpassword="{encoded[1]}"]'
+
+
+def format_storage(
+    spec: ClusterSpec,
+    class_path: str,
+    property_files: list[Path],
+    *,
+    cluster_id: str,
+    users: Mapping[str, str],
+) -> None:
+    """
+    Format the storage of all brokers of a cluster, side by side.
+
+    Args:
+        spec: The cluster.
+        class_path: Of Kafka.
+        property_files: ``server.properties`` of each broker.
+        cluster_id: As of `new_cluster_id`.
+        users: SCRAM users and their passwords.
+
+    Raises:
+        MirrorError: StorageTool refused; its own words are in the message.
+    """
+    options = [part for name, level in spec.features.items() for part in ("--feature", f"{name}={level}")]
+    for user, password in users.items():
+        # the same salt on every broker: all of them must bring the same credential to the first quorum
+        salt = hashlib.sha256(f"{cluster_id}/{user}".encode()).digest()
+        options += ["--add-scram", scram_argument(user, password, salt)]
+    jvm = [str(find_java()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    jvm += archive_arguments(*kafka_archive(spec.kafka_version, class_path))
+    tool = [
+        *jvm,
+        "-cp",
+        class_path,
+        "kafka.tools.StorageTool",
+        "format",
+        "--cluster-id",
+        cluster_id,
+        *options,
+    ]
+    children = [
+        subprocess.Popen(
+            [*tool, "--config", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for file in property_files
+    ]
+    said = [child.communicate()[0] for child in children]
+    for child, text in zip(children, said, strict=True):
+        if child.returncode != 0:
+            raise MirrorError(
+                f"cluster {spec.name}: the storage could not be formatted: {_without_stack(text)}",
+                fix="check the properties and features that were given for this cluster, and its data folder",
+            )
+
+
+def _without_stack(text: str) -> str:
+    """Returns the output of a Java program without its stack trace."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    return "\n  ".join(lines[-4:])[:800]

@@ -7,12 +7,10 @@ ends, because a log file keeps everything that is ever written to it.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TextIO, cast
 
 from rich.progress import (
     BarColumn,
@@ -24,8 +22,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from eomirror.log import LossyStream
-from eomirror.screen import LiveFrame
+from eomirror.log import print_line
+from eomirror.screen import LiveOutput
 
 __all__ = ["OnProgress", "Step", "quiet", "show_progress"]
 
@@ -58,29 +56,26 @@ OnProgress = Callable[[Step], None]
 
 
 def quiet(_step: Step) -> None:
-    """Show nothing."""
+    """Shows nothing."""
 
 
 @contextmanager
 def show_progress() -> Iterator[OnProgress]:
     """A callback that shows steps on standard error until the block ends; callable from any thread."""
-    with LiveFrame() as frame:
-        if not frame.live:
-            yield _Lines(cast("TextIO", LossyStream(sys.stderr)))
-            return
-        bars = _Bars(frame)
+    with LiveOutput() as output:
+        steps = _Steps(output)
         try:
-            yield bars
+            yield steps
         finally:
-            bars.close()
+            steps.close()
 
 
-class _Bars:
-    """A bar for each step, redrawn several times a second."""
+class _Steps:
+    """A bar for each step, redrawn several times a second; elsewhere a line when a step begins and when it ends."""
 
-    def __init__(self, frame: LiveFrame) -> None:
-        self._frame = frame
-        self._progress = Progress(
+    def __init__(self, output: LiveOutput) -> None:
+        self._output = output
+        self._bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=_BAR_WIDTH),
@@ -92,35 +87,25 @@ class _Bars:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._redraw, name="progress-bars", daemon=True)
-        self._thread.start()
+        if output.frame.live:
+            self._thread.start()
 
     def __call__(self, step: Step) -> None:
         with self._lock:
-            if step.name not in self._tasks:
-                self._tasks[step.name] = self._progress.add_task(step.name, total=step.total)
-            self._progress.update(self._tasks[step.name], completed=step.done, total=step.total)
+            begins = step.name not in self._tasks
+            if begins:
+                self._tasks[step.name] = self._bars.add_task(step.name, total=step.total)
+            self._bars.update(self._tasks[step.name], completed=step.done, total=step.total)
+        if not self._output.frame.live and (begins or step.ended):
+            print_line(f"{step.name} ..." if begins else f"{step.name}: done")
 
     def close(self) -> None:
-        """Draw no more."""
+        """Draws no more."""
         self._ended.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _redraw(self) -> None:
         while not self._ended.wait(_REDRAWN_EVERY_SECONDS):
             if self._tasks:
-                self._frame.draw(self._progress.get_renderable())
-
-
-class _Lines:
-    """First and last report of each step, one line each."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._begun: set[str] = set()
-
-    def __call__(self, step: Step) -> None:
-        if step.name not in self._begun:
-            self._begun.add(step.name)
-            print(f"{step.name} ...", file=self._stream, flush=True)
-        elif step.ended:
-            print(f"{step.name}: done", file=self._stream, flush=True)
+                self._output.frame.draw(self._bars.get_renderable())

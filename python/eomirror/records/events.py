@@ -181,6 +181,8 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
             + (f", {claim.plane} plane" if claim.plane else ""),
         )
         for claim in attempts
+        # the task of each lane is replaced every few minutes; its failures are restarts, with attempts
+        if claim.epoch == 1 or claim.attempt > 1
     ]
     found.sort(key=lambda event: event.at)
     return tuple(found[-MOST_EVENTS:])

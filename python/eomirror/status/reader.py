@@ -410,8 +410,9 @@ class StatusReader:
         try:
             source_topics, on_source, silent = _existing(self._source, [item.source for item in positions])
             starts = _offsets(self._source, on_source, at="earliest", read_committed=False)
-            stable = _offsets(self._source, on_source, at="latest", read_committed=True)
+            # before the last stable offsets: records that arrive in between are behind no open transaction
             ends = _offsets(self._source, on_source, at="latest", read_committed=False)
+            stable = _offsets(self._source, on_source, at="latest", read_committed=True)
         except ClusterError as error:
             raise _SourceError.of(error) from error
         target_topics, on_target, silent_there = _existing(

@@ -76,7 +76,7 @@ fn an_unresolved_name_is_retried_without_a_busy_loop() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_named_with_the_systems_words() {
+fn a_port_without_a_listener_is_named_with_the_systems_words() {
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

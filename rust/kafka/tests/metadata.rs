@@ -148,7 +148,7 @@ fn gives_records(fetcher: &mut Fetcher) {
 }
 
 #[test]
-fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
+fn who_leads_is_asked_for_less_and_less_often_while_no_broker_does() {
     let (port, script) = broker();
     let mut headless = support::metadata(port, TOPIC_ID, &[0]);
     headless.topics[0].partitions[0].leader_id = BrokerId(-1);
@@ -166,7 +166,7 @@ fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
 }
 
 #[test]
-fn where_the_leader_is_is_asked_again_when_nobody_has_said_it() {
+fn where_the_leader_is_is_asked_again_when_no_broker_has_said_it() {
     let (port, script) = broker();
     let mut nowhere = support::metadata(port, TOPIC_ID, &[0]);
     nowhere.topics[0].partitions[0].leader_id = BrokerId(7);

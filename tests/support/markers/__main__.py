@@ -155,7 +155,7 @@ def main() -> int:
         torn = [line for writer in writers for line in writer.torn()]
     outcomes = collections.Counter(outcome for writer in writers for outcome in writer.outcomes.values())
     print("\n".join(torn))  # noqa: T201  what the program is for
-    print(f"seed {asked.seed}: {dict(outcomes)}, {len(torn)} torn")  # noqa: T201  likewise
+    print(f"seed {asked.seed}: {dict(outcomes)}, {len(torn)} torn")  # noqa: T201  as above
     return int(bool(torn))
 
 

@@ -119,7 +119,7 @@ def test_ratios_are_ours_by_theirs() -> None:
 
 
 def test_what_a_mirror_makes_of_the_brokers_stands_beside_it() -> None:
-    """The source's and the target's, in that order; nothing where nobody looked."""
+    """The source's and the target's, in that order; nothing where the bench did not look."""
     ours = replace(OURS, brokers_microseconds_per_record={"source": 1.0, "target": 2.5})
     told = table(Comparison(workload="100b", title="100 B", figures=[ours, THEIRS]))
     assert [line.split().count("+") for line in told.splitlines()[2:4]] == [1, 0]

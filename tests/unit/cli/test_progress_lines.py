@@ -220,7 +220,7 @@ def test_lag_in_seconds_before_the_end_was_ever_seen() -> None:
 
 
 def test_an_attempt_that_ended_early_leaves_no_lag_behind() -> None:
-    """Nobody looks at the source while a lane stands: "lag 0" would be a guess; late words change nothing."""
+    """No lane looks at the source while it stands: "lag 0" would be a guess; late words change nothing."""
     made = progress()
     made.update(aged(10, 10, 0.0), attempt=1, now=1)
     made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD), failure="no commit", now=2)
@@ -255,7 +255,7 @@ def test_a_silent_lane_has_no_lag_unless_it_is_at_rest() -> None:
 
 
 def test_a_link_that_failed_has_no_lag_while_other_links_go_on() -> None:
-    """Its lanes have ended in good order, at the end of their sources; since then nobody looks at these."""
+    """Its lanes have ended in good order, at the end of their sources; since then no lane looks at these."""
     made = progress()
     made.update(said(0, ("orders", 0, 10, 10), ("pay", 0, 7, 7)), attempt=1, now=1)
     made.update(said(1, ("orders", 1, 100, 100)), attempt=1, now=1)

@@ -137,7 +137,7 @@ def test_values_of_client_properties_keep_their_text(tmp_path: Path) -> None:
 
 
 def test_a_configuration_survives_pickling_and_cannot_be_changed() -> None:
-    """Spark tasks get what the driver read, and nobody changes it on the way."""
+    """Spark tasks get what the driver read, unchanged."""
     config = configuration()
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301  our own bytes
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -258,7 +258,7 @@ def test_the_published_schema_is_current() -> None:
 
 
 def test_the_reference_page_is_current() -> None:
-    """Likewise the page for people."""
+    """The page for people has them, too."""
     assert (ROOT / "docs" / "configuration.md").read_text() == reference_page()
 
 

@@ -212,7 +212,7 @@ def test_a_secret_file_that_others_can_read_is_a_warning(tmp_path: Path) -> None
 
 
 def test_a_mark_at_the_beginning_of_a_secret_file_is_no_part_of_it(tmp_path: Path) -> None:
-    """Some editors write one (EF BB BF), and the login would be refused for what nobody sees."""
+    """Some editors write one (EF BB BF), and the login would be refused for an invisible mark."""
     secret = tmp_path / "secret"
     secret.write_bytes(b"\xef\xbb\xbfs3cret\r\n")
     secret.chmod(0o600)
@@ -254,7 +254,7 @@ def test_a_value_that_says_that_it_holds_a_secret_is_hidden(value: str, shown: s
 
 @pytest.mark.parametrize("override", ["clusters.a.sasl.password:s3cret", "clusters.a.sasl.password s3cret"])
 def test_an_override_that_is_none_does_not_show_what_it_was_to_set(override: str) -> None:
-    """Standard error is kept by whoever started us."""
+    """Standard error is kept by the process that started us."""
     with pytest.raises(UsageError, match=r"clusters\.a\.sasl\.password") as raised:
         load_config({}, overrides=[override])
     assert "s3cret" not in str(raised.value)

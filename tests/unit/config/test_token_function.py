@@ -127,7 +127,7 @@ def test_a_function_that_workers_could_not_find_is_refused(function: object, wor
     "other", [{"sasl.oauthbearer.method": "OIDC"}, {"enable.sasl.oauthbearer.unsecure.jwt": "true"}]
 )
 def test_tokens_come_from_one_place(other: dict[str, str]) -> None:
-    """A function beside another source of tokens would be used by nobody, or by one plane only."""
+    """A function beside another source of tokens would be used by no plane, or by one only."""
     (fault,) = inspect_config(document(oauth_cb="my_logins:short", **other)).faults
     assert fault.path == "clusters.a.oauth_cb"
     assert next(iter(other)) in fault.message
@@ -168,6 +168,6 @@ def test_librdkafka_asks_the_function() -> None:
 
 
 def test_without_the_mechanism_a_function_is_not_used() -> None:
-    """As librdkafka has it: a cluster that logs in with a password asks nobody for tokens."""
+    """As librdkafka has it: a cluster that logs in with a password asks for no tokens."""
     given = {"bootstrap.servers": "a:1", "sasl.mechanism": "PLAIN", "oauth_cb": "my_logins:short"}
     assert with_tokens(given) == ({"bootstrap.servers": "a:1", "sasl.mechanism": "PLAIN"}, None)

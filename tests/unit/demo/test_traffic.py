@@ -39,7 +39,7 @@ def test_sequences_have_no_gaps_within_a_partition() -> None:
 
 
 def test_stamps_fit_their_records_and_no_others() -> None:
-    """A reader can tell by itself that a record is damaged or misplaced."""
+    """A reader can tell on its own that a record is damaged or misplaced."""
     for record in records_of(TrafficPlan(5, 3), 5)[0]:
         stamp = Stamp.of(record.headers)
         assert stamp is not None

@@ -48,7 +48,7 @@ def raising(error: Exception) -> Any:
     ],
 )
 def test_what_passes_fails_no_link(error: Exception, *, patient: bool, fails: bool) -> None:
-    """Another owner and bugs do; a right does where nobody waits for it."""
+    """Another owner and bugs do; a right does where no thread waits for it."""
     link = Link(patient=patient)
     Background(link, threading.Event()).guard("event", raising(error))
 
@@ -81,7 +81,7 @@ def test_a_question_that_waits_counts_as_unanswered() -> None:
 
 
 def test_a_stop_that_closes_clients_is_no_failure() -> None:
-    """Whoever uses one then meets whatever it says."""
+    """The next user of one meets its error."""
     over, link = threading.Event(), Link()
     over.set()
     Background(link, over).guard("event", raising(ZeroDivisionError("closed")))

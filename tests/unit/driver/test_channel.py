@@ -316,7 +316,7 @@ def test_a_channel_that_closes_hangs_up_on_everybody(driver: Driver) -> None:
 
 
 def test_strangers_get_nowhere(driver: Driver) -> None:
-    """Junk, silence, HTTP and a wrong token disturb nobody."""
+    """Junk, silence, HTTP and a wrong token disturb no lane."""
     address = ("127.0.0.1", driver.channel.port)
     silent = [socket.create_connection(address) for _ in range(20)]
     for junk in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 5, b"\x80\x04\x95" * 50, b"\xff" * 500):
@@ -438,7 +438,7 @@ def test_a_lane_that_has_greeted_is_no_stranger(driver: Driver) -> None:
         codec = FrameCodec(driver.token, driver_nonce=driver_nonce, lane_nonce=nonce, is_driver=False)
         line.sendall(codec.encode({"type": "hello", "link": "l", "lane": 1, "epoch": 1, "attempt": 1}))
         assert codec.feed(line.recv(1000)) == [{"type": "welcome"}]
-        # the same greeting once more, as somebody may have recorded it
+        # the same greeting once more, as an attacker may have recorded it
         with socket.create_connection(address) as again:
             again.settimeout(5)
             again.sendall(greeting(driver.token, nonce))
@@ -456,8 +456,8 @@ def test_a_stranger_hears_nothing_and_is_read_for_64_bytes_only(driver: Driver) 
             assert line.recv(1) == b""
 
 
-def test_nobody_listening_is_an_error_that_says_where() -> None:
-    """The lane's report will name the address, for whoever runs a firewall."""
+def test_a_port_without_a_listener_is_an_error_that_says_where() -> None:
+    """The lane's report will name the address, for the operator of a firewall."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(NoLineError, match=f"127.0.0.1:{port}"):

@@ -1,4 +1,4 @@
-"""GroupThread groups: rounds without a pause while somebody waits for them, and an end of that."""
+"""GroupThread groups: rounds without a pause while a run waits for them, and an end of that."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_never_settles_is_not_waited_for_forever(over: threading.Event) -> 
     assert rounds.rounds <= 22
 
 
-def test_nobody_waits_for_groups_that_are_not_there(over: threading.Event) -> None:
+def test_no_run_waits_for_groups_that_do_not_exist(over: threading.Event) -> None:
     """The last round found none."""
     rounds = Rounds(waiting=0, followed=0)
     made = following(rounds, over)
@@ -99,7 +99,7 @@ def test_nobody_waits_for_groups_that_are_not_there(over: threading.Event) -> No
     assert rounds.rounds <= 2
 
 
-def test_nobody_waits_where_nobody_follows(over: threading.Event) -> None:
+def test_no_run_waits_where_groups_are_not_followed(over: threading.Event) -> None:
     """The link has no groups."""
     wait_for(following(None, over).settled)
 

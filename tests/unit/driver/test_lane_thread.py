@@ -121,14 +121,14 @@ def test_a_topic_that_another_lane_stopped_is_left_at_once(lane: LaneThread, hos
 
 
 def test_an_attempt_that_was_not_connected_yet_hears_of_it_when_it_is(lane: LaneThread, host: Host) -> None:
-    """What was told while nobody listened is told again in the greeting."""
+    """What was told while no task listened is told again in the greeting."""
     spec = host.begun.get(timeout=_SECONDS)
     lane.drop({"bad"})
     greeting = lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))
     assert greeting == [{"type": "stop", "reason": "reconfigure"}]
 
 
-def test_dropping_what_the_lane_does_not_have_disturbs_nobody(lane: LaneThread, host: Host) -> None:
+def test_dropping_what_the_lane_does_not_have_changes_nothing(lane: LaneThread, host: Host) -> None:
     """A lane without partitions of the topic goes on as it is, and never takes any."""
     spec = host.begun.get(timeout=_SECONDS)
     lane.drop({"elsewhere"})
@@ -140,7 +140,7 @@ def test_dropping_what_the_lane_does_not_have_disturbs_nobody(lane: LaneThread, 
 
 
 @pytest.mark.parametrize("patient", [True, False])
-def test_a_lane_without_a_right_tries_again_unless_somebody_waits(
+def test_a_lane_without_a_right_tries_again_unless_a_run_waits_for_it(
     lane: LaneThread, host: Host, *, patient: bool
 ) -> None:
     """F30: after a backoff, in the same epoch; where the run is to end caught up, the link fails instead."""
@@ -203,8 +203,8 @@ def test_the_next_attempt_knows_what_could_not_be_read(lane: LaneThread, host: H
     assert lane.lane == 1
 
 
-def test_a_lane_ends_when_nobody_mirrors_for_it_any_more(lane: LaneThread, host: Host) -> None:
-    """EO-10: told to stop between two epochs: whoever goes on is told too, and the link is released behind him."""
+def test_a_lane_ends_when_no_task_mirrors_for_it_any_more(lane: LaneThread, host: Host) -> None:
+    """EO-10: told to stop between two epochs: the task that goes on is told too, and the link is released after it."""
     host.begun.get(timeout=_SECONDS)
     host.endings.put({"ending": Ending.EPOCH, "continues": True})
     host.begun.get(timeout=_SECONDS)

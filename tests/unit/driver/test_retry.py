@@ -49,7 +49,7 @@ def test_stopping_a_topic_is_no_reason_to_wait_or_to_fail(ended: Ending) -> None
 
 
 def test_a_run_that_catches_up_does_not_wait_for_rights() -> None:
-    """Somebody waits for its end, which would never come; an endless run goes on when the right is granted."""
+    """A run that waits for its end would never end; an endless run goes on when the right is granted."""
     assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=True) is NextAction.RETRY
     assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=False) is NextAction.FAIL_LINK
     assert next_action(Ending.REBUILD, stopping=False, patient=False) is NextAction.RETRY

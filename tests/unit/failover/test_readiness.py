@@ -274,7 +274,7 @@ def test_drifts_come_from_what_the_mirror_would_change() -> None:
 
 
 def test_a_difference_is_not_ready() -> None:
-    """Nobody should move to copies that differ."""
+    """Applications should not move to copies that differ."""
     found = facts(verified=Verified(0.6, "all records"))
     assert named(found, "verified").text == "all records up to now, 0 differences, in 0.6 s"
     differs = facts(verified=Verified(0.6, "all records", "orders-0: altered"))

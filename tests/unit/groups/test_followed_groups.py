@@ -292,7 +292,7 @@ def test_a_group_is_gone_only_when_it_stays_away() -> None:
 def test_only_a_group_that_is_wholly_ours_is_deleted(
     state: str, there: dict[tuple[str, int], int], why: str | None
 ) -> None:
-    """Idle, and every offset where the link put it; with any other it is somebody's by now."""
+    """Idle, and every offset where the link put it; with any other an application owns it by now."""
     found = decide_deletion(TargetGroup(state, there), {HERE: 50, ("east.payments", 0): 7})
 
     assert (found == why) if not why else (found is not None and why in found)

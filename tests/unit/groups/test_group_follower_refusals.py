@@ -189,7 +189,7 @@ class Flow:
 
 
 @pytest.mark.parametrize("how", ["hidden", "unauthorized"])
-def test_a_group_that_may_not_be_touched_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_a_group_that_may_not_be_touched_holds_up_no_other(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """A missing right on one group is about that group; it is moved when the right is there."""
     flow = Flow(monkeypatch)
     if how == "hidden":
@@ -210,8 +210,8 @@ def test_a_group_that_may_not_be_touched_holds_nobody_up(monkeypatch: pytest.Mon
     assert flow.follower.snapshot().skipped == {}
 
 
-def test_a_group_that_may_not_be_deleted_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Likewise where the policy is to delete what is gone on the source."""
+def test_a_group_that_may_not_be_deleted_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the policy is to delete what is gone on the source."""
     flow = Flow(monkeypatch, group_deletions="delete")
     for group in GROUPS:
         flow.stand(group, 7)
@@ -250,7 +250,7 @@ def test_nothing_is_said_of_a_topic_that_is_stopped(monkeypatch: pytest.MonkeyPa
 def test_a_group_is_never_placed_beyond_the_end_of_its_copy(
     monkeypatch: pytest.MonkeyPatch, now: dict[tuple[str, int], int]
 ) -> None:
-    """The copy was created again, or is gone, and its lane has nothing to mirror: nobody has noticed yet."""
+    """The copy was created again, or is gone, and its lane has nothing to mirror: no lane has noticed yet."""
     flow = Flow(monkeypatch)
     flow.stand("a", 7)
     flow.round()
@@ -276,7 +276,7 @@ def test_a_group_is_never_placed_before_the_beginning_of_its_copy(
     placed = {("west.orders", 0): Committed(1010), ("west.payments", 0): Committed(1003)}
     assert flow.target.offsets["a"] == placed
 
-    # where it stands by itself is no rewind, nor is it one to look at it again
+    # where it stands on its own is no rewind, nor is it one to look at it again
     flow.stand("a", 8)
     for _ in range(3):
         flow.clock.now += 60
@@ -391,7 +391,7 @@ def test_an_offset_at_the_log_start_of_its_time_is_the_links_own(monkeypatch: py
 
 
 def test_a_copy_without_a_leader_keeps_no_group_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it begins nobody can tell; the offsets of its groups are another topic's business."""
+    """Where it begins is unknown; the offsets of its groups are another topic's business."""
     flow = Flow(monkeypatch)
     flow.stand("a", 7)
     flow.round()

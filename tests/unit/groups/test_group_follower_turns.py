@@ -78,7 +78,7 @@ def test_a_group_that_commits_all_the_time_is_found_further_back_than_its_lane_r
     for offset in range(1, 7):
         flow.source.offsets["a"] = {(ORDERS.topic, ORDERS.partition): Committed(offset)}
         flow.round()
-        # it writes a checkpoint of what was looked up, and knows nothing by itself
+        # it writes a checkpoint of what was looked up, and knows nothing on its own
         flow.follower.record_answers(tuple(told))
         told.clear()
         flow.clock.now += 1
@@ -111,7 +111,7 @@ def test_the_map_is_not_read_again_and_again_for_a_group_before_the_first_mirror
 def test_a_group_whose_coordinator_is_away_does_not_keep_others_from_being_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody knows whether its offsets were taken, so the round ends; the next one begins with the others."""
+    """It is unknown if its offsets were taken, so the round ends; the next one begins with the others."""
     flow = Flow(monkeypatch)
     groups = names(5)
 
@@ -178,7 +178,7 @@ def test_a_group_that_was_deleted_is_not_looked_for_while_a_broker_of_the_source
 def test_offsets_are_renewed_in_time_also_when_the_target_did_not_answer_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """How long brokers keep them is asked for until it is known: nobody is moved again and again meanwhile."""
+    """How long brokers keep them is asked for until it is known: no group is moved again and again meanwhile."""
     flow = Flow(monkeypatch)
     answers = iter([ClusterError("no answer")])
 
@@ -201,7 +201,7 @@ def test_offsets_are_renewed_in_time_also_when_the_target_did_not_answer_at_firs
 
 
 def test_a_fault_of_ours_is_shown_until_a_round_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks must not take where groups stood before it for where they stand now."""
+    """The follower must not take where groups stood before it for where they stand now."""
     flow = Flow(monkeypatch)
     commit(flow, ["a"], 7)
 

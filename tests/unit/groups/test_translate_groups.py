@@ -248,7 +248,7 @@ def test_a_group_without_a_name_is_refused() -> None:
 
 
 def test_a_group_at_the_end_of_an_empty_partition_has_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Consumers of Java commit 0 there; without a place its group could not move as long as nobody writes."""
+    """Consumers of Java commit 0 there; without a place its group could not move as long as no producer writes."""
     (position,) = Reader().positions().values()
     position = replace(position, offset=50, target_offset=None)
     monkeypatch.setattr(Reader, "positions", lambda _: {position.source: position})

@@ -40,7 +40,7 @@ class Broken:
         return SimpleNamespace(topics={"t": None})
 
     def describe_topics(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Likewise, topic by topic."""
+        """The same, topic by topic."""
         self.left -= 1
         answer: Future[Any] = Future()
         if self.left >= 0:
@@ -272,7 +272,7 @@ def test_a_cluster_that_is_slow_gets_longer_each_time() -> None:
 
 
 def test_a_change_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have been carried out although nobody answered."""
+    """It may have been carried out although no broker answered."""
     waiting = Waits(PlayedClock())
     asked = behind(waiting, monkeypatch)
     monkeypatch.setattr(

@@ -23,7 +23,7 @@ HALF = "-----BEGIN CERTIFICATE-----\nAAAA\n"
 
 
 def cluster(**properties: str | Secret) -> Cluster:
-    """One that nobody listens for."""
+    """One without a listener."""
     return Cluster("west", {**OFFLINE, **{key.replace("_", "."): value for key, value in properties.items()}})
 
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_away_or_half_written_passes(tmp_path: Path, name: str, k
 
 @pytest.mark.parametrize("kind", [Producer, Consumer, AdminClient])
 def test_what_a_client_says_does_not_go_to_stderr(capfd: pytest.CaptureFixture[str], kind: Any) -> None:
-    """Nobody listens there: librdkafka writes a line to stderr for each try, unless it is given somebody to tell."""
+    """No broker listens there: librdkafka writes a line to stderr for each try, unless it has a callback."""
     extra = {"group.id": "none"} if kind is Consumer else {}
     one = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"})
     client = create_client(kind, one, {**one.properties, **extra})
@@ -63,7 +63,7 @@ def test_what_a_client_says_does_not_go_to_stderr(capfd: pytest.CaptureFixture[s
 
 
 def test_a_key_store_that_is_away_passes(tmp_path: Path) -> None:
-    """Likewise, in words of its own."""
+    """The same, in words of its own."""
     password = Secret("correct horse")
     for text in (None, "nothing of the kind"):
         path = tmp_path / "one.p12"

@@ -86,7 +86,7 @@ def test_states_are_listed_by_one_request() -> None:
 
 
 def test_the_group_without_a_name_is_none() -> None:
-    """Nobody can be asked for it, and one question that cannot be put would keep all groups from being followed."""
+    """It has no coordinator, and one question that cannot be put would keep all groups from being followed."""
     assert coordinators(Client("b", "", "a")).names(strict=True) == (["a", "b"], True)
 
 

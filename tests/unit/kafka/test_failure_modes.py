@@ -350,7 +350,7 @@ def test_rows_3_and_4_fencing_is_a_question_to_control(name: str) -> None:
     "name", ["COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR"]
 )
 def test_row_5_a_busy_coordinator_is_asked_again(name: str) -> None:
-    """It passes by itself."""
+    """It passes on its own."""
     assert classify_transaction(error(name, retriable=True)).action is Action.RETRY
 
 
@@ -395,7 +395,7 @@ def test_row_14_a_topic_that_went_away_is_for_recovery(name: str) -> None:
 
 
 def test_row_16_the_source_s_past_is_never_skipped() -> None:
-    """Out of range and a diverging log are facts for recovery; nothing is reset by itself."""
+    """Out of range and a diverging log are facts for recovery; nothing is reset on its own."""
     for name in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
         assert classify_fetch(error(name)).action is Action.SOURCE_GAP
     assert classify_fetch(error("_LOG_TRUNCATION")).action is Action.SOURCE_TRUNCATED
@@ -423,6 +423,6 @@ def test_row_23_a_broker_that_asks_for_an_abort_gets_it() -> None:
 
 
 def test_row_26_checksums_are_checked() -> None:
-    """Librdkafka does not by itself; a broken batch is fetched again."""
+    """Librdkafka does not on its own; a broken batch is fetched again."""
     assert CONSUMER_FORCED["check.crcs"]
     assert classify_fetch(error("_BAD_MSG")).action is Action.DAMAGED

@@ -91,7 +91,7 @@ def test_it_lives_in_another_process_and_keeps_what_it_knows(fragile: IsolatedOb
 def test_a_process_that_dies_is_told_and_the_next_call_has_a_new_one(
     fragile: IsolatedObject, how: signal.Signals
 ) -> None:
-    """Whoever waits hears how it died; nobody else is hurt, and the object is made anew."""
+    """The caller that waits gets its end as an error; no other caller is hurt, and the object is made anew."""
     _, before, _ = fragile.ask("where")
 
     with pytest.raises(DiedError, match=f"signal {how.name}"):

@@ -64,7 +64,7 @@ ROWS = {
     "_INVALID_ARG": "cccc",
     "INVALID_CONFIG": "cccc",
     "POLICY_VIOLATION": "cccc",
-    # nobody answers: a consumer goes on by itself, a delivery report is final
+    # no broker answers: a consumer goes on on its own, a delivery report is final
     "_TRANSPORT": "ubru",
     "_DESTROY_BROKER": "ubru",
     "_RESOLVE": "ubru",

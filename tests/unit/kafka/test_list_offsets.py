@@ -24,7 +24,7 @@ Where = tuple[str, int]
 
 
 class Client:
-    """Answers as librdkafka does; fails where it is asked of a partition that it would have to look up by itself."""
+    """Answers as librdkafka does; fails where it is asked of a partition that it would have to look up on its own."""
 
     def __init__(self, leaders: dict[str, dict[int, int]], **errors: int) -> None:
         self.leaders = leaders
@@ -123,7 +123,7 @@ def test_what_has_no_leader_is_not_asked_about() -> None:
         assert told(asked, client, *partitions) == {
             ("t", 0): 7,
             ("t", 1): KafkaError.LEADER_NOT_AVAILABLE,
-            # led by a broker that nobody knows
+            # led by an unknown broker
             ("t", 2): KafkaError.LEADER_NOT_AVAILABLE,
             ("t", 3): KafkaError._UNKNOWN_PARTITION,
             ("gone", 0): KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -158,7 +158,7 @@ def test_a_leader_that_refuses_is_looked_up_again() -> None:
     assert client.looks == [["t", "u"], ["t"]]
 
 
-def test_a_leader_that_refuses_is_looked_up_again_by_whoever_asks_next() -> None:
+def test_a_leader_that_refuses_is_looked_up_again_by_the_next_request() -> None:
     """Also where the answer was not waited for, because of what was said of another partition."""
     asked, client = asking(), Client({"t": {0: 1, 1: 1}, "u": {0: 1}})
     client.fails[("t", 0)] = KafkaError.NOT_LEADER_FOR_PARTITION

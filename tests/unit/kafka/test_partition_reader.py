@@ -108,7 +108,7 @@ def test_a_range_ends_with_its_last_record_or_the_end_of_the_partition(
 
 
 def test_an_earlier_end_hides_records_of_an_open_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """EO-3: the reader waits for it, and says where when it waits in vain."""
+    """EO-3: the reader waits for it, and says where when it times out."""
     behind = [[message(A, 4)], [message(A, 5, EOF)], [message(A, 8, EOF)]]
     played = Played(monkeypatch, *behind)
     assert played.read({A: (4, 8)}) == {}
@@ -188,7 +188,7 @@ def test_an_error_that_ends_its_partition_only(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_some_of_many_partitions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of ten thousand partitions helps nobody."""
+    """A text of ten thousand partitions helps no operator."""
     played = Played(monkeypatch)
     with pytest.raises(UnreachableError, match="t-9 to offset 1 and 5 more"):
         played.read({("t", number): (0, 1) for number in range(15)})

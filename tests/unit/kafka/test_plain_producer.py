@@ -1,4 +1,4 @@
-"""A producer that nobody must rely on, and what it does about a client that has given up."""
+"""A producer that no lane may rely on, and what it does about a client that has given up."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def permit(flushed: Flushed, **changes: dict[str, str | None]) -> CommitPermit:
     return grant(flushed, CURRENT, stamp=STAMP, **values)
 
 
-def test_nobody_else_makes_a_permit() -> None:
+def test_no_other_function_makes_a_permit() -> None:
     """The constructor refuses everybody but `grant`."""
     with pytest.raises(TypeError, match="only"):
         CommitPermit(((), (), ()), (), key=object())
@@ -76,7 +76,7 @@ def test_an_advance_without_records_keeps_what_is_known_of_the_last_record() -> 
     assert (moved.offset, moved.records, moved.target_offset, moved.source_timestamp) == (12, 0, 44, 5)
 
 
-def test_an_epoch_that_nobody_tells_is_the_one_that_is_known_of_an_earlier_offset() -> None:
+def test_an_epoch_that_is_not_told_is_the_one_that_is_known_of_an_earlier_offset() -> None:
     """EO-5: markers and aborted records tell no epoch; without one a restored log could not be told (fault F19)."""
     current = {ORDERS: replace(CURRENT[ORDERS], leader_epoch=4)}
 

@@ -39,7 +39,7 @@ from eomirror.lane.spec import Ending
 def test_each_kind_of_error_has_its_event_and_its_ending(
     error: LaneError | MirrorError, event: Event, ending: Ending
 ) -> None:
-    """What heals by itself is rebuilt, what a person must do is told, and the machine knows the event."""
+    """What heals on its own is rebuilt, what a person must do is told, and the machine knows the event."""
     verdict = judge(error, Command.FLUSH)
 
     assert (verdict.event, verdict.outcome.ending, verdict.topic) == (event, ending, "")

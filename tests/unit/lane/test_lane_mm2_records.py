@@ -107,7 +107,7 @@ def test_a_caught_up_lane_pays_for_syncs_once_a_second() -> None:
 
 @pytest.mark.parametrize("guard", [False, True])
 def test_no_checkpoints_where_equal_names_are_written_on_both_sides(guard: bool) -> None:
-    """One link's map cannot say there where a consumer goes on, and Java's client asks nobody else."""
+    """One link's map cannot say there where a consumer goes on, and Java's client asks no other map."""
     link: Any = SimpleNamespace(
         mm2_names=Mm2Names(), offset_syncs="off", source="east", target="west", groups=(".*",), guard=guard
     )

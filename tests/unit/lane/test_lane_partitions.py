@@ -41,7 +41,7 @@ def holding(*sources: SourcePartition) -> LanePartitions:
 
 
 def test_a_position_of_a_newer_generation_fences() -> None:
-    """EO-2: somebody else owns the link's partitions, whichever of them it was."""
+    """EO-2: another run owns the link's partitions, whichever of them it was."""
     partitions = LanePartitions(spec(ORDERS).partitions)
     known = {ORDERS: position(ORDERS, 10), PAYMENTS: position(PAYMENTS, 1, generation=3)}
     with pytest.raises(FencedError, match="generation 3"):
@@ -115,7 +115,7 @@ def test_what_is_told_twice_is_new_once() -> None:
 
 @pytest.mark.parametrize("kind", [UnreachableError, BrokerFailedError])
 def test_a_topic_that_its_leader_does_not_serve_is_tried_again(kind: type[MirrorError]) -> None:
-    """As one that lacks a right: nobody shall have to start the mirror again when its brokers are back."""
+    """As one that lacks a right: no operator shall have to start the mirror again when its brokers are back."""
     partitions = holding(ORDERS)
     assert partitions.stop("orders", kind("orders-0 has no leader", topic="orders"))
     assert partitions.stopped["orders"].retried

@@ -170,7 +170,7 @@ def test_what_is_acknowledged_takes_more(changes: dict[str, Any], takes: bool) -
         ({"drained": False, "seconds": 0.2}, 0.0),
     ],
 )
-def test_nobody_waits_beyond_the_cut(changes: dict[str, Any], seconds: float) -> None:
+def test_no_lane_waits_beyond_the_cut(changes: dict[str, Any], seconds: float) -> None:
     """Until the shortest interval has passed for what is drained, else until the longest."""
     assert RULE.max_wait(replace(KEEPS_UP, **changes)) == pytest.approx(seconds)
 

@@ -176,7 +176,7 @@ def test_a_lane_that_leaves_merges_what_it_has() -> None:
 
 
 def test_a_new_attempt_merges_nothing_of_the_one_before() -> None:
-    """Somebody may have moved its positions in between."""
+    """Another lane may have moved its positions in between."""
     lane = Lane()
     for each in singles(600):
         lane.commit(0.0, each)
@@ -255,7 +255,7 @@ def test_what_lies_below_both_log_starts_is_dropped(starts: tuple[int, int], dro
 
 
 def test_what_was_overruled_does_not_come_back() -> None:
-    """A chunk is dropped only with everything before it in the log; a deleted one is in nobody's way."""
+    """A chunk is dropped only with everything before it in the log; a deleted one blocks no other."""
     overruled: list[tuple[bytes, list[Range]]] = [(b"old", [(100, 100, 10)])]
     held = chunks((0, 0, 10), (10, 10, 10), (20, 20, 10), (30, 30, 10))
 

@@ -76,7 +76,7 @@ def test_state_that_came_as_foreseen_is_written_once() -> None:
 
 
 def test_state_that_was_foreseen_wrongly_is_corrected_in_the_same_transaction() -> None:
-    """EO-1: where somebody else wrote to the target partition, the last record of each key says what is true."""
+    """EO-1: where another producer wrote to the target partition, the last record of each key says what is true."""
     rig = Rig()
     rig.plane.fetches = [{ORDERS: 5}]
     rig.plane.foreign = 3
@@ -153,7 +153,7 @@ class Sweep:
         return found
 
 
-def test_what_nobody_can_read_is_deleted_from_the_offset_map() -> None:
+def test_what_no_reader_needs_is_deleted_from_the_offset_map() -> None:
     """By the lane, in the partition of the map where it was found."""
     rig = Rig()
     rig.pump._transaction._sweep = sweep = Sweep()
@@ -206,7 +206,7 @@ def test_a_newer_generation_makes_the_attempt_leave() -> None:
 def test_the_same_generation_of_another_run_makes_the_attempt_leave() -> None:
     """EO-10: the run counts too."""
     rig = Rig()
-    rig.state.run = "somebody else"
+    rig.state.run = "another run"
 
     assert rig.run().ending is Ending.SUPERSEDED
 
@@ -474,7 +474,7 @@ def test_a_lane_that_goes_on_never_takes_its_id_again() -> None:
 
 
 def test_a_successor_that_was_fenced_in_between_ends_before_any_data() -> None:
-    """EO-2: somebody else took the lane's id between two epochs; the claim does not commit."""
+    """EO-2: another attempt took the lane's id between two epochs; the claim does not commit."""
     rig = Rig(spec(ORDERS, seconds=0.2))
     rig.mailbox.idle_looks = 10
     assert rig.run().ending is Ending.EPOCH
@@ -489,7 +489,7 @@ def test_a_successor_that_was_fenced_in_between_ends_before_any_data() -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_no_reason_to_give_up() -> None:
-    """The attempt ends and is rebuilt, again and again, until the cluster is back; nobody has to do anything."""
+    """The attempt ends and is rebuilt, again and again, until the cluster is back; no operator has to act."""
     rig = Rig()
     rig.plane.fetches = [{ORDERS: 5}]
     rig.plane.seal_error = UnreachableError("no way to cluster east")

@@ -28,7 +28,7 @@ class FakeLeftovers:
         return [] if self.ended or self.found.where not in partitions else [self.found]
 
     def record_states(self, _: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Any]:
-        """Nobody can tell."""
+        """No coordinator can tell."""
         return {}
 
     def committed_behind(self, *_: Any) -> frozenset[tuple[str, int]]:

@@ -45,7 +45,7 @@ class Asked:
 
     @property
     def passed(self) -> bool:
-        """Likewise, for who goes on behind an epoch."""
+        """The same, for the task that goes on behind an epoch."""
         return self.since >= 0
 
     @property
@@ -66,7 +66,7 @@ def behind(seconds: float) -> Rig:
 
 
 def test_a_stop_does_not_wait_for_the_end_of_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """EO-8: whoever stops a mirror waits for five seconds, and cuts off what has not ended by then."""
+    """EO-8: a supervisor that stops a mirror waits for five seconds, and cuts off what has not ended by then."""
     rig = behind(seconds=1_000.0)
     asked = Asked(rig.clock, 5.0)
     monkeypatch.setattr(rig.mailbox, "stop", asked.stop)

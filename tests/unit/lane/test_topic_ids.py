@@ -56,7 +56,7 @@ def test_what_is_not_pinned_is_asked_of_both_sides() -> None:
     assert target_ids == {"east.orders": "id-east.orders", "east.bills": "new"}
 
 
-def test_nobody_is_asked_when_everything_is_pinned() -> None:
+def test_no_broker_is_asked_when_everything_is_pinned() -> None:
     """A transaction whose topics all go by id asks nothing."""
     plane, clusters = FakePlane(FakeClock(), pins={"orders", "bills"}), _Clusters()
     source_ids, _ = _asked(plane, clusters).result(_POSITIONS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_dead_where(claim: Claim, *, refused: bool) -> bool:
-    """Whether it is called dead where a signal to it is refused, or where nobody is there to take it."""
+    """Whether it is called dead where a signal to it is refused, or where no process takes it."""
 
     def kill(pid: int, number: int) -> None:
         assert (pid, number) == (claim.pid, 0)
@@ -67,7 +67,7 @@ def test_a_process_that_the_system_hides_is_not_called_dead(monkeypatch: pytest.
 
 
 def test_another_machine_or_boot_is_never_called_dead() -> None:
-    """Nobody can tell from here: the claim is watched instead."""
+    """A process elsewhere cannot be looked for: the claim is watched instead."""
     claim = own_claim("r", 1, 5.0, released=False, now_ms=0)
 
     assert not is_dead(replace(claim, pid=2**22 - 1, boot="elsewhere"))

@@ -47,8 +47,8 @@ class SilentLeftovers:
         raise UnreachableError("a partition has no leader", fix="see its log")
 
 
-def test_a_producer_that_nobody_could_look_for_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """EO-10: who finds it goes on without asking control whether somebody else was fenced by its InitProducerId."""
+def test_a_producer_that_could_not_be_looked_for_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EO-10: who finds it goes on without asking control whether another run was fenced by its InitProducerId."""
     monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", FakeProducer)
     hanging_client: Any = SilentLeftovers()
     control = ControlProducer(

@@ -78,7 +78,7 @@ KNOWN, NEW, EMPTY = (
         ({"mm2-offsets.east.internal": object()}, {KNOWN.source}, [KNOWN, EMPTY]),
         # adopted by hand, or mirrored by the link itself
         ({"mm2-offsets.east.internal": object()}, {KNOWN.source, NEW.source}, [KNOWN, NEW, EMPTY]),
-        # no MirrorMaker 2 was ever here, or nobody may see what it left
+        # no MirrorMaker 2 was ever here, or no right to see what it left
         ({"mm2-offsets.east.internal": None}, {KNOWN.source}, [KNOWN, NEW, EMPTY]),
         ({}, {KNOWN.source}, [KNOWN, NEW, EMPTY]),
     ],

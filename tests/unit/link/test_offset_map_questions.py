@@ -21,7 +21,7 @@ NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 
 
 class Admin:
-    """The map's topic exists; whoever asks for more has to read it."""
+    """The map's topic exists; a caller that asks for more has to read it."""
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
         return {name: TopicFacts(name, "id", 7, 1) for name in names}

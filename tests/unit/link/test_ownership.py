@@ -101,7 +101,7 @@ def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> ClaimDec
         ),
         # adopt takes no link from a living mirror
         (claim(), claim(run="third"), {"command": "adopt"}, ClaimDecision.LEAVE),
-        # fenced on the way: whoever did it publishes within moments, or is gone
+        # fenced on the way: the run that did it publishes within moments, or is gone
         (claim(), claim(), {"take_over": True, "fenced": True}, ClaimDecision.WATCH),
         (claim(), claim(), {"take_over": True, "fenced": True, "watched": 7.1}, ClaimDecision.TAKE),
         (claim(), claim(run="third"), {"take_over": True, "fenced": True}, ClaimDecision.LEAVE),
@@ -164,7 +164,7 @@ def test_the_first_generation() -> None:
 
 
 def test_partitions_that_left_stay_known() -> None:
-    """A partition that nobody mirrors now keeps its position, and must not start at 0 when it comes back."""
+    """A partition that no lane mirrors now keeps its position, and must not start at 0 when it comes back."""
     after = next_generation(ControlView(generation()), run="ours", lanes=2, partitions=[], now_ms=1)
 
     assert after.assignment.known == {ORDERS, PAYMENTS}

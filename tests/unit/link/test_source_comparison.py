@@ -182,7 +182,7 @@ def test_no_positions_ask_nothing() -> None:
 def test_a_position_that_a_promotion_has_moved_is_unproven(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], wanted: SourceState | None
 ) -> None:
-    """Its copy proves it, and no batch of the source; whoever compares records looks there."""
+    """Its copy proves it, and no batch of the source; `verify` looks there."""
     at = position(**{"epoch": 0, "target_offset": 8, **changes})
 
     assert state(monkeypatch, Source(), at) is None

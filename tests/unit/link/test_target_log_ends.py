@@ -85,7 +85,7 @@ def test_a_copy_that_ends_before_its_last_record_is_named(monkeypatch: pytest.Mo
 
 
 def test_whole_copies_cost_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lane's client serves all looks, and nobody waits."""
+    """The lane's client serves all looks, and no thread waits."""
     admins = Admins(a=[(41, 5)])
     watch, clock = watching(admins, monkeypatch)
 
@@ -144,7 +144,7 @@ def test_a_copy_that_is_gone_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_it_looks_once_a_minute_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins has compared everything; a target that does not answer is asked again in a minute."""
+    """A lane that begins has compared everything; a target that does not answer is asked again in a minute."""
     admins = Admins(a=[(30, 5)])
     watch, clock = watching(admins, monkeypatch)
     positions = {position("a", 40).source: position("a", 40)}

@@ -64,7 +64,7 @@ def test_a_position_older_than_tombstones_live_is_told() -> None:
     ids=["younger than tombstones", "nothing new", "all that is new is young", "just written"],
 )
 def test_a_sound_position_is_not_told(sound: dict[str, object]) -> None:
-    """A warning that comes with every restart would be read by nobody."""
+    """A warning that comes with every restart would be read by no operator."""
     assert look(**sound) == []  # type: ignore[arg-type]
 
 

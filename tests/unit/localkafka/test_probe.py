@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
+from eomirror.localkafka.cluster import new_cluster_id, scram_argument
 from eomirror.localkafka.ports import free_ports, is_free
 from eomirror.localkafka.probe import encode_metadata_request, live_brokers, parse_metadata_response
-from eomirror.localkafka.storage import new_cluster_id, scram_argument
 
 
 def answer(*nodes: int, rack: bytes | None = None) -> bytes:
@@ -34,12 +34,12 @@ def test_node_ids_are_read_whatever_the_racks(rack: bytes | None) -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"HTTP/1.1 400", answer(1, 2)[:20]])
 def test_other_answers_are_refused(payload: bytes) -> None:
-    """Somebody else on the port, or half an answer, is no broker."""
+    """Another program on the port, or half an answer, is no broker."""
     with pytest.raises(ValueError, match=r"answer|Metadata"):
         parse_metadata_response(payload)
 
 
-def test_nobody_listening_means_no_live_brokers() -> None:
+def test_a_port_without_a_listener_means_no_live_brokers() -> None:
     """A refused connection is an answer too."""
     assert live_brokers(free_ports(1)[0]) == frozenset()
 

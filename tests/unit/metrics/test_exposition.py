@@ -438,7 +438,7 @@ def test_a_cluster_is_named_before_its_request_fails(
 
 
 def test_a_reason_does_not_repeat_its_fix() -> None:
-    """The driver's text of a stop has both; the page and the data show the fix by itself."""
+    """The driver's text of a stop has both; the page and the data show the fix on its own."""
     stopped = replace(snapshot().topics[0], stopped="it is gone\n  fix: make it", fix="make it", exit_code=4)
     view = running_view(FACTS, snapshot(topics=(stopped,)))
     assert (view.status.stopped[0]["reason"], view.status.stopped[0]["fix"]) == ("it is gone", "make it")

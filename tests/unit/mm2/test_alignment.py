@@ -31,7 +31,7 @@ CASES = {
     "all records are equal": ("aaaaaaaa", "aaaa", 2, (2, 3, 4, 5, 6, 7)),
     "the end repeats": ("abxyxyxy", "abxyxy", 1, (3, 5)),
     "an earlier run may have ended in what repeats": ("abcabd", "abca", 2, (3, 4)),
-    "somebody else wrote": ("abcdefgh", "abcdz", 3, ()),
+    "another producer wrote": ("abcdefgh", "abcdz", 3, ()),
     "ends before the commit": ("abcdefgh", "ab", 3, ()),
     "empty copy": ("abcdefgh", "", 3, ()),
 }

@@ -29,7 +29,7 @@ def position(source: SourcePartition, offset: int) -> Position:
 
 
 def test_mm2_begins_a_topic_that_was_created_anew_at_its_beginning() -> None:
-    """The link's position is of the topic before; behind it MM2 would pass over records that nobody has mirrored."""
+    """The link's position is of the topic before; behind it MM2 would pass over records that were not mirrored."""
     positions = {source: position(source, 500) for source in (SAME, NEW, GONE)}
     sources = {
         "same": TopicFacts("same", "first", 1, 1),

@@ -92,7 +92,7 @@ def test_a_sync_counts_where_its_two_records_are_equal() -> None:
 
 
 def test_nothing_to_compare_is_no_answer_without_exactly_once() -> None:
-    """A copy whose records are gone, or that somebody else ended."""
+    """A copy whose records are gone, or that another producer ended."""
     assert judge(replace(FACTS, alignment=Alignment(()), last=None)).candidates == (100,)
     assert judge(replace(FACTS, alignment=Alignment(()))).candidates == (100,)
     assert judge(replace(FACTS, alignment=Alignment(()), committed=None)).candidates == (0,)

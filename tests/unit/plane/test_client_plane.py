@@ -110,7 +110,7 @@ class FakeProducer:
         """Begun."""
 
     def identity(self) -> None:
-        """Nobody asks."""
+        """No driver asks."""
 
     def produce_all(self, records: list[tuple[Any, ...]]) -> None:
         self._sent.update((record[0], record[3]) for record in records)
@@ -170,7 +170,7 @@ def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
 
 
 def test_what_is_sealed_before_damage_was_told_before(spec: LaneSpec) -> None:
-    """EO-5: likewise, while what was fetched behind a batch that cannot be read waits for the end of the attempt."""
+    """EO-5: the same, while what was fetched behind a batch that cannot be read waits for the end of the attempt."""
     plane = fetching(spec, FakeMessage(PAYMENTS, 7), damaged(ORDERS), FakeMessage(PAYMENTS, 8))
     plane.pump(0.0)
     assert plane.pump(0.0).enough

@@ -57,7 +57,7 @@ class Message:
     ],
 )
 def test_what_a_lane_must_not_go_on_behind(message: Message, kind: type[Exception] | None) -> None:
-    """What passes by itself is no failure; a damaged batch is one of its partition."""
+    """What passes on its own is no failure; a damaged batch is one of its partition."""
     failure: Any = fetch_failure(message)
     assert (None if failure is None else type(failure)) is kind
     if kind in {SourceDamagedError, SourceUnreadableError}:

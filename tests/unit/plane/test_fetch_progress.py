@@ -78,7 +78,7 @@ def test_of_a_partition_whose_records_are_held_back_only_the_planned_ones_tell()
 
 @pytest.mark.usefixtures("few")
 def test_of_many_partitions_few_are_asked_and_everybody_is_asked_in_turn() -> None:
-    """Positions of all cost too much; nobody is forgotten."""
+    """Positions of all cost too much; no partition is forgotten."""
     consumer, state = Consumer(), FetchProgress()
     consumer.offsets = dict.fromkeys(MANY, (7, 2))
     for _ in range(10):

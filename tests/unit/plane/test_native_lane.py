@@ -20,9 +20,9 @@ import os
 from eomirror._native import NativeLane
 from eomirror.plane.native.errors import NativeFailureError
 
-nobody = {"bootstrap.servers": "127.0.0.1:1"}
+nowhere = {"bootstrap.servers": "127.0.0.1:1"}
 lane = NativeLane(
-    nobody, nobody, transactional_id="x", transaction_timeout=15.0, source_cluster_id="A", target_cluster_id="B"
+    nowhere, nowhere, transactional_id="x", transaction_timeout=15.0, source_cluster_id="A", target_cluster_id="B"
 )
 child = os.fork()
 if child == 0:
@@ -38,11 +38,11 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
 
 
 def lane(*, origins: Sequence[str] | None = None, **properties: str) -> NativeLane:
-    """A lane of two clusters where nobody listens; with origins, one that guards against loops."""
-    nobody = {"bootstrap.servers": "127.0.0.1:1", **properties}
+    """A lane of two clusters where no broker listens; with origins, one that guards against loops."""
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", **properties}
     return NativeLane(
-        nobody,
-        nobody,
+        nowhere,
+        nowhere,
         transactional_id="x",
         transaction_timeout=15.0,
         source_cluster_id="A",

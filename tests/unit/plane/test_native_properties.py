@@ -46,7 +46,7 @@ def test_no_property_of_librdkafka_is_overlooked(tmp_path: Path) -> None:
     assert [name for name in names if UNKNOWN in reasons(name)] == []
 
 
-def test_a_property_that_nobody_knows_is_a_reason() -> None:
+def test_an_unknown_property_is_a_reason() -> None:
     """It may be one of a newer librdkafka, which the client plane would honour."""
     assert reasons("made.up") == [UNKNOWN]
 

@@ -91,7 +91,7 @@ def test_an_endpoint_that_gives_no_token_is_named_and_not_quoted(
     assert len(endpoint.asked) == 1
 
 
-def test_nobody_behind_the_url_is_an_error_of_ours(endpoint: TokenEndpoint) -> None:
+def test_no_server_behind_the_url_is_an_error_of_ours(endpoint: TokenEndpoint) -> None:
     """The name of what went wrong is enough."""
     source = source_of(oidc(endpoint.url.replace("/token", "").replace("127.0.0.1", "127.0.0.2")))
     with pytest.raises(UnreachableError, match=r"does not answer \(ConnectionRefusedError\)"):
@@ -123,7 +123,7 @@ def test_the_authorities_of_the_endpoint_are_no_property_of_the_extension() -> N
     assert source.authorities == "/ca.pem"
 
 
-def test_a_cluster_without_oidc_needs_nobody() -> None:
+def test_a_cluster_without_oidc_needs_no_endpoint() -> None:
     """Passwords and unsecured tokens are the extension's own."""
     for properties in ({"bootstrap.servers": "a:1"}, {**oidc("x"), "sasl.oauthbearer.method": "default"}):
         assert with_tokens(properties) == (properties, None)

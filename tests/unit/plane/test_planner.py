@@ -99,7 +99,7 @@ def test_timestamp_0_is_refused_by_the_topic_it_stands_in() -> None:
 
 
 def test_a_topic_without_a_route_is_named() -> None:
-    """A fetch that nobody asked for is never written somewhere."""
+    """A fetch that was not asked for is never written somewhere."""
     with pytest.raises(TopicError, match="other-0@0") as raised:
         planner().plan([FakeMessage(topic_="other")])
 

@@ -116,7 +116,7 @@ def test_a_position_with_a_wrong_offset_is_refused(offset: object) -> None:
     [None, b"", b"{}", b"[1]", b'"lane"', b'{"topic":"a"}', b'{"lane":"1"}', b'{"topic":"a","partition":-1}'],
 )
 def test_a_foreign_key_is_refused(key: bytes | None) -> None:
-    """Somebody else's record in our topic is named."""
+    """Another program's record in our topic is named."""
     with pytest.raises(StateError):
         decode_key(key, where="x")
 
@@ -234,7 +234,7 @@ ADOPTED = Adopted(
     ],
 )
 def test_control_with_a_field_of_another_type_is_refused(record: Claim, field: str, value: object) -> None:
-    """It would end whoever calculates with it, far from here."""
+    """It would end code that calculates with it, far from here."""
     body = {**orjson.loads(record.value()), field: value}
     with pytest.raises(StateError, match="control-0@3"):
         decode_control([(record.key(), orjson.dumps(body), "control-0@3")])

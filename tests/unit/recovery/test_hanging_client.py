@@ -93,7 +93,7 @@ class Guarded:
 
 
 def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
-    """Whoever grants Read on some copies has what is open there ended."""
+    """An operator who grants Read on some copies has what is open there ended."""
     hanging_client = asking(Guarded())
 
     with capture_logs() as logs:
@@ -128,7 +128,7 @@ class Leaderless:
         (("east.late", 0), None),
     ],
 )
-def test_a_copy_that_nobody_will_ever_lead_holds_up_no_other(
+def test_a_copy_that_no_broker_will_ever_lead_holds_up_no_other(
     where: tuple[str, int], state: RecordState | None
 ) -> None:
     """EO-5: what was open there is gone with it.  One that is there has a leader sooner or later, and is waited for."""
@@ -243,7 +243,7 @@ class Speechless:
 
 
 def test_who_wrote_a_record_is_not_guessed() -> None:
-    """Taken for ours it may lose records, for somebody else's bring them twice: the link waits."""
+    """Taken for ours it may lose records, for another producer's bring them twice: the link waits."""
     with pytest.raises(UnreachableError, match=r"east\.a-0: the producer of offset 5"):
         asking(Speechless()).is_written_by(READABLE, 5, ProducerIdentity(7, 0))
 

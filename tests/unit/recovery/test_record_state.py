@@ -37,7 +37,7 @@ class Record:
         return WHERE[0]
 
     def partition(self) -> int:
-        """Likewise."""
+        """Answers as told."""
         return WHERE[1]
 
     def offset(self) -> int:

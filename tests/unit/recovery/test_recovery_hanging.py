@@ -114,14 +114,14 @@ def test_positions_end_like_the_records_of_their_last_transaction(
 
 
 @pytest.mark.parametrize("last", [[], [RecordState.PENDING], [RecordState.ABORTED], [RecordState.DELETED]])
-def test_nobody_ends_positions_of_which_only_the_first_were_committed(last: list[RecordState]) -> None:
+def test_no_lane_ends_positions_of_which_only_the_first_were_committed(last: list[RecordState]) -> None:
     """To commit might lose records of the last transaction, to abort brings those before it twice: it is left alone."""
     with pytest.raises(UnreachableError, match="to several transactions"):
         positions_were_committed(last, [RecordState.COMMITTED])
 
 
 def test_errors_name_partition_offsets_and_what_to_do() -> None:
-    """Whoever reads them knows where to look and what to run next."""
+    """An operator who reads them knows where to look and what to run next."""
     known = position(ORDERS, 100, prev=90, target_offset=59, records=10)
 
     assert "record 59 of east.orders-0" in lost_error(known).message

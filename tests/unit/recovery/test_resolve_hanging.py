@@ -197,9 +197,9 @@ def test_open_positions_end_like_the_records_that_they_name(fate: RecordState, c
 
 
 @pytest.mark.parametrize("lasts", [False, True])
-def test_what_is_open_for_nobody_is_asked_again(lasts: bool) -> None:
+def test_what_is_open_for_no_producer_is_asked_again(lasts: bool) -> None:
     """
-    EO-8: whoever had it open may have ended that between two answers, and a new leader shows what it has a bit later.
+    EO-8: its producer may have ended that between two answers, and a new leader shows what it has a bit later.
 
     What is committed would come twice.
     """
@@ -274,7 +274,7 @@ def test_what_stands_where_a_record_was_foreseen_is_no_proof_of_it() -> None:
     """
     EO-8: positions are written beside the data, with offsets that the data has not got yet (0006).
 
-    The marker that aborted the rest may stand there, or a record of somebody else; both are shown, and neither is ours.
+    The marker that aborted the rest may stand there, or another producer's record; both are shown, and neither is ours.
     """
     told = held(wrote(), wrote(PAYMENTS))
     became = {(COPY, 200): RecordState.COMMITTED, (OTHER_COPY, 200): RecordState.ABORTED}
@@ -304,7 +304,7 @@ def test_of_several_transactions_the_last_tells() -> None:
     assert mixed.end() == []
 
 
-def test_a_record_behind_somebody_elses_open_transaction_tells_nothing_yet() -> None:
+def test_a_record_behind_another_producers_open_transaction_tells_nothing_yet() -> None:
     """A committed record is not shown there either: to take it for open would bring it twice."""
     foreign = left(COPY, 150, 300, producer_id=FOREIGN)
     look = Look(
@@ -373,7 +373,7 @@ def test_an_open_copy_ends_like_its_position(target_offset: int | None, commit: 
 
 
 def test_what_a_lane_of_an_older_layout_left_is_ended_under_its_id() -> None:
-    """Whatever the position says of who wrote last: nobody else would ever end it."""
+    """Whatever the position says of who wrote last: no other lane would ever end it."""
     look = Look(left(COPY, 50, 60, producer_id=OLD))
 
     assert look.copies(wrote(target_offset=None, producer_id=FOREIGN))
@@ -388,7 +388,7 @@ def test_what_a_lane_of_an_older_layout_left_is_ended_under_its_id() -> None:
         (Checkpoint("g", *COPY, 101, 202), False),
         (OffsetSync(*ORDERS, 99, 200), True),
         (OffsetSync(*ORDERS, 100, 201), False),
-        # of another lane, or of nobody: nothing of it is known to be true
+        # of another lane, or of none: nothing of it is known to be true
         (Checkpoint("g", "elsewhere", 0, 1, 1), False),
     ],
 )
@@ -412,7 +412,7 @@ def test_checkpoints_of_several_transactions_of_which_one_was_aborted_are_writte
     assert look.end() == [(LANE, [CHECKPOINTS], False)]
 
 
-def test_a_copy_in_which_somebody_else_writes_is_left_alone() -> None:
+def test_a_copy_in_which_another_producer_writes_is_left_alone() -> None:
     """An application of the target may have a transaction open in the same topic."""
     look = Look(left(COPY, 50, 60, producer_id=FOREIGN))
 
@@ -421,8 +421,8 @@ def test_a_copy_in_which_somebody_else_writes_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("where", [SYNCS, (TOPICS.offset_map, MAP_NUMBER)])
-def test_a_lane_at_work_beside_somebody_elses_transaction_is_left_alone(where: tuple[str, int]) -> None:
-    """All lanes write there; whoever ended what a living one has open would fence it, at each start of any lane."""
+def test_a_lane_at_work_beside_another_producers_transaction_is_left_alone(where: tuple[str, int]) -> None:
+    """All lanes write there; a lane that ended what a living one has open would fence it, at each start of any lane."""
     look = Look(
         left(COPY, 50, 60, producer_id=FOREIGN),
         left(where, 3, 5, producer_id=OLD),
@@ -438,7 +438,7 @@ def test_a_lane_at_work_beside_somebody_elses_transaction_is_left_alone(where: t
 
 
 def test_what_other_lanes_write_to_the_map_asks_no_coordinator() -> None:
-    """It is open whenever somebody looks, and to ask costs round trips for each lane of the link."""
+    """It is open at every look, and to ask costs round trips for each lane of the link."""
     look = Look(left((TOPICS.offset_map, MAP_NUMBER), 3, 5, producer_id=OLD))
 
     def lanes() -> dict[int, int]:
@@ -521,7 +521,7 @@ def test_only_who_still_has_the_id_ends_what_it_has_open() -> None:
 
 def test_who_is_fenced_while_ending_says_so() -> None:
     """The lane's machine ends the attempt by it."""
-    look = Look(left(COPY, 50, 60), refuses=FencedError("somebody else has it"))
+    look = Look(left(COPY, 50, 60), refuses=FencedError("another producer has it"))
     assert look.copies(wrote(target_offset=59))
 
     with pytest.raises(FencedError):
@@ -529,7 +529,7 @@ def test_who_is_fenced_while_ending_says_so() -> None:
 
 
 def test_a_position_whose_record_was_dropped_stops_its_topic() -> None:
-    """The record is there and was aborted: nobody goes on as if nothing were missing."""
+    """The record is there and was aborted: no lane goes on as if nothing were missing."""
     became = {(COPY, 59): RecordState.ABORTED, (OTHER_COPY, 59): RecordState.COMMITTED}
     look = Look(became=became)
 
@@ -553,7 +553,7 @@ def test_what_others_wrote_where_a_position_names_a_record_stops_its_topic(fate:
 
 
 def test_records_behind_what_a_position_names_stop_their_topic() -> None:
-    """Their own position was dropped: whoever went on would bring them twice."""
+    """Their own position was dropped: a lane that went on would bring them twice."""
     look = Look(became={(COPY, 59): RecordState.COMMITTED}, behind=frozenset({COPY}))
 
     look.torn(wrote(target_offset=59))
@@ -562,7 +562,7 @@ def test_records_behind_what_a_position_names_stop_their_topic() -> None:
 
 
 def test_records_behind_a_position_that_are_deleted_stop_their_topic_if_the_map_names_them() -> None:
-    """EO-5: retention has deleted them; readers had them, and whoever went on would bring them twice."""
+    """EO-5: retention has deleted them; readers had them, and a lane that went on would bring them twice."""
     became = {(COPY, 59): RecordState.DELETED, (OTHER_COPY, 59): RecordState.DELETED}
     look = Look(became=became, mapped=frozenset({COPY}))
 

@@ -97,7 +97,7 @@ def test_a_topic_that_we_may_not_see_is_stopped_for_that(side: str) -> None:
 
 
 def test_a_partition_without_a_leader_is_fetched_from_where_it_stood() -> None:
-    """Nobody tells where its log begins and ends; what its topic's id and the copy say counts all the same."""
+    """Where its log begins and ends is unknown; what its topic's id and the copy say counts all the same."""
     silent = SourceFacts("id-orders", 0, 0, silent=True)
     assert decide(silent) == Resume(100, POSITION.leader_epoch, epoch_offset=POSITION.epoch_offset)
     assert isinstance(decide(SourceFacts("other", 0, 0, silent=True)), Stop)

@@ -104,7 +104,7 @@ def test_a_lane_does_not_go_on_for_ever() -> None:
 
 @pytest.mark.parametrize("ending", [Ending.SUPERSEDED, Ending.REBUILD, Ending.FAILED])
 def test_a_lane_that_ends_while_it_goes_on_is_closed(ending: Ending) -> None:
-    """EO-2: fenced, or failed: whoever comes reads what is true, with a producer of its own."""
+    """EO-2: fenced, or failed: the next task reads what is true, with a producer of its own."""
     pump = Pump(ending)
     parking = park(pump)
 
@@ -122,7 +122,7 @@ def test_a_lane_that_breaks_while_it_goes_on_is_closed() -> None:
 
 
 def test_a_lane_for_which_there_is_no_thread_stays_with_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """EO-8: nobody waits for what was never begun, and the one that was parked before it is closed."""
+    """EO-8: no task waits for what was never begun, and the one that was parked before it is closed."""
     first, pump = Pump(), Pump()
     parking = park(first)
 
@@ -145,8 +145,8 @@ class Panic(BaseException):
     """What a panic of the native plane is in Python."""
 
 
-def test_a_panic_while_it_goes_on_keeps_nobody_waiting() -> None:
-    """EO-8: it is closed, and whoever comes begins anew."""
+def test_a_panic_while_it_goes_on_keeps_no_task_waiting() -> None:
+    """EO-8: it is closed, and the next task begins anew."""
     pump = Pump(error=Panic())  # type: ignore[arg-type]
     parking = park(pump)
 
@@ -201,8 +201,8 @@ def test_partitions_may_have_been_added_in_between() -> None:
         {"overdue": 1},
     ],
 )
-def test_nobody_else_does(change: dict[str, Any]) -> None:
-    """EO-2: whoever is not the direct successor reads what is true; the parked lane is closed first."""
+def test_no_other_task_does(change: dict[str, Any]) -> None:
+    """EO-2: a task that is not the direct successor reads what is true; the parked lane is closed first."""
     pump = Pump()
     parking = park(pump)
 
@@ -219,7 +219,7 @@ def test_there_is_room_for_one() -> None:
     parking.leave()
 
 
-def test_a_lane_that_nobody_comes_for_is_closed() -> None:
+def test_a_lane_that_no_task_comes_for_is_closed() -> None:
     """Its successor went on elsewhere: connections and buffers do not stay for ever."""
     pump = Pump()
     parking = park(pump, seconds=0.05, overlap=0.0)

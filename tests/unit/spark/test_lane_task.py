@@ -28,7 +28,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PASSWORD = "a-password-that-must-not-show"  # noqa: S105  of nobody
+_PASSWORD = "a-password-that-must-not-show"  # noqa: S105  no real secret
 # PySpark's own limit above which a closure becomes a broadcast variable, and with it a file
 _LIMIT = 1 << 20
 

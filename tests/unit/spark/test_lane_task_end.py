@@ -71,7 +71,7 @@ def test_a_lane_goes_on_only_where_its_worker_does(
 def test_a_signal_while_the_driver_is_called_ends_what_goes_on(
     said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EO-8: the lane of the epoch before mirrors meanwhile; whoever sent the signal ends the worker next."""
+    """EO-8: the lane of the epoch before mirrors meanwhile; the sender of the signal ends the worker next."""
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise LaneInterruptedError("SIGTERM")

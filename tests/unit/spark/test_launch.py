@@ -15,7 +15,7 @@ from eomirror.spark.launch import argument_file, java_options, properties_file, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SECRET = "quite-a-secret"  # noqa: S105  of nobody
+_SECRET = "quite-a-secret"  # noqa: S105  no real secret
 _OPTIONS = "spark.driver.extraJavaOptions"
 
 

@@ -201,7 +201,7 @@ def test_lifetimes_follow_from_the_seed() -> None:
 
 
 def test_new_connections_are_refused_until_the_time_has_come() -> None:
-    """The rule ends by itself."""
+    """The rule ends on its own."""
     decider = Decider()
     decider.arm("cut", Refuse(until=3.0))
 

@@ -1,4 +1,4 @@
-"""The judge of syncs and checkpoints (O5): a wrong one does not pass, and a hole of compaction accuses nobody."""
+"""The judge of syncs and checkpoints (O5): a wrong one does not pass, and a hole of compaction accuses no reader."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ THERE, BACK = ("east", "west"), ("west", "east")
 def test_a_change_on_either_side_reaches_the_other(
     side: str, order: list[tuple[tuple[str, str], ...]]
 ) -> None:
-    """Whichever link compares first, and also if both do at once: nobody takes the change back."""
+    """Whichever link compares first, and also if both do at once: no link takes the change back."""
     world = World()
     world.compare(THERE, BACK)
     world.sides[side]["retention.ms"] = DAY
@@ -87,7 +87,7 @@ def test_a_change_on_either_side_reaches_the_other(
 
 @pytest.mark.parametrize("order", [[(THERE, BACK)], [(THERE,), (BACK,)], [(BACK,), (THERE,)]])
 def test_two_sides_that_differ_from_the_start_become_one(order: list[tuple[tuple[str, str], ...]]) -> None:
-    """They must not swap for ever; nobody can say whose setting is newer, so the first alias has its way."""
+    """They must not swap for ever; Kafka does not say whose setting is newer, so the first alias has its way."""
     world = World(east=DAY)
 
     for ways in order * 3:
@@ -97,7 +97,7 @@ def test_two_sides_that_differ_from_the_start_become_one(order: list[tuple[tuple
 
 
 def test_two_changes_within_a_minute_become_one() -> None:
-    """Likewise."""
+    """Both sides get the value of the first alias."""
     world = World()
     world.compare(THERE, BACK)
     world.sides["east"]["retention.ms"], world.sides["west"]["retention.ms"] = DAY, "1"
@@ -108,7 +108,7 @@ def test_two_changes_within_a_minute_become_one() -> None:
     assert world.retention() == {DAY}
 
 
-def test_a_limit_of_size_is_raised_whoever_looks_first() -> None:
+def test_a_limit_of_size_is_raised_whichever_link_looks_first() -> None:
     """It is never lowered, and a record that the source takes must fit."""
     world = World()
     world.sides["west"]["max.message.bytes"] = "2000000"
@@ -120,7 +120,7 @@ def test_a_limit_of_size_is_raised_whoever_looks_first() -> None:
 
 
 def test_what_a_new_copy_was_created_with_is_known() -> None:
-    """A change of the source soon after is carried, although nobody has compared before."""
+    """A change of the source soon after is carried, although no link has compared before."""
     link = BidirectionalConfigs(BACK_AGAIN, goes_first=False)
     facts = TopicFacts("t", "id", 1, 1)
 

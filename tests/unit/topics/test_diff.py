@@ -251,7 +251,7 @@ def test_a_copy_grows_with_its_source() -> None:
 
 
 def test_more_partitions_than_the_source_are_only_named() -> None:
-    """Records keep their partition number, so nothing is wrong; but somebody should know."""
+    """Records keep their partition number, so nothing is wrong; but the operator should know."""
     copy = configs("topic", message__timestamp__after__max__ms=FOR_EVER)
 
     assert changes(configs(), copy, partitions=2) == (Surplus("east.orders", 3, 2),)
@@ -301,7 +301,7 @@ def test_an_internal_name_on_the_target_is_refused(name: str) -> None:
     ("brokers", "configured", "expected"), [(1, None, 1), (2, None, 2), (5, None, 3), (5, 2, 2), (0, None, 1)]
 )
 def test_replicas(brokers: int, configured: int | None, expected: int) -> None:
-    """Three, or as many as there are brokers, unless somebody said otherwise."""
+    """Three, or as many as there are brokers, unless a setting says otherwise."""
     assert default_replication_factor(brokers, configured) == expected
 
 

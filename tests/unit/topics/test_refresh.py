@@ -111,7 +111,7 @@ def test_one_bad_topic_of_a_thousand_costs_few_questions() -> None:
 
 
 def test_a_topic_that_is_left_out_again_is_named_again() -> None:
-    """Said once for as long as it lasts: whoever mended it a month ago must hear of it when it is back."""
+    """Said once for as long as it lasts: the operator who mended it a month ago must hear of it when it is back."""
     source = Admin(["t"], hidden="t")
     made = discovery(source, Admin())
 
@@ -129,7 +129,7 @@ def test_a_topic_that_is_left_out_again_is_named_again() -> None:
 
 
 def test_topics_that_are_left_out_for_their_names_alone_are_told_of() -> None:
-    """`sales.west.q1` is nobody's copy, and whoever misses it must find a word about it."""
+    """`sales.west.q1` is no link's copy, and an operator who misses it must find a word about it."""
     made = discovery(Admin(["orders", "sales.west.q1", "__internal.west.x"]), Admin())
     with capture_logs() as logged:
         made.plan()
@@ -184,7 +184,7 @@ def test_a_partition_without_a_leader_waits_by_itself(leaderless: int | None, ex
 
 
 def test_a_link_that_has_run_begins_without_a_topic_that_cannot_be_served() -> None:
-    """A restart at night does not fail for a topic that somebody made in the evening; a run that is to end says so."""
+    """A restart at night does not fail for a topic that was made in the evening; a run that is to end says so."""
     names = ["good", "newcomer", "other"]
 
     def begun(**how: bool) -> set[str]:

@@ -89,7 +89,7 @@ def test_a_file_that_answers_another_question_is_refused(tmp_path: Path, content
     "held", [None, [], {}, {"source": "east-id", "target": "west-id"}, {"partitions": 1}]
 )
 def test_a_file_whose_link_is_damaged_is_refused(tmp_path: Path, held: Any) -> None:
-    """Whoever edits it is told, and gets no traceback."""
+    """A user who edits it is told, and gets no traceback."""
     path = tmp_path / "resume.json"
     path.write_bytes(orjson.dumps({"v": 1, "asked": ASKED, "links": {"east->west": held}}))
     with pytest.raises(UsageError, match="does not say what was compared"):

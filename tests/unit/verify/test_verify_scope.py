@@ -50,7 +50,7 @@ def starts(**changes: Any) -> tuple[int, int]:
 
 
 def test_whole_logs_are_compared_from_their_beginning() -> None:
-    """A record before the first mapped one is nobody's, and would be found."""
+    """A record before the first mapped one is no mirror's, and would be found."""
     assert starts() == (0, 0)
     assert starts(mapped=()) == (0, 0)
 
@@ -112,7 +112,7 @@ def test_a_copy_that_begins_with_an_earlier_topic_is_compared_behind_it() -> Non
     [
         # what the replicator before has mirrored is compared, too, while nothing is deleted
         ({}, (0, 0)),
-        # the map knows its last records, 10 to 19: where 5 is on the target, or 60 on the source, nobody knows
+        # the map knows its last records, 10 to 19: where 5 is on the target, or 60 on the source, is unknown
         ({"source_start": 5}, (10, 100)),
         ({"target_start": 60}, (10, 100)),
         ({"bound": 5}, (10, 100)),
@@ -142,7 +142,7 @@ def test_nothing_is_compared_where_all_of_the_copy_is_gone() -> None:
 
 
 def test_logs_without_a_common_offset_are_no_equals() -> None:
-    """Without a map nobody can tell which records must be on both sides."""
+    """Without a map no reader can tell which records must be on both sides."""
     for changes in ({"source_start": 5}, {"target_start": 5}, {"from_start": False}):
         assert "the offset map has no common offset" in scope(facts(mapped=(), **changes)).problem
 
@@ -170,7 +170,7 @@ def test_a_position_that_does_not_speak_of_what_is_there_is_a_problem(
 
 
 def test_records_behind_the_position_are_compared_with_nothing() -> None:
-    """What the target shows before its end, and no position speaks of, is read: it is somebody's."""
+    """What the target shows before its end, and no position speaks of, is read: it is another producer's."""
     found = scope(facts(target_stable=125))
     assert (found.source.end, found.target.end) == (30, 125)
 

@@ -265,7 +265,7 @@ fn an_answer_without_news_is_not_handed_out() {
 }
 
 #[test]
-fn whoever_gave_records_longest_ago_comes_first() {
+fn the_partition_that_gave_records_longest_ago_comes_first() {
     let mut reader = reading(&[0, 2]);
     assert_eq!(reader.asked(1), [(0, 10), (2, 10)]);
     // the answer was full after partition 0

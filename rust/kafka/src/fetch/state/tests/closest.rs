@@ -117,7 +117,7 @@ fn a_replica_that_cannot_be_reached_gives_way_to_the_leader() {
 }
 
 #[test]
-fn a_replica_that_nobody_knows_is_not_waited_for() {
+fn an_unknown_replica_is_not_waited_for() {
     let mut reader = near();
     reader.asked(1);
     let redirected = AnsweredPartition {

@@ -194,7 +194,7 @@ fn a_topic_that_was_created_anew_stops_its_partitions() {
 }
 
 #[test]
-fn a_topic_of_another_id_is_not_read_even_if_nobody_compared() {
+fn a_topic_of_another_id_is_not_read_even_without_a_comparison() {
     let mut replaced = cluster();
     replaced.topics[0].id = B;
     let mut reader = reading(&[0]);

@@ -9,6 +9,7 @@ import pytest
 
 from eomirror.errors import StateError, UnreachableError
 from eomirror.failover.report import LinkHistory
+from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
@@ -18,6 +19,7 @@ from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.status.derive import Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.status.liveness import Liveness
+from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 
@@ -212,7 +214,7 @@ def test_an_open_transaction_behind_the_stable_end_is_no_truncation() -> None:
 
 
 def test_parked_partitions_do_not_count() -> None:
-    """A topic that left the filter has a position, but nobody will ever move it."""
+    """A topic that left the filter has a position, but no lane will ever move it."""
     found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 99)), assigned=[ORDERS])
     assert (found.lag_records, found.lag_seconds) == (3, 1.0)
     assert [item.parked for item in found.partitions] == [False, True]
@@ -268,7 +270,7 @@ def test_what_a_start_left_out_has_the_owners_reason() -> None:
 
 
 def test_what_topics_tell_now_counts_for_more_than_why_one_was_stopped() -> None:
-    """And a topic that left the filter is nobody's problem, whatever stopped it."""
+    """And a topic that left the filter is no problem, whatever stopped it."""
     gone = seen(ORDERS, None, topic_id=None)
     found = picture((ORDERS, gone), assigned=[ORDERS], stopped=(stop("orders"), stop("pay")))
     orders, pay = found.partitions
@@ -305,7 +307,7 @@ def test_a_link_that_has_just_stopped_has_no_rate(state: str, rate: float) -> No
 
 @pytest.mark.parametrize("ahead_ms", [-86_400_000, 86_400_000])
 def test_clocks_that_disagree_leave_only_lag_in_seconds_unknown(ahead_ms: int) -> None:
-    """F34: rate and age of the claim follow the owner's clock; who is wrong about the record's age nobody knows."""
+    """F34: rate and age of the claim follow the owner's clock; the record's age may be wrong."""
     history = [replace(position(ORDERS, 10), records=50)]  # of 1,000 ms on the owner's clock
     found = picture(
         (ORDERS, seen(ORDERS, 13)),
@@ -428,3 +430,24 @@ def test_a_promoted_link_tells_what_the_cut_left_on_the_source(
         end is None or picture((ORDERS, seen(ORDERS, end, topic_id="new")), past=past).orphans["offsets"] == 0
     )  # type: ignore[index]
     assert picture(*observed).orphans is None
+
+
+def test_records_that_arrive_while_the_ends_are_read_are_behind_no_open_transaction() -> None:
+    """The high watermark is read before the last stable offset: a topic without transactions shows no held records."""
+
+    class Admin:
+        name = "east"
+        end = 100
+
+        def describe_topics(self, topics: list[str]) -> dict[str, TopicFacts]:
+            ids = {"orders": "id-orders", "a.orders": "id-a.orders"}
+            return {topic: TopicFacts(topic, ids[topic], 1, 1) for topic in topics}
+
+        def offsets(self, wanted: list[SourcePartition], *, at: str, **_: Any) -> dict[SourcePartition, int]:
+            self.end += 5
+            return dict.fromkeys(wanted, 0 if at == "earliest" else self.end)
+
+    reader: Any = StatusReader.__new__(StatusReader)
+    reader._source = reader._target = Admin()
+    found = reader._observe([position(ORDERS, 90)])[ORDERS]
+    assert found.source.high_watermark <= found.lso

@@ -55,7 +55,7 @@ def test_an_error_about_tokens_does_not_show_their_configuration(value: str) -> 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_librdkafka_still_says_what_is_taken_out(value: str) -> None:
-    """Else the tests above would show nothing; whoever meets its bare text calls `said`."""
+    """Else the tests above would show nothing; code that meets its bare text calls `said`."""
     heard: list[KafkaError] = []
     properties = {**LOGIN, "sasl.oauthbearer.config": value, "error_cb": heard.append, "log_level": 0}
     producer = Producer(properties)

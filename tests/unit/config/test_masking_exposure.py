@@ -156,7 +156,7 @@ def test_a_login_that_others_in_between_can_read_is_a_warning(
         ("sasl.oauthbearer.token.endpoint.url", "http://[::1]:8080/token"),
     ],
 )
-def test_a_login_that_nobody_in_between_can_read_is_none(tmp_path: Path, key: str, value: str) -> None:
+def test_a_login_that_cannot_be_read_on_the_way_is_none(tmp_path: Path, key: str, value: str) -> None:
     """An endpoint of this machine is not reached through a network."""
     assert not warned(written(tmp_path, 0o644, **{key: value}))
 

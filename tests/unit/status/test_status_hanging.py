@@ -89,7 +89,7 @@ def test_a_transaction_of_others_is_told_once_the_link_has_written_behind_it_for
     assert "1970-01-01T02:31:39Z" in found.problem
 
     assert not told([open_range()], [committed(90, 8, 2 * LONGEST), committed(110, 8, LONGEST)])
-    # nothing was mirrored behind it: since when it is open, nobody knows
+    # nothing was mirrored behind it: since when it is open is unknown
     assert not told([open_range()], [committed(90, 8, 2 * LONGEST)])
 
 

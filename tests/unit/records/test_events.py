@@ -87,6 +87,12 @@ def test_only_the_newest_events_are_kept() -> None:
     assert found[0].at == 50
 
 
+def test_a_lane_whose_task_is_replaced_as_planned_is_no_event() -> None:
+    """Epochs follow each other every few minutes; within a day their rows would push out everything else."""
+    planned = [attempt(number, epoch=number, attempt=1) for number in range(1, 50)]
+    assert [event.at for event in link_events([], [*planned, attempt(70)])] == [1, 70]
+
+
 def test_an_owner_that_found_the_link_claimed_took_it() -> None:
     """The one before was killed, or is superseded; after a release a new owner is nothing to look into."""
     claims = [claim(run="a"), claim(run="b"), claim(run="b", released=True), claim(run="c")]

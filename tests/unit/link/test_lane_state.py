@@ -134,7 +134,7 @@ def test_a_large_topic_is_handed_out_record_by_record_however_long_it_takes(
 
 
 def test_an_offset_map_that_is_not_there_is_not_guessed() -> None:
-    """Chunks in the wrong partition are found by nobody, and an offset behind them would be translated past records."""
+    """Chunks in the wrong partition are not found, and an offset behind them would be translated past records."""
     spec = LaneSpec(
         link=Link(name="one", source="east", target="west", topics=("t",)),
         source=NOWHERE, target=NOWHERE, source_cluster_id="a", target_cluster_id="b", run="r", generation=1, lane=0,
