@@ -1,8 +1,8 @@
 """
 A driver program with fake lanes, to be killed, signalled and submitted.
 
-Usage: drive.py NOTES_FOLDER [own|submitted] [MASTER]; prints ``ready JVM_PID`` when both lanes run, and the exit
-code of the run at its end.
+Usage: drive.py NOTES_FOLDER [own|submitted|early] [MASTER]; prints ``ready JVM_PID`` when both lanes run (``early``:
+before Spark does), and the exit code of the run at its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(folder: Path, kind: str, master: str) -> int:
     found = settings(folder, **extra)
     if kind == "submitted":
         found = {**worker_settings(folder), "spark.ui.enabled": "false"}
-    run = Run(fake_lanes.steady, spark_settings=found, clusters=with_passwords())
+    run = Run(fake_lanes.steady, spark_settings=found, clusters=with_passwords(), local_lanes=kind == "early")
     signal.signal(signal.SIGTERM, lambda *_: run.driver.request_stop())
     signal.signal(signal.SIGINT, lambda *_: run.driver.request_stop())
     # a reload, as far as this test is concerned: it must reach neither the JVM nor the lanes
@@ -38,7 +38,7 @@ def main(folder: Path, kind: str, master: str) -> int:
         from pyspark import SparkContext
 
         wait_for(lambda: len(notes(folder, "begin")) == 2, 120)
-        process = SparkContext._gateway.proc
+        process = None if kind == "early" else SparkContext._gateway.proc
         say(f"ready {process.pid if process else 0}")
 
     threading.Thread(target=tell, daemon=True).start()

@@ -169,6 +169,7 @@ class Run:
         spark: Any = None,
         spark_settings: Mapping[str, str] | None = None,
         clusters: Mapping[str, Cluster] | None = None,
+        local_lanes: bool = False,
     ) -> None:
         self.links = list(links) or [link()]
         self.fakes = dict(fakes or {one.name: FakeLink() for one in self.links})
@@ -186,6 +187,7 @@ class Run:
                 spark=spark,
                 on_event=lambda text: self.events.append((time.monotonic(), text)),
                 on_report=lambda spec, report: self.reports.append((spec, report)),
+                local_lanes=local_lanes,
                 lane=lane,
                 discovery=lambda one, *_: self.fakes[one.name],
                 owner=lambda one, *_, **__: self.fakes[one.name],

@@ -141,6 +141,6 @@ def test_an_open_context_of_the_user_gives_the_passwords_away(user_context: Any,
         blocks = b"\n".join(stolen(below(gateway.proc.pid)))
     for password in PASSWORDS:
         assert password.encode() in blocks
-    assert run.driver._engine.result().jobs._token.encode() in blocks
+    assert run.driver._engine.result().jobs._tasks.token.encode() in blocks
     (warning,) = [line for line in logs if line["event"] == "spark_not_authenticated"]
     assert (warning["log_level"], warning["setting"]) == ("warning", "spark.authenticate")

@@ -53,10 +53,10 @@ class Driver:
 
 
 @contextmanager
-def driving(folder: Path, *command: str) -> Iterator[Driver]:
+def driving(folder: Path, *command: str, kind: str = "own") -> Iterator[Driver]:
     """Start the driver, and leave nothing behind."""
     process = subprocess.Popen(
-        [*command, str(HERE / "drive.py"), str(folder), "submitted" if len(command) > 1 else "own"],
+        [*command, str(HERE / "drive.py"), str(folder), "submitted" if len(command) > 1 else kind],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -76,9 +76,10 @@ def driving(folder: Path, *command: str) -> Iterator[Driver]:
             process.stdout.close()
 
 
-def test_sigterm_ends_in_order_and_leaves_no_process(folder: Path) -> None:
-    """Lanes hand back, exit 0 within 5 s, JVM and workers are gone."""
-    with driving(folder, sys.executable) as driver:
+@pytest.mark.parametrize("kind", ["own", "early"])
+def test_sigterm_ends_in_order_and_leaves_no_process(folder: Path, kind: str) -> None:
+    """Lanes hand back, exit 0 within 5 s, JVM and workers are gone, also while Spark starts."""
+    with driving(folder, sys.executable, kind=kind) as driver:
         tree = driver.tree()
         before = time.monotonic()
         driver.process.send_signal(signal.SIGTERM)
@@ -107,6 +108,17 @@ def test_a_killed_driver_takes_its_lanes_with_it(folder: Path) -> None:
 
 
 @pytest.mark.faults
+def test_a_killed_driver_takes_its_early_lanes_with_it(folder: Path) -> None:
+    """SIGKILL before Spark is ready: the workers lose the line, and are gone like their server."""
+    with driving(folder, sys.executable, kind="early") as driver:
+        tree, workers = driver.tree(), driver.workers
+        assert set(workers) <= set(tree)
+        driver.process.kill()
+        wait_for(lambda: not [pid for pid in tree if alive(pid)], 30)
+    assert sorted(note["lane"] for note in notes(folder, "stopped")) == [0, 1]
+
+
+@pytest.mark.faults
 def test_a_killed_jvm_ends_the_run_with_an_error(folder: Path) -> None:
     """The driver says that Spark has stopped; nothing hangs."""
     with driving(folder, sys.executable) as driver:
@@ -114,6 +126,15 @@ def test_a_killed_jvm_ends_the_run_with_an_error(folder: Path) -> None:
         os.kill(driver.jvm, signal.SIGKILL)
         assert driver.process.wait(30) == 1
         wait_for(lambda: not [pid for pid in workers if alive(pid)], 20)
+
+
+def test_a_signal_to_the_terminals_group_does_not_reach_early_lanes(folder: Path) -> None:
+    """Ctrl-C is a cooperative stop, also while Spark starts."""
+    with driving(folder, sys.executable, kind="early") as driver:
+        os.killpg(driver.process.pid, signal.SIGINT)
+        assert driver.line("exit").split() == ["exit", "0", "False"]
+        assert len(notes(folder, "stopped")) == 2
+        assert notes(folder, "signal") == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])

@@ -160,7 +160,7 @@ def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: 
         packed.append(pack_spec(spec, **options))
         return packed[-1]
 
-    monkeypatch.setattr("eomirror.spark.jobs.pack_spec", noted)
+    monkeypatch.setattr("eomirror.spark.task.pack_spec", noted)
     links = [{"source": "east", "target": "west", "topics": [".*"]}]
     east = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": f"${{env:{_VARIABLE}}}"}
     west = {"bootstrap.servers": "127.0.0.1:2", "sasl.password": "${env:EOMIRROR_TEST_ONLY_THE_DRIVER}"}

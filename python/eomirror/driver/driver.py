@@ -60,6 +60,8 @@ CAUGHT_UP = "caught-up"
 _PROGRESS_SECONDS = 0.5
 # of lanes before the JVM starts beside them
 _HEAD_START_SECONDS = 3.0
+# of Spark in this process, one at a time: a run that was stopped may still open, and then close, a context
+_STARTS = threading.Lock()
 _WARM_UP_SECONDS = 20.0
 _STOP_SECONDS = 3.6
 # the end of a lane costs its worker, the driver and the brokers CPU time: beyond so many lanes each adds its share
@@ -132,6 +134,7 @@ class DriverOptions:
         on_event: Called with a short text for each step; from several threads.
         on_report: Called with each attempt's spec and report; from the lanes' threads.
         clusters: All clusters of the configuration by alias: a link may forward records of any of them.
+        local_lanes: Under a local master, let lanes begin before Spark is ready (`eomirror.spark.local_lanes`).
         lane: Runs a lane on a worker.
         discovery: Creates a link's discovery.
         owner: Creates a link's owner.
@@ -147,6 +150,7 @@ class DriverOptions:
     on_event: Callable[[str], None] | None = None
     on_report: Callable[[LaneSpec, LaneReport], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    local_lanes: bool = True
     lane: LaneFunction = run_lane
     discovery: Callable[..., Discovery] = _discovery
     owner: Callable[..., LinkOwner] = _owner
@@ -328,40 +332,46 @@ class MirrorDriver:
     def _start_engine(self) -> None:
         # not in the caller's thread: there SparkContext installs a SIGINT handler, and a stop must stay possible
         try:
-            moving = self._start_local_lanes()
-            if self._options.on_event is not None:
-                self._options.on_event("starting spark")
-            spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
-            try:
-                tasks = self._tasks or self._open_channel(spark.settings, spark.context.master)
-                jobs = LaneJobs(spark.context, tasks)
-                warm_up = jobs.warm_up(self._lanes)
-            except BaseException:
-                spark.close()
-                raise
-            with self._lock:
-                late = self._abandoned
-                if not late:
-                    self._spark = spark
-                    if moving is None:
-                        spark.used = True
-                        self._engine.set_result(Engine(jobs, self._channel, warm_up))
-            if late:
-                self._close_channel()
-                spark.close()
-            elif moving is not None:
-                warm_up.join(_WARM_UP_SECONDS)
-                moving.move(jobs)
-                spark.used = True
-                log.debug("lanes_move_to_spark", seconds=SHORT_EPOCH_SECONDS)
+            with _STARTS:
+                moving = self._start_local_lanes()
+                if not self._abandoned:
+                    self._open_engine(moving)
         except BaseException as error:  # noqa: BLE001  threads that wait for the engine get the error
             with self._lock:
                 if not self._abandoned and not self._engine.done():
                     self._engine.set_exception(error)
                 elif not self._abandoned:
-                    # the lanes run, but a run without Spark is not what was asked for
+                    # lanes run, but a mirror without Spark is not what was asked for
                     self._fatal = self._fatal or error
             self._inbox.put("look")
+
+    def _open_engine(self, moving: MovingJobs | None) -> None:
+        """Starts Spark, and runs the lanes there; those that have begun move there with their next epoch."""
+        if self._options.on_event is not None:
+            self._options.on_event("starting spark")
+        spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
+        try:
+            tasks = self._tasks or self._open_channel(spark.settings, spark.context.master)
+            jobs = LaneJobs(spark.context, tasks)
+            warm_up = jobs.warm_up(self._lanes)
+        except BaseException:
+            spark.close()
+            raise
+        with self._lock:
+            late = self._abandoned
+            if not late:
+                self._spark = spark
+                if moving is None:
+                    spark.used = True
+                    self._engine.set_result(Engine(jobs, self._channel, warm_up))
+        if late:
+            self._close_channel()
+            spark.close()
+        elif moving is not None:
+            warm_up.join(_WARM_UP_SECONDS)
+            spark.used = True
+            moving.move(jobs)
+            log.debug("lanes_move_to_spark", seconds=SHORT_EPOCH_SECONDS)
 
     def _start_local_lanes(self) -> MovingJobs | None:
         """
@@ -369,12 +379,13 @@ class MirrorDriver:
 
         Returns after their first progress, or `_HEAD_START_SECONDS`: the start of a JVM takes the CPU that they need.
         """
-        settings = self._options.settings
+        options, settings = self._options, self._options.settings
         master = settings.get("spark.master", "")
-        if self._options.spark is not None or not is_local(master) or has_context():
+        if not options.local_lanes or options.spark is not None or not is_local(master) or has_context():
             return None
         check_slots(master, self._lanes)
-        workers = LocalWorkers(self._open_channel(settings, master), lambda stream: relay_lines(stream, []))
+        tasks = self._open_channel(settings, master)
+        workers = LocalWorkers(tasks, settings, lambda stream: relay_lines(stream, []))
         moving = MovingJobs(workers)
         with self._lock:
             if self._abandoned:

@@ -42,7 +42,7 @@ from eomirror.spark.handover import PARKED_SECONDS
 from eomirror.spark.task import FORKED_MODULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from eomirror.spark.jobs import LaneJobs
     from eomirror.spark.task import LaneTask, LaneTasks
@@ -53,6 +53,8 @@ log = structlog.get_logger(__name__)
 
 #: Length of an epoch before Spark is ready: the longest time that a lane stays here once it is.
 SHORT_EPOCH_SECONDS = 3.0
+
+_VARIABLE = "spark.executorEnv."
 
 # without -P the working directory would come first, and may hold modules of the names that we import
 _COMMAND = (
@@ -68,10 +70,11 @@ class LocalWorkers:
 
     Args:
         tasks: Makes the tasks of the run.
+        settings: Settings of the context: workers get its interpreter and its variables for executors.
         relay: Logs what the processes write to stderr, until the end of the stream of this descriptor.
     """
 
-    def __init__(self, tasks: LaneTasks, relay: Callable[[int], None]) -> None:
+    def __init__(self, tasks: LaneTasks, settings: Mapping[str, str], relay: Callable[[int], None]) -> None:
         self._tasks = tasks
         self._lock = threading.Lock()
         self._workers: dict[tuple[str, int], _Worker] = {}
@@ -80,14 +83,12 @@ class LocalWorkers:
         threading.Thread(target=relay, args=(reading,), name="lanes-stderr", daemon=True).start()
         try:
             self._server = subprocess.Popen(
-                [sys.executable, *_COMMAND, str(theirs.fileno())],
+                [_interpreter(settings), *_COMMAND, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=writing,
-                # what this program imports, from wherever it has learned to import it; a worker outlives its task
-                env=os.environ
-                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SPARK_REUSE_WORKER": "1"},
+                env=_environment(settings),
                 # a signal of the terminal is for the driver, which then stops the lanes
                 start_new_session=True,
                 umask=0o077,
@@ -172,6 +173,26 @@ class _Worker:
         self._stream.close()
 
 
+def _interpreter(settings: Mapping[str, str]) -> str:
+    """Returns the Python of Spark's workers, as Spark chooses it."""
+    return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def _environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of the workers."""
+    variables = {
+        name.removeprefix(_VARIABLE): value for name, value in settings.items() if name.startswith(_VARIABLE)
+    }
+    return {
+        **os.environ,
+        # what this program imports, from wherever it has learned to import it
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        **variables,
+        # a worker outlives its task (`eomirror.spark.task`)
+        "SPARK_REUSE_WORKER": "1",
+    }
+
+
 class MovingJobs:
     """
     Runs attempts in local workers, and from `move` on as Spark jobs.  Thread-safe.
@@ -217,7 +238,7 @@ def serve(descriptor: int) -> NoReturn:
     # both are for the driver, and when it ends this ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # nobody waits for the workers
+    # a worker that has ended leaves no zombie
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for name in FORKED_MODULES:
         importlib.import_module(name)
