@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from eomirror.types import SourcePartition
 
@@ -76,6 +76,7 @@ __all__ = [
     "changed_error",
     "gap_error",
     "hole_error",
+    "some",
     "truncated_error",
 ]
 
@@ -371,3 +372,9 @@ def truncated_error(source: SourcePartition, position: int, log_end: int) -> Dat
         f"To resume from the current log of the source: --adopt {source}={log_end}",
         topic=source.topic,
     )
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first names for a message, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
