@@ -358,7 +358,7 @@ def changed_error(source: SourcePartition, what: str) -> DataLossError:
         f"{source}: the source's log diverges from the mirrored records, although its topic id and leader epochs are "
         f"the same: {what}; the cluster was probably restored from an older state and then written to",
         fix="the target may hold records that the source lost, and the source records that were never mirrored: "
-        f"`eomirror verify` shows them. To resume from the current log of the source: --adopt {source}=OFFSET",
+        f"`eomirror verify` shows them. To resume from the current log of the source: --resume-at {source}=OFFSET",
         topic=source.topic,
     )
 
@@ -369,7 +369,7 @@ def truncated_error(source: SourcePartition, position: int, log_end: int) -> Dat
         f"{source}: the source was truncated or restored from an older state: it was mirrored up to "
         f"offset {position}, but the log ends at {log_end}",
         fix="find out what happened to the source; the target may hold records that the source lost. "
-        f"To resume from the current log of the source: --adopt {source}={log_end}",
+        f"To resume from the current log of the source: --resume-at {source}={log_end}",
         topic=source.topic,
     )
 
