@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from eomirror.types import SourcePartition
 
@@ -76,6 +76,7 @@ __all__ = [
     "changed_error",
     "gap_error",
     "hole_error",
+    "some",
     "truncated_error",
 ]
 
@@ -357,7 +358,7 @@ def changed_error(source: SourcePartition, what: str) -> DataLossError:
         f"{source}: the source's log diverges from the mirrored records, although its topic id and leader epochs are "
         f"the same: {what}; the cluster was probably restored from an older state and then written to",
         fix="the target may hold records that the source lost, and the source records that were never mirrored: "
-        f"`eomirror verify` shows them. To resume from the current log of the source: --adopt {source}=OFFSET",
+        f"`eomirror verify` shows them. To resume from the current log of the source: --resume-at {source}=OFFSET",
         topic=source.topic,
     )
 
@@ -368,6 +369,12 @@ def truncated_error(source: SourcePartition, position: int, log_end: int) -> Dat
         f"{source}: the source was truncated or restored from an older state: it was mirrored up to "
         f"offset {position}, but the log ends at {log_end}",
         fix="find out what happened to the source; the target may hold records that the source lost. "
-        f"To resume from the current log of the source: --adopt {source}={log_end}",
+        f"To resume from the current log of the source: --resume-at {source}={log_end}",
         topic=source.topic,
     )
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first names for a message, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -163,7 +163,7 @@ def test_an_adopted_position_holds_against_a_lane_that_still_lives(
         wait_for(run.copied, 90)
         # so that the old lane has a reason to commit while it is taken over
         writer.start()
-        run.catch_up("--take-over", "--adopt", f"{topic_name}-0=0")
+        run.catch_up("--take-over", "--resume-at", f"{topic_name}-0=0")
     writer.join()
     run.catch_up()
 

@@ -85,7 +85,7 @@ def test_a_copy_that_is_cut_under_a_running_lane_that_writes(
     # behind the cut there may be markers that the coordinator brought meanwhile
     first, last = map(int, named.groups())
     assert end <= first <= end + 2 < last
-    assert f"--adopt {link.topic('lost')}-0=" in text
+    assert f"--resume-at {link.topic('lost')}-0=" in text
     # what was put behind the cut is aborted: its end comes with the lane's next transaction at the latest
     wait_for(lambda: read_committed(link.west, link.copy("lost")) == older, 60)
 

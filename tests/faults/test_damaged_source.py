@@ -90,12 +90,12 @@ def ends_in_front(link: TestLink, word: str, text: str) -> None:
     """The topic was stopped with these words in front of its record 60, and what lies before it is mirrored."""
     where = f"{link.topic(word)}-0"
     assert f"{where}: the batch at offset 60 is damaged on the source" in text
-    assert f"--adopt {where}=OFFSET" in text
+    assert f"--resume-at {where}=OFFSET" in text
     assert link.found(word) == {0: link.written[word][0][:60]}
 
 
 def test_a_batch_that_is_damaged_for_good_stops_its_topic_only(link: TestLink, east: Any) -> None:
-    """What lies before it is mirrored, to the last record; what lies behind it is after ``--adopt``."""
+    """What lies before it is mirrored, to the last record; what lies behind it is after ``--resume-at``."""
     link.create("damaged", "healthy")
     for seed in range(3):
         write_batch(link, "damaged", some_records(seed, 60))

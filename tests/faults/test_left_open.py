@@ -157,7 +157,7 @@ def test_a_copy_that_is_deleted_with_its_positions_left_open_stops_by_itself(flo
     ((topic, stop),) = report.stopped_topics.items()
     assert (topic, stop.exit_code) == (flow.topic, 1)
     assert f"the target topic {flow.copy} was deleted" in str(stop)
-    assert "--adopt" in str(stop)
+    assert "--resume-at" in str(stop)
 
 
 def test_data_without_a_position_is_never_shown(flow: Flow) -> None:
@@ -260,7 +260,7 @@ def test_records_that_the_target_dropped_stop_their_topic(flow: Flow) -> None:
     ((topic, stop),) = report.stopped_topics.items()
     assert (topic, stop.exit_code) == (flow.topic, 4)
     assert "the target dropped committed records" in str(stop)
-    assert f"--adopt {flow.topic}-0={flow.position().prev}" in str(stop)
+    assert f"--resume-at {flow.topic}-0={flow.position().prev}" in str(stop)
 
 
 def test_records_whose_position_the_target_dropped_stop_their_topic(flow: Flow) -> None:

@@ -144,7 +144,7 @@ def test_a_cluster_that_is_restored_as_a_whole(
             *["the source was truncated or restored"] * running,
         ]
         assert any(f"{link.topic(word)}-0: {words}" in text for words in found), text
-        assert "--adopt" in text
+        assert "--resume-at" in text
     link.check(*AFTER, "healthy")
 
 

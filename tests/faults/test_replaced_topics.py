@@ -118,7 +118,7 @@ def test_replaced_targets_are_noticed_at_the_next_start(link: TestLink) -> None:
     assert set(stopped) == set(words)
     for text in stopped.values():
         assert "target topic" in text
-        assert "--adopt" in text
+        assert "--resume-at" in text
     assert link.found("recreated") == foreign
     # not created again, empty: a person decides what goes into it
     assert link.copy("deleted") not in AdminClient(dict(link.west)).list_topics(timeout=10).topics

@@ -174,7 +174,7 @@ def test_positions_that_are_created_anew_under_a_running_mirror_end_the_link(lin
     assert run.error.exit_code == 1
     assert f"topic {topic} was recreated" in run.error.message
     assert "under the running mirror" in run.error.message
-    assert "--adopt" in run.error.fix
+    assert "--resume-at" in run.error.fix
 
 
 @pytest.mark.usefixtures("often")

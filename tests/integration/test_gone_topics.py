@@ -232,13 +232,13 @@ def test_a_topic_that_was_made_again_with_fewer_partitions(scenes: Any) -> None:
     topic = scene.source("few")
     code, said = scene.run()
     assert code == 4
-    wanted = f"--adopt {topic}-0=0 --adopt {topic}-1=0"
+    wanted = f"--resume-at {topic}-0=0 --resume-at {topic}-1=0"
     assert wanted in said, said
     assert f"{topic}-2=0" not in said
     (link,) = scene.command("status")[1]["links"]
     assert all(wanted in stop["fix"] for stop in link["stopped"])
 
-    code, said = scene.run(*(word for n in range(6) for word in ("--adopt", f"{topic}-{n}=0")))
+    code, said = scene.run(*(word for n in range(6) for word in ("--resume-at", f"{topic}-{n}=0")))
     assert code == 0, said
     assert f"{topic}-5" in said
     held = scene.held("few")
@@ -265,7 +265,7 @@ def test_a_topic_that_was_made_again_with_fewer_partitions(scenes: Any) -> None:
     assert {n: found[f"{topic}-{n}"]["verdict"] for n in range(6)} == {
         0: "equal", 1: "equal", 2: "equal", 3: "equal", 4: "gone", 5: "gone",
     }  # fmt: skip
-    assert scene.run("--adopt", f"{topic}-9=0")[0] == 2
+    assert scene.run("--resume-at", f"{topic}-9=0")[0] == 2
     assert scene.check("promote", "--yes")["promotion"]["lost"] == 0
 
 

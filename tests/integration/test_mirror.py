@@ -186,7 +186,7 @@ def test_a_copy_that_was_deleted_at_rest_is_not_created_empty(link: Link) -> Non
     assert read_committed(link.west, f"east.{kept}") == both
 
     adopted = {SourcePartition(*found): 0 for found in ((link.topic, 0), (link.topic, 1))}
-    assert all(f"--adopt {where}=0" in stop for where in adopted)
+    assert all(f"--resume-at {where}=0" in stop for where in adopted)
     assert link.catch_up(adopt=adopted).exit_code == 0
     assert link.catch_up().exit_code == 0
     assert read_committed(link.west, link.target) == written[link.topic]

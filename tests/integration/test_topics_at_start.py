@@ -95,7 +95,7 @@ def test_a_copy_that_is_deleted_under_a_running_link_is_not_created_again(
     wait_for(left_out)
 
     error = discovery.left_out()[lost]
-    assert f"--adopt {lost}-0=0 --adopt {lost}-1=0" in error.fix
+    assert f"--resume-at {lost}-0=0 --resume-at {lost}-1=0" in error.fix
     assert {item.source.topic for item in discovery.refresh()} == {f"{topic_name}.kept"}
     assert lost not in AdminClient(west.client_properties).list_topics(timeout=10).topics
 

@@ -109,7 +109,7 @@ def test_a_link_back_that_began_behind_the_cut_on_its_own_is_not_taken_for_the_w
     assert code == 0, said
     scene.write("west", 40)
     # as `start: latest` did before the first run of a way back was refused
-    ends = [f"--adopt={scene.copy}-{number}={scene.end('west', number)}" for number in range(2)]
+    ends = [f"--resume-at={scene.copy}-{number}={scene.end('west', number)}" for number in range(2)]
     code, _, said = scene.command("run", "--until", "caught-up", *ends, link=scene.back)
     assert code == 0, said
     if went_on:

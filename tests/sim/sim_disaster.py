@@ -1117,7 +1117,7 @@ _REPLACED: dict[Any, dict[str, Any]] = {
     common_end: {"RecordDigestReader": _Digests, "OffsetMapReader": _Maps},
     promoted_link: {"link_sessions": _link_sessions, "target_hanging_client": None, "LinkState": _State},
     reversal: {"link_discovery": _Discovery, "OffsetMapReader": _Maps, "crash_point": _point},
-    orphans: {"LinkState": _State, "ClusterSession": _session},
+    orphans: {"LinkState": _State, "ClusterSession": _session, "OffsetMapReader": _Maps},
     orphan_reader: {
         "PartitionReader": _Reader, "ClusterAdmin": _Admin,
         "extension_client": _Extension, "_claimed_origin": lambda message: message.entry.origin,

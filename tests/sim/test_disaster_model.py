@@ -23,7 +23,7 @@ import pytest
 from sim_disaster import OPEN, BrokenReturnError, DisasterWorld, _Producers, disasters
 from sim_world import Choices
 
-from eomirror.failover import orphans, restoration, reversal
+from eomirror.failover import common_end, orphans, restoration, reversal
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.start_checks import StartChecks
 from eomirror.recovery.copy_end import whole
@@ -257,9 +257,11 @@ def without_states(self: Any, records: Mapping[Any, int]) -> Mapping[Any, Any]:
 MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     "the cut is the position, of a short copy too": ({(CopyEnds, "read"): always_whole}, {"D-1", "D-2", "D-3"}, 0),
     "the way back begins at the log end": ({(CopyEnds, "_first_behind"): at_log_end}, {"D-2"}, 0),
-    "a reversal compares nothing": ({(reversal, "changed_sources"): lambda *_, **__: {}}, {"D-2", "D-3"}, 0),
+    "a reversal compares nothing": ({
+        (place, "changed_sources"): lambda *_, **__: {} for place in (reversal, common_end)
+    }, {"D-2", "D-3"}, 0),
     "records of others between those of the link are not looked for": (
-        {(reversal._Reverse, "_foreign"): lambda *_: []}, {"D-2"}, 0,
+        {(reversal, "foreign_between"): lambda *_: []}, {"D-2"}, 0,
     ),
     "orphans are not asked for before the return": (
         {(orphans, "undecided"): lambda *_, **__: []}, {"D-2"}, 0,
@@ -279,7 +281,7 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     "the record before a beginning is not looked for": (
         {(reversal, "states_before"): lambda *_: {}}, {"D-2"}, 60_475,
     ),
-    "a reversal does not compare the copies": ({(reversal._Reverse, "copies"): nothing_found}, {"D-2", "D-3"}, 600),
+    "a reversal does not compare the copies": ({(reversal, "mirrored_copies"): nothing_found}, {"D-2", "D-3"}, 600),
     "a reversal notes nothing of the logs at the beginning": (
         {(reversal._Reverse, "_begins"): nothing_found}, {"D-2", "D-3"}, 0,
     ),

@@ -81,7 +81,7 @@ def stopped(status: LinkStatus) -> LinkStatus:
     """The same link with a topic that was created again on its source."""
     topic = status.partitions[-1].topic
     reason = f"{topic}-0 was created again: its source ends at 77, before position {status.partitions[-1].position}"
-    fix = f"compare, then mirror it from its begin: `eomirror run CONFIG --adopt {topic}`"
+    fix = f"compare, then mirror it from its begin: `eomirror run CONFIG --resume-at {topic}`"
     return replace(
         status,
         stopped=({"topic": topic, "reason": reason, "fix": fix, "exit_code": 4, "at": NOW_MS - 900_000},),

@@ -101,7 +101,7 @@ def test_a_link_of_another_name_is_refused_and_goes_on_where_the_other_stands(si
     assert "start: latest" in error.fix
 
     site.write()
-    offset = int(error.fix.split(f"--adopt {site.topic}-0=")[1].split(";")[0])
+    offset = int(error.fix.split(f"--resume-at {site.topic}-0=")[1].split(";")[0])
     site.catch_up(second, options={"adopt": {SourcePartition(site.topic, 0): offset}})
     assert site.copy() == site.written
 
@@ -217,7 +217,7 @@ def test_a_new_topic_whose_copy_is_filled_is_left_out_by_name(site: Site) -> Non
     (left,) = [line for line in logged if line["event"] == "topic_left_out"]
     assert left["topic"] == new
     assert f"copy {new}-0 holds up to " in left["reason"]
-    assert f"--adopt {new}-0=OFFSET" in left["fix"]
+    assert f"--resume-at {new}-0=OFFSET" in left["fix"]
 
     with running(site.mirror(site.topic)):
         wait_for(lambda: len(site.copy()) == len(site.written), 60)

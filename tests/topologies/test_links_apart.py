@@ -92,7 +92,7 @@ def test_a_way_back_that_is_added_later_does_not_bring_back_what_nothing_marks(b
 
     with pytest.raises(TopicError, match="nothing marks these copies") as refused:
         both.mirror(*ways, run="west>east").run(until="caught-up")
-    behind = int(str(refused.value).split(f"--adopt {both.topic}-0=")[1].split(",")[0])
+    behind = int(str(refused.value).split(f"--resume-at {both.topic}-0=")[1].split(",")[0])
     again = {SourcePartition(both.topic, 0): behind}
     both.mirror(*ways, run="west>east", adopt=again).run(until="caught-up")
     both.mirror(*ways).run(until="caught-up")

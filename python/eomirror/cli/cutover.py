@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.failover import (
-    acting,
-    comparison,
-    draw_failback,
-    dry_run_code,
-    patience_option,
-    promoted,
-    tail_option,
-    verification,
-    verification_option,
-)
+from eomirror.cli import options
+from eomirror.cli.failover import asked, draw_failback, dry_run_code, planned, promoted
 from eomirror.cli.render import escape, print_message, stdout_console
 from eomirror.cli.termination import terminable
 from eomirror.errors import MirrorError
@@ -24,8 +16,9 @@ from eomirror.errors import MirrorError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.cli.failover import LinkCommand
-    from eomirror.failover import LinkWriterFence
+    from eomirror.cli.options import LinkCommand
+    from eomirror.config import Link
+    from eomirror.failover import LinkWriterFence, PromotionOptions
 
 __all__ = ["cutover", "failback", "fence", "unfence"]
 
@@ -72,19 +65,17 @@ def _switch(action: LinkCommand, command: str) -> Callable[[], bool] | None:
 
 
 @click.command(epilog="Example: eomirror cutover mirror.yaml --link 'east->west' --method acl --dry-run")
-@acting
+@options.acting
 @_fencing
-@verification_option
-@tail_option
-@patience_option
+@planned
 @_on_switch
 def cutover(
     action: LinkCommand,
+    _: Any,
+    chosen: PromotionOptions,
+    *,
     method: str,
     fence_command: str,
-    verify: str,
-    tail: int,
-    patience: float,
     on_switch: str,
 ) -> int:
     """
@@ -97,33 +88,25 @@ def cutover(
     Exit codes: 0 promoted, 1 failed before the record, or --on-switch failed after it, 3 source and copies differ,
     5 another mirror took the link, 6 not ready.
     """
-    from eomirror.failover import PromotionOptions, Verb
+    from eomirror.failover import Verb
 
-    with comparison(action, Verb.CUTOVER.value, verify, tail) as compare:
-        chosen = PromotionOptions(
-            dry_run=action.dry_run,
-            patience=patience,
-            fence=_fence(action, method, fence_command),
-            verify=verification(action, compare),
-            on_switch=_switch(action, on_switch),
-        )
-        return promoted(action, Verb.CUTOVER, chosen)
+    fence = _fence(action, method, fence_command)
+    chosen = replace(chosen, fence=fence, on_switch=_switch(action, on_switch))
+    return promoted(action, Verb.CUTOVER, chosen)
 
 
 @click.command(epilog="Example: eomirror failback mirror.yaml --link 'east->west' --method acl --dry-run")
-@acting
+@options.acting
 @_fencing
-@verification_option
-@tail_option
-@patience_option
+@planned
 @_on_switch
 def failback(
     action: LinkCommand,
+    compare: Callable[[Link], None] | None,
+    chosen: PromotionOptions,
+    *,
     method: str,
     fence_command: str,
-    verify: str,
-    tail: int,
-    patience: float,
     on_switch: str,
 ) -> int:
     """
@@ -137,16 +120,13 @@ def failback(
     Exit codes: 0 done, 1 failed, or --on-switch failed, 3 source and copies of the link back differ, 5 another mirror
     took a link, 6 not ready.
     """
-    from eomirror.failover import FenceMethod, PromotionOptions
+    from eomirror.failover import FenceMethod
     from eomirror.failover import failback as run
 
-    chosen = PromotionOptions(
-        dry_run=action.dry_run,
-        patience=patience,
-        on_switch=_switch(action, on_switch),
-        confirm=action.asked("failback"),
+    chosen = replace(
+        chosen, verify=None, on_switch=_switch(action, on_switch), confirm=asked(action, "failback")
     )
-    with terminable(), comparison(action, "failback", verify, tail) as compare:
+    with terminable():
         found = run(
             action.config,
             link=action.link,
@@ -174,7 +154,7 @@ def failback(
 
 
 @click.command(epilog="Example: eomirror fence mirror.yaml --link 'east->west' --method acl")
-@acting
+@options.acting
 @_fencing
 def fence(
     action: LinkCommand,
@@ -212,7 +192,7 @@ def fence(
 
 
 @click.command(epilog="Example: eomirror unfence mirror.yaml --link 'east->west'")
-@acting
+@options.acting
 @_fence_command
 # chose nothing: the record of the fence names its method
 @click.option("--method", type=_METHODS, hidden=True, expose_value=False)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import reduce, wraps
-from pathlib import Path
+from dataclasses import replace
+from functools import wraps
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from eomirror.cli import options
 from eomirror.cli.render import (
@@ -27,13 +24,15 @@ from eomirror.cli.render import (
 )
 from eomirror.cli.termination import terminable
 from eomirror.clock import utc
-from eomirror.errors import DifferenceError, MirrorError, NotReadyError, UsageError
+from eomirror.errors import DifferenceError, MirrorError, NotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
+    from eomirror.cli.options import LinkCommand
     from eomirror.config import Config, Link
     from eomirror.failover import (
         FailbackReport,
@@ -51,25 +50,20 @@ if TYPE_CHECKING:
     from eomirror.topics.plan import ChangedSetting
 
 __all__ = [
-    "LinkCommand",
-    "acting",
+    "asked",
     "comparison",
     "draw_failback",
     "dry_run_code",
     "failover",
     "history",
     "mirror_once",
-    "patience_option",
+    "planned",
     "promote",
     "promoted",
     "readiness",
     "reverse",
-    "tail_option",
-    "verification",
-    "verification_option",
 ]
 
-_LINK = "Link to work on; required if the configuration has several."
 _COLOURS = {"ok": "green", "warn": "yellow", "no": "red"}
 _GROUPS_SHOWN = 20
 _REFUSED_SHOWN = 10
@@ -78,123 +72,7 @@ _TAIL_OFFSETS = 10_000
 _source_gone = click.option("--source-gone", is_flag=True, help="Do not connect to the source.")
 
 
-def _writable(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Refuses a file that cannot be written before anything is done: a promotion is not repeated for its report."""
-    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise click.BadParameter(f"{path} cannot be written")
-    return path
-
-
-_report = click.option(
-    "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=_writable,
-    metavar="FILE",
-    help="Also write the result to FILE, as JSON.",
-)
-
-
-@dataclass(frozen=True)
-class LinkCommand:
-    """
-    The common part of a command that changes a link.
-
-    Attributes:
-        dry_run: Changes nothing.
-        yes: Asks for no confirmation.
-        report: File for the result; None for no file.
-        output: Format of the result, as `options.output` gives it.
-    """
-
-    config: Config
-    link: str
-    dry_run: bool
-    yes: bool
-    report: Path | None
-    output: str | None
-
-    def confirm(self, verb: str) -> None:
-        """
-        Asks for the name of the link, unless ``--yes`` or ``--dry-run`` is given.
-
-        Raises:
-            UsageError: Another name was given, or stdin is no terminal.
-        """
-        if self.yes or self.dry_run:
-            return
-        if not sys.stdin.isatty():
-            raise UsageError(
-                f"{verb} asks for the name of the link, and stdin is no terminal", fix="add --yes"
-            )
-        given = click.prompt(f"{verb} of link {self.link}: type its name to go on", err=True)
-        if given != self.link:
-            raise UsageError(
-                f"{given!r} is not {self.link!r}: nothing was changed", fix="type the name of the link"
-            )
-
-    def asked(self, verb: str) -> Callable[[Readiness | None], None] | None:
-        """
-        Returns a function that asks for the name of the link, below a verdict if there is one; None to ask nothing.
-
-        Raises:
-            UsageError: stdin is no terminal.
-        """
-        if self.yes or self.dry_run:
-            return None
-        if not sys.stdin.isatty():
-            self.confirm(verb)
-
-        def confirm(found: Readiness | None) -> None:
-            for check in () if found is None else found.checks:
-                if check.level.value != "ok":
-                    print_message(f"{check.level.value}: {check.name}: {check.text}")
-            if found is not None:
-                print_message(_conclusion(found))
-            self.confirm(verb)
-
-        return confirm
-
-    def show(self, value: Any, draw: Callable[[], None]) -> None:
-        """Writes the result to the file of ``--report``, and shows it."""
-        _write_report(self.report, value)
-        print_result(self.output, value, draw)
-
-
-def acting(command: Any) -> Any:
-    """Adds the options of a command that changes a link, which it gets as a `LinkCommand`; a decorator."""
-
-    @wraps(command)
-    def act(
-        *,
-        config: str,
-        link: str | None,
-        dry_run: bool,
-        yes: bool,
-        report: Path | None,
-        overrides: tuple[str, ...],
-        output: str | None,
-        **others: Any,
-    ) -> Any:
-        from eomirror.config import load_config
-
-        loaded = load_config(config, overrides=overrides)
-        return command(
-            LinkCommand(loaded, loaded.only_link(link).name, dry_run, yes, report, output), **others
-        )
-
-    decorators = (
-        options.config,
-        options.link(_LINK),
-        click.option("--dry-run", is_flag=True, help="Check everything, change nothing."),
-        click.option("--yes", is_flag=True, help="Do not ask for the name of the link."),
-        _report,
-        options.overrides,
-        options.output(),
-    )
-    return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), act)
-
-
-tail_option = click.option(
+_tail = click.option(
     "--tail",
     type=click.IntRange(1),
     default=_TAIL_OFFSETS,
@@ -205,7 +83,7 @@ tail_option = click.option(
 
 @click.command(epilog="Example: eomirror readiness mirror.yaml --link 'east->west'")
 @options.config
-@options.link(_LINK)
+@options.link(options.LINK)
 @_source_gone
 @click.option(
     "--runbook",
@@ -219,8 +97,8 @@ tail_option = click.option(
     show_default=True,
     help="Also compare source and copies: the last --tail offsets of each partition, or all.",
 )
-@tail_option
-@_report
+@_tail
+@options.report
 @options.overrides
 @options.output()
 def readiness(
@@ -255,13 +133,13 @@ def readiness(
     compared = {"tail": tail, "full": None, "skip": 0}[verify]
     found = read(loaded, link=link, source_gone=source_gone, tail=compared)
     _settled()
-    _write_report(report, found.as_dict())
+    options.write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_readiness(found, "readiness"))
     return 0 if found.ready else NotReadyError.exit_code
 
 
 @click.command(epilog="Example: eomirror failover mirror.yaml --link 'east->west' --dry-run")
-@acting
+@options.acting
 @click.option("--force", is_flag=True, help="Fail over although the source answers.")
 @_source_gone
 def failover(
@@ -284,23 +162,6 @@ def failover(
 
     chosen = PromotionOptions(dry_run=action.dry_run, force=force, source_gone=source_gone)
     return promoted(action, Verb.FAILOVER, chosen)
-
-
-patience_option = click.option(
-    "--patience",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for the mirror.",
-)
-
-verification_option = click.option(
-    "--verify",
-    type=click.Choice(["tail", "full", "skip"]),
-    default="tail",
-    show_default=True,
-    help="Compare source and copies before the promotion: the last --tail offsets of each partition, all, or none.",
-)
 
 
 @contextmanager
@@ -329,22 +190,46 @@ def _recorded(made: CopyComparison, command: str) -> str:
         return type(error).__name__
 
 
-def verification(action: LinkCommand, compare: Callable[[Link], None] | None) -> Callable[[], None] | None:
-    """Returns the function of `comparison` for the link of the command."""
-    return None if compare is None else lambda: compare(action.config.link(action.link))
+def planned(command: Any) -> Any:
+    """
+    Adds the options of a planned promotion; a decorator.
+
+    The command gets the function that compares source and copies of a link, None to skip it, and `PromotionOptions`.
+    """
+
+    @wraps(command)
+    def run(action: LinkCommand, *, verify: str, tail: int, patience: float, **others: Any) -> Any:
+        from eomirror.failover import PromotionOptions
+
+        with comparison(action, command.__name__, verify, tail) as compare:
+            chosen = PromotionOptions(
+                dry_run=action.dry_run,
+                patience=patience,
+                verify=None if compare is None else lambda: compare(action.config.link(action.link)),
+            )
+            return command(action, compare, chosen, **others)
+
+    verify = click.option(
+        "--verify",
+        type=click.Choice(["tail", "full", "skip"]),
+        default="tail",
+        show_default=True,
+        help="Compare source and copies before the promotion: the last --tail offsets of each partition, all, or none.",
+    )
+    patience = click.option(
+        "--patience",
+        type=click.FloatRange(0),
+        default=60.0,
+        show_default=True,
+        help="Seconds to wait for the mirror.",
+    )
+    return verify(_tail(patience(run)))
 
 
 @click.command(epilog="Example: eomirror promote mirror.yaml --link 'east->west' --dry-run")
-@acting
-@patience_option
-@verification_option
-@tail_option
-def promote(
-    action: LinkCommand,
-    patience: float,
-    verify: str,
-    tail: int,
-) -> int:
+@options.acting
+@planned
+def promote(action: LinkCommand, _: Any, chosen: PromotionOptions) -> int:
     """
     Promote the copies of a link of CONFIG whose producers were stopped; nothing is lost, nothing comes twice.
 
@@ -355,17 +240,13 @@ def promote(
     Exit codes: 0 promoted, 1 failed before the record, 3 source and copies differ, 5 another mirror
     took the link, 6 not ready.
     """
-    from eomirror.failover import PromotionOptions, Verb
+    from eomirror.failover import Verb
 
-    with comparison(action, Verb.PROMOTE.value, verify, tail) as compare:
-        chosen = PromotionOptions(
-            dry_run=action.dry_run, patience=patience, verify=verification(action, compare)
-        )
-        return promoted(action, Verb.PROMOTE, chosen)
+    return promoted(action, Verb.PROMOTE, chosen)
 
 
 @click.command(epilog="Example: eomirror reverse mirror.yaml --link 'east->west'")
-@acting
+@options.acting
 @click.option(
     "--from-common-end",
     is_flag=True,
@@ -405,8 +286,8 @@ def reverse(
 
 @click.command(epilog="Example: eomirror history mirror.yaml --link 'east->west'")
 @options.config
-@options.link(_LINK)
-@_report
+@options.link(options.LINK)
+@options.report
 @options.overrides
 @options.output()
 def history(
@@ -421,7 +302,7 @@ def history(
     from eomirror.failover import link_history
 
     found = link_history(load_config(config, overrides=overrides), link=link)
-    _write_report(report, found.as_dict())
+    options.write_report(report, found.as_dict())
     print_result(output, found.as_dict(), lambda: _draw_history(found))
     return 0
 
@@ -440,6 +321,29 @@ def mirror_once(action: LinkCommand, config: Config, failure: str) -> None:
         )
 
 
+def asked(action: LinkCommand, verb: str) -> Callable[[Readiness | None], None] | None:
+    """
+    Returns a function that asks for the name of the link, below a verdict if there is one; None to ask nothing.
+
+    Raises:
+        UsageError: stdin is no terminal.
+    """
+    if action.yes or action.dry_run:
+        return None
+    if not sys.stdin.isatty():
+        action.confirm(verb)
+
+    def confirm(found: Readiness | None) -> None:
+        for check in () if found is None else found.checks:
+            if check.level.value != "ok":
+                print_message(f"{check.level.value}: {check.name}: {check.text}")
+        if found is not None:
+            print_message(_conclusion(found))
+        action.confirm(verb)
+
+    return confirm
+
+
 def promoted(action: LinkCommand, verb: Verb, chosen: PromotionOptions) -> int:
     """
     Promotes a link, and shows and saves the result; returns the exit code.
@@ -450,7 +354,7 @@ def promoted(action: LinkCommand, verb: Verb, chosen: PromotionOptions) -> int:
     """
     from eomirror.failover import promote as run
 
-    chosen = replace(chosen, confirm=action.asked(verb.value))
+    chosen = replace(chosen, confirm=asked(action, verb.value))
     with terminable():
         found = run(action.config, verb, link=action.link, options=chosen, on_event=print_message)
     _settled()
@@ -497,12 +401,6 @@ def _not_moved(action: LinkCommand, found: PromotionReport) -> MirrorError:
 def _settled() -> None:
     """Hides what was read from the garbage collector: it may be 100,000 rows, which stay until the process ends."""
     gc.freeze()
-
-
-def _write_report(path: Path | None, value: Any) -> None:
-    """Writes the result to the file of ``--report``; None for no file."""
-    if path is not None:
-        path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str) + b"\n")
 
 
 # -- tables --------------------------------------------------------------------------------------

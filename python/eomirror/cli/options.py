@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from functools import reduce
+import os
+import sys
+from dataclasses import dataclass
+from functools import reduce, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import orjson
 
 from eomirror.cli.completion import complete_groups, complete_links
+from eomirror.cli.render import print_result
+from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eomirror.config import Config
+
     Decorator = Callable[[Any], Any]
 
 __all__ = [
+    "LINK",
+    "LinkCommand",
+    "acting",
     "config",
     "flow",
     "groups",
@@ -22,10 +34,15 @@ __all__ = [
     "links",
     "output",
     "overrides",
+    "report",
     "reverse",
     "source_gone",
     "spark_conf",
+    "write_report",
 ]
+
+#: Help of ``--link`` of a command on one link.
+LINK = "Link to work on; required if the configuration has several."
 
 config = click.argument("config", type=click.Path(dir_okay=False))
 links = click.option(
@@ -96,6 +113,106 @@ def groups(link_text: str) -> Decorator:
         overrides,
         output(),
     )
+
+
+def _writable(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Refuses a file that cannot be written before anything is done: a promotion is not repeated for its report."""
+    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{path} cannot be written")
+    return path
+
+
+report = click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_writable,
+    metavar="FILE",
+    help="Also write the result to FILE, as JSON.",
+)
+
+
+@dataclass(frozen=True)
+class LinkCommand:
+    """
+    The common part of a command that changes a link.
+
+    Attributes:
+        dry_run: Changes nothing.
+        yes: Asks for no confirmation.
+        report: File for the result; None for no file.
+        output: Format of the result, as `options.output` gives it.
+    """
+
+    config: Config
+    link: str
+    dry_run: bool
+    yes: bool
+    report: Path | None
+    output: str | None
+
+    def confirm(self, verb: str) -> None:
+        """
+        Asks for the name of the link, unless ``--yes`` or ``--dry-run`` is given.
+
+        Raises:
+            UsageError: Another name was given, or stdin is no terminal.
+        """
+        if self.yes or self.dry_run:
+            return
+        if not sys.stdin.isatty():
+            raise UsageError(
+                f"{verb} asks for the name of the link, and stdin is no terminal", fix="add --yes"
+            )
+        given = click.prompt(f"{verb} of link {self.link}: type its name to go on", err=True)
+        if given != self.link:
+            raise UsageError(
+                f"{given!r} is not {self.link!r}: nothing was changed", fix="type the name of the link"
+            )
+
+    def show(self, value: Any, draw: Callable[[], None]) -> None:
+        """Writes the result to the file of ``--report``, and shows it."""
+        write_report(self.report, value)
+        print_result(self.output, value, draw)
+
+
+def acting(command: Any) -> Any:
+    """Adds the options of a command that changes a link, which it gets as a `LinkCommand`; a decorator."""
+
+    @wraps(command)
+    def act(
+        *,
+        config: str,
+        link: str | None,
+        dry_run: bool,
+        yes: bool,
+        report: Path | None,
+        overrides: tuple[str, ...],
+        output: str | None,
+        **others: Any,
+    ) -> Any:
+        from eomirror.config import load_config
+
+        loaded = load_config(config, overrides=overrides)
+        return command(
+            LinkCommand(loaded, loaded.only_link(link).name, dry_run, yes, report, output), **others
+        )
+
+    return _each(
+        act,
+        config,
+        link(LINK),
+        click.option("--dry-run", is_flag=True, help="Check everything, change nothing."),
+        click.option("--yes", is_flag=True, help="Do not ask for the name of the link."),
+        report,
+        overrides,
+        output(),
+    )
+
+
+def write_report(path: Path | None, value: Any) -> None:
+    """Writes the result to the file of ``--report``; None for no file."""
+    if path is not None:
+        path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str) + b"\n")
 
 
 def _each(command: Any, *decorators: Decorator) -> Any:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eomirror.cli import options
 from eomirror.cli.completion import complete_topics
-from eomirror.cli.failover import acting
 from eomirror.cli.render import escape, stdout_console
 
 if TYPE_CHECKING:
-    from eomirror.cli.failover import LinkCommand
+    from eomirror.cli.options import LinkCommand
     from eomirror.failover import PauseReport
 
 __all__ = ["pause", "resume"]
 
 
 @click.command(epilog="Example: eomirror pause mirror.yaml --link 'east->west' --topics 'pay.*' --dry-run")
-@acting
+@options.acting
 @click.option(
     "--topics",
     default="",
@@ -45,7 +45,7 @@ def pause(action: LinkCommand, topics: str) -> int:
 
 
 @click.command(epilog="Example: eomirror resume mirror.yaml --link 'east->west'")
-@acting
+@options.acting
 def resume(action: LinkCommand) -> int:
     """
     Have the lanes of a paused link of CONFIG go on at their positions.

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eomirror.cli import options
 from eomirror.cli.completion import complete_topics
-from eomirror.cli.failover import acting, mirror_once
+from eomirror.cli.failover import mirror_once
 from eomirror.cli.render import escape, human_count, print_message, print_table, stdout_console
 from eomirror.errors import DataLossError, MirrorError, UsageError
 
 if TYPE_CHECKING:
-    from eomirror.cli.failover import LinkCommand
+    from eomirror.cli.options import LinkCommand
     from eomirror.failover import Recreated, RestorationReport
 
 __all__ = ["restore"]
@@ -24,7 +25,7 @@ _WAYS = ("export", "merge", "keep", "recreate")
 
 
 @click.command(epilog="Example: eomirror restore mirror.yaml --link 'east->west' --orphans merge")
-@acting
+@options.acting
 @click.option(
     "--orphans",
     type=click.Choice(_WAYS),

@@ -200,7 +200,7 @@ other partitions continue. `on_refused` decides:
 Brokers send batches as they are on disk; the reader verifies the checksums. A batch with a wrong checksum is
 fetched again. If four attempts in a row meet it at the same offset, its topic stops with that offset (exit
 code 4), and other topics continue. All records before it are mirrored. An intact replica that becomes leader
-of the partition heals it. `--adopt TOPIC-PARTITION=OFFSET` resumes behind the batch and gives its records up.
+of the partition heals it. `--resume-at TOPIC-PARTITION=OFFSET` resumes behind the batch and gives its records up.
 
 ### Copies that hold records already
 
@@ -212,7 +212,7 @@ copy holds committed records, or an open transaction. A topic that is new to a l
 wrote them, as far as positions of other links and the brokers reveal it. Options:
 
 - the link's `name` under which the copy was made
-- `--adopt TOPIC-PARTITION=OFFSET`: the next source offset, for each partition
+- `--resume-at TOPIC-PARTITION=OFFSET`: the next source offset, for each partition
 - `start: latest`: mirror only new records, for a link that never ran
 - `--into-filled`: the records stay, and those of the source follow behind them from `start` on
 
@@ -247,7 +247,7 @@ Links of other files are not known. If a process runs each direction, give both 
 `--link`. A link is refused (exit code 1) if another running link delivers, without the header, the records
 that it would send back. A link is also refused if it would begin before copies without the header, which were
 made before the reverse link existed: it would write them back as new records. `start: latest` begins behind
-them, on a link that never ran, and `--adopt` at the given offset. For this check a link needs to read the
+them, on a link that never ran, and `--resume-at` at the given offset. For this check a link needs to read the
 topics `eomirror.*` of its source; the log has `opposite_link_unknown` if it may not. A circle of three links
 or more in separate files is not detected.
 

@@ -34,8 +34,8 @@ _LISTS = {"topic.whitelist": "topics", "topic.regex": "topics", "topic.blacklist
 _BEGIN = (
     "to begin behind what it has copied, stop it; read the next offsets of its group on the source, "
     "`kafka-consumer-groups.sh --bootstrap-server {brokers} --describe --group {group}`, column CURRENT-OFFSET; for "
-    "each partition compare the ends of source and copy; then run `eomirror run mirror.yaml --adopt "
-    "TOPIC-PARTITION=OFFSET` once, with an --adopt for each"
+    "each partition compare the ends of source and copy; then run `eomirror run mirror.yaml --resume-at "
+    "TOPIC-PARTITION=OFFSET` once, with a --resume-at for each"
 )
 _ALWAYS = re.compile(
     r"(src\.|dest\.)?(key|value|header)\.converter.*|topic\.(auto\.create|preserve\.partitions|config\.sync)"

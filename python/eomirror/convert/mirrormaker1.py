@@ -59,8 +59,8 @@ _NOTES = (
     (
         r"group\.id|consumer\.id",
         (
-            "the mirror uses no consumer group; to resume where this group stopped, start with `eomirror run --adopt "
-            "TOPIC-PARTITION=OFFSET`"
+            "the mirror uses no consumer group; to resume where this group stopped, start with `eomirror run "
+            "--resume-at TOPIC-PARTITION=OFFSET`"
         ),
     ),
     (r"zookeeper\..*", "the mirror does not use ZooKeeper"),

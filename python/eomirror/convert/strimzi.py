@@ -365,7 +365,7 @@ class _Resource:
                 self._note(place, value, "there is no Connect worker; lanes restart by themselves")
             elif name == "alterOffsets":
                 self._refuse(
-                    place, value, "the mirror resumes from its own positions; use `eomirror run --adopt`"
+                    place, value, "the mirror resumes from its own positions; use `eomirror run --resume-at`"
                 )
             elif name != "config":
                 self._refuse(place, value, "it is no known setting of a connector")

@@ -9,27 +9,35 @@ are compared backwards from the cut, in windows that grow, until a window is equ
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import NotReadyError
+from eomirror.failover.promoted_link import PromotedLink, merged
 from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.link.source_comparison import SourceState
+from eomirror.link.source_comparison import SourceState, changed_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from eomirror.config import Link
+    from eomirror.config import Config, Link
     from eomirror.kafka.session import LinkSessions
     from eomirror.link.source_comparison import ChangedSource
-    from eomirror.records.promotion import Cut, PromotionHistory
+    from eomirror.records.control import ControlView
+    from eomirror.records.position import Position
+    from eomirror.records.promotion import Cut, Promotion, PromotionHistory
+    from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
     Range = tuple[int, int, int]
 
-__all__ = ["CommonEnd", "common_ends", "first_difference"]
+__all__ = ["CommonEnd", "common_ends", "first_difference", "mirrored_copies", "parted", "refuse_changed"]
 
 _FIRST_RECORDS = 1_000
 _GROWTH = 4
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,3 +307,110 @@ def _last(ranges: Sequence[Range], upper: int, most: int) -> list[Range]:
         if most <= 0:
             break
     return found[::-1]
+
+
+def refuse_changed(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    """
+    Refuses a source of a promoted link whose logs are not what was mirrored, as its reversal does.
+
+    Raises:
+        NotReadyError: They are not; the fix has the ways on.
+        MirrorError: As of `reverse`.
+    """
+    with PromotedLink(config, link, "restore", clock=clock) as made:
+        control, promotion = made.in_force()
+        parted(made, promotion, control, mirrored_copies(made, promotion, control), accepted=False)
+
+
+def mirrored_copies(
+    made: PromotedLink, promotion: Promotion, control: ControlView
+) -> Mapping[SourcePartition, CopyEnd]:
+    """Returns how far the copies hold what was mirrored."""
+    positions = made.positions()
+    there = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+    return made.copy_ends([one for one in there if not _is_moved(one, promotion)], control)
+
+
+def parted(
+    made: PromotedLink,
+    promotion: Promotion,
+    control: ControlView,
+    copies: Mapping[SourcePartition, CopyEnd],
+    *,
+    accepted: bool,
+) -> list[CommonEnd]:
+    """
+    Returns the partitions whose source, or copy, is not what was mirrored.
+
+    Args:
+        copies: As far as the copies hold it.
+
+    Raises:
+        NotReadyError: There are some, and that is not accepted, or cannot be.
+    """
+    positions = made.positions()
+    named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
+    changed = {
+        source: each
+        for source, each in changed_sources(
+            made.link,
+            made.sessions.source,
+            named,
+            moved_by=promotion.run,
+            unproven={one.source for one in named if _is_moved(one, promotion)},
+            copies={source: copy.problem for source, copy in copies.items()},
+        ).items()
+        # a log that begins behind the cut lacks orphans, which are named where they are dealt with
+        if each.parts
+    }
+    if not changed:
+        return []
+    made.tell(f"looking for what {made.link.source} and the copies have in common")
+    parted = common_ends(made.link, made.sessions, changed, promotion.cuts, control.history)
+    command = f"eomirror reverse CONFIG --link {quote(made.link.name)}"
+    if opened := [each for each in parted if each.is_open]:
+        raise NotReadyError(
+            f"link {made.link.name}: a transaction is open on {made.link.source} from offset {opened[0].stable} of "
+            f"{opened[0].changed.source}, which has lost records, and may be committed later",
+            fix=f"end it: kafka-transactions.sh find-hanging, abort; then repeat `{command}`",
+        )
+    if not promotion.number and parted:
+        raise NotReadyError(
+            f"link {made.link.name}: {made.link.source} is not what was mirrored: {parted[0]}",
+            fix=f"run it: `eomirror run CONFIG --link {quote(made.link.name)}` names the ways on",
+        )
+    some = "; ".join(map(str, parted[:_SHOWN])) + (
+        f"; and {len(parted) - _SHOWN} more" if len(parted) > _SHOWN else ""
+    )
+    if unknown := [each for each in parted if each.cut is None]:
+        names = ", ".join(sorted({each.changed.source.topic for each in unknown})[:_SHOWN])
+        raise NotReadyError(
+            f"link {made.link.name}: {made.link.source} is not what was mirrored: {some}",
+            fix=f"keep what {names} holds there and not on {made.link.target}, delete the topics on "
+            f"{made.link.source}, and mirror them there with a new link; or restore their logs, then `{command}`",
+        )
+    # Also what a merge has mirrored that did not come to its end.
+    reached = merged(promotion, positions)
+    behind = {cut.source for cut in promotion.cuts if reached.get(cut.source, 0) > cut.position}
+    topics = {each.changed.source.topic for each in parted}
+    if again := sorted({source.topic for source in behind if source.topic in topics or source in changed}):
+        some = some or "; ".join(map(str, list(changed.values())[:_SHOWN]))
+        raise NotReadyError(
+            f"link {made.link.name}: {made.link.source} is not what was mirrored: {some}; and orphans of "
+            f"{', '.join(again[:_SHOWN])} were merged before, which the link back cannot tell from what is lost",
+            fix=f"restore the logs of {made.link.source}, then `{command}`",
+        )
+    if parted and not accepted:
+        raise NotReadyError(
+            f"link {made.link.name}: {made.link.source} is not what was mirrored: {some}",
+            fix=f"`{command} --from-common-end` brings what it lacks back from {made.link.target}, and takes what "
+            f"it holds beyond for orphans, which `eomirror restore CONFIG --link {quote(made.link.name)} "
+            "--orphans merge|export|keep` deals with then; or restore its logs, and repeat this",
+        )
+    return parted
+
+
+def _is_moved(position: Position, promotion: Promotion) -> bool:
+    """Returns True for the position that a reversal has set where the logs part, as long as nothing was merged."""
+    later = promotion.number > 0 and position.generation > promotion.generation
+    return later and position.epoch == 0 and position.target_offset is None

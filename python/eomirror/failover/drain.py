@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from eomirror.errors import DifferenceError, MirrorError
+from eomirror.errors import DifferenceError, MirrorError, some
 from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
 from eomirror.failover.readiness import QUIET_SECONDS, Verified
 from eomirror.kafka.admin import ClusterAdmin
@@ -96,9 +96,8 @@ class DrainProgress:
         self._arrived |= bool(grown)
         if grown:
             names = sorted(map(str, grown))
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             stop = "stop the producers now: " if self._by_user else ""
-            text = f"{stop}records still arrive in {', '.join(names[:_SHOWN])}{more} ({rate:,.0f}/s)"
+            text = f"{stop}records still arrive in {some(names, most=_SHOWN)} ({rate:,.0f}/s)"
         elif not look.drained:
             to_go = sum(max(0, look.ends.get(cut.source, 0) - cut.position) for cut in look.behind)
             text = f"the source stands still, and the mirror has {to_go:,} offsets to go"

@@ -26,17 +26,24 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eomirror.groups.offset_rule import PASSES, metadata_left_out, past_others, ruling
+from eomirror.errors import some
+from eomirror.failover.machine import Verb
+from eomirror.groups.offset_rule import LEFT_OUT, PASSES, metadata_left_out, past_others, ruling
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from eomirror.failover.readiness import Facts
     from eomirror.groups.offset_queries import GroupsThere
     from eomirror.groups.translation import Translation
     from eomirror.records.promotion import Cut
 
-__all__ = ["Absence", "GroupMove", "counted", "plan_moves", "unread", "written"]
+__all__ = ["Absence", "GroupMove", "counted", "found_groups", "plan_moves", "unread", "written"]
+
+_STOP_CONSUMERS = "stop their consumers on the source first: they go on reading and committing there"
+_TAKE_OUT = "if the link back mirrors only after a failover, take its entry out, and restart the mirror"
+
 
 # The offset belongs to another topic (`eomirror.groups.corrections`), or would pass records of another link:
 # neither the cut nor the start stands for it.
@@ -263,3 +270,60 @@ def counted(moves: Iterable[GroupMove], failed: Mapping[str, str]) -> dict[str, 
             found["stayed"] += 1
         found["cut"] += any(row.kind == "cut" for row in rows)
     return found
+
+
+def found_groups(facts: Facts, verb: Verb) -> tuple[bool, str, str]:
+    """Returns what a failover would do with the groups: True if the user must know, the text, and a fix."""
+    if facts.groups_problem:
+        return True, facts.groups_problem, ""
+    if not facts.groups:
+        return _no_groups(facts)
+    skipped = {move.group for move in facts.groups if move.action == "skip"}
+    inexact = {move.group for move in facts.groups if move.kind not in {"exact", "next"}} - skipped
+    exact = {move.group for move in facts.groups} - skipped - inexact
+    text = _counts({"exact": len(exact), "read again or at the cut": len(inexact), "not moved": len(skipped)})
+    reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
+    left_out = sorted(f"{move.group}: {move.reason}" for move in facts.groups if LEFT_OUT in move.reason)
+    reasons += left_out
+    old = not facts.source_answers
+    if old:
+        resumed = "resume at their last checkpoints and read again what they have read since"
+        text = _counts({resumed: len(exact) + len(inexact), "not moved": len(skipped)})
+    active = sorted({move.group for move in facts.groups if move.active_on_source})
+    if active:
+        text += f"; {len(active)} with members on the source read again an unknown number: {some(active)}"
+        reasons.insert(0, _STOP_CONSUMERS)
+    unprepared = facts.no_checkpoints and verb is Verb.FAILOVER
+    if unprepared:
+        # Asked on a quiet day, for the day on which it is too late to change it.
+        text += "; without the source none could be moved: no checkpoints are written"
+        reasons.append(_TAKE_OUT)
+    warned = skipped or old or unprepared or active or left_out or facts.covered
+    text += f"; {facts.covered}" if facts.covered else ""
+    return bool(warned), text, some(reasons)
+
+
+def _no_groups(facts: Facts) -> tuple[bool, str, str]:
+    """Tells groups that do not exist from groups that cannot be moved."""
+    if not facts.follows:
+        return False, "none is followed: the link's `groups` is empty", ""
+    if facts.source_answers:
+        none = "0: no followed group has offsets on the source"
+        if facts.covered:
+            return True, f"{none}; {facts.covered}", "take one of the patterns out"
+        return False, none, ""
+    if facts.no_checkpoints:
+        return (
+            True,
+            "none would be moved: a link with its link back in the configuration has no checkpoints",
+            _TAKE_OUT,
+        )
+    return (
+        True,
+        "none would be moved: the target has no checkpoint of a followed group",
+        "a running mirror writes them for the groups of `groups` that have offsets on the source",
+    )
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {what}" for what, number in counts.items() if number)

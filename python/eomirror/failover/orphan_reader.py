@@ -29,6 +29,7 @@ from eomirror.errors import (
     DataLossError,
     TopicError,
     UnreachableError,
+    some,
 )
 from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.kafka.admin import ClusterAdmin
@@ -70,7 +71,6 @@ _STALL_SECONDS = 300.0
 # Without a record: an open transaction is looked for.
 _HELD_SECONDS = 5.0
 _TELL_SECONDS = 5.0
-_SHOWN = 5
 # Offsets that one request covers at most, and how long it may take.
 _OFFSETS = 200_000
 _SECONDS = 120.0
@@ -195,9 +195,7 @@ def lost_error(lost: Sequence[OrphanRange]) -> DataLossError:
 
 def named(ranges: Sequence[OrphanRange]) -> str:
     """Returns the first of some ranges, by partition and offsets."""
-    names = [f"{each.source} [{each.start}, {each.end})" for each in ranges]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    return some([f"{each.source} [{each.start}, {each.end})" for each in ranges], most=5)
 
 
 class OrphanSink(Protocol):

@@ -20,6 +20,7 @@ from eomirror.failover.promoted_link import begins, merged
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.source_comparison import changed_ends, changed_sources
 from eomirror.link.state import LinkState, control_of
 from eomirror.plane.protocol import BatchMark
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from eomirror.config import Config, Link
+    from eomirror.failover.orphan_reader import ForeignRecords
+    from eomirror.failover.promoted_link import PromotedLink
     from eomirror.kafka.session import LinkSessions
     from eomirror.link.source_comparison import ChangedSource
     from eomirror.records.control import ControlView
     from eomirror.records.dealt_ranges import DealtRange, DealtRanges
     from eomirror.records.position import Position
-    from eomirror.records.promotion import Promotion, Reversal
+    from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
     from eomirror.recovery.copy_end import CopyEnd
     from eomirror.types import SourcePartition
 
@@ -44,6 +47,7 @@ Headers = list[tuple[str, bytes | None]]
 __all__ = [
     "LeftOrphans",
     "Standing",
+    "foreign_between",
     "later_ends",
     "left_orphans",
     "orphan_ranges",
@@ -451,3 +455,71 @@ def decided(
         else:
             parts.append((replace(each, start=start, end=end), done))
     yield from parts
+
+
+def foreign_between(
+    made: PromotedLink, promotion: Promotion, history: PromotionHistory
+) -> list[tuple[ForeignRecords, bool]]:
+    """
+    Returns what other producers have written into copies between records of the link, since it began or returned.
+
+    With each: True if the records of the link there have its marks.  The offset map names every record of the link;
+    between two of its transactions there is one marker.
+    """
+    if made.link.aggregate:
+        return []
+    positions = made.positions()
+    cuts = {
+        cut.source: cut
+        for cut in promotion.cuts
+        if cut.source in positions and not positions[cut.source].keyed
+    }
+    if not cuts:
+        return []
+    maps = OffsetMapReader(made.link, made.sessions.target).maps([positions[source] for source in cuts])
+    returned = {
+        source: start
+        for _, resumption in sorted(history.resumptions.items())
+        for source, start in resumption.starts.items()
+    }
+    holes = [
+        OrphanRange(source=cut.copy, start=start, end=end)
+        for source, cut in cuts.items()
+        for start, end in _holes(
+            maps[source].listed(),
+            returned.get(source, 0),
+            cut.target_end,
+            positions[source].target_begin,
+        )
+    ]
+    if not holes:
+        return []
+    found = made.reader(made.link.target).foreign(holes)
+    marked = {cut.copy: positions[source].header for source, cut in cuts.items()}
+    return [(each, marked[each.source]) for each in found]
+
+
+def _holes(
+    ranges: Sequence[tuple[int, int, int]], start: int, end: int, begin: int | None
+) -> Iterator[tuple[int, int]]:
+    """
+    Yields the offsets of a copy between records of the link in which there is more than the marker of a transaction.
+
+    Args:
+        ranges: Source offset, target offset and count, from the offset map.
+        start: First source offset that counts.
+        end: End of the copy at the cut.
+        begin: Offset of the copy from which on the link writes; None if unknown.
+    """
+    there = sorted(
+        (target, target + count) for source, target, count in ranges if source >= start and target < end
+    )
+    # Behind the cut a merge has written: then the position does not tell that the copy has lost its end before the cut,
+    # where others may have written.
+    if any(source >= start and target >= end for source, target, _ in ranges):
+        there.append((end, end))
+    if there and begin is not None and begin < there[0][0]:
+        yield begin, there[0][0]
+    for (_, low), (high, _) in pairwise(there):
+        if high - low > 1:
+            yield low, high

@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
+from eomirror.errors import some
+from eomirror.failover.group_moves import found_groups
 from eomirror.failover.machine import Verb
-from eomirror.groups.offset_rule import LEFT_OUT
 from eomirror.status.lag import topic_state
 from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from eomirror.errors import MirrorError
     from eomirror.failover.group_moves import GroupMove
@@ -40,10 +41,6 @@ __all__ = [
     "with_refusal",
     "with_verified",
 ]
-
-_SHOWN = 3
-_STOP_CONSUMERS = "stop their consumers on the source first: they go on reading and committing there"
-_TAKE_OUT = "if the link back mirrors only after a failover, take its entry out, and restart the mirror"
 
 #: Seconds for which the source's ends must stand still before a planned promotion.
 QUIET_SECONDS: Final = 0.5
@@ -94,7 +91,7 @@ class Verified:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """
-    Facts about a link, as both clusters report them.
+    Facts about a link, as both clusters report them.  Flat: each is what a check decides on, and tests name a few.
 
     Reason for its size: one field for each fact, so that a check names what it reads.
 
@@ -403,16 +400,11 @@ def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
 
 def _link(facts: Facts) -> Check:
     state = facts.status.state
-    if facts.promotion is not None:
+    if facts.promotion is not None or state == "promoted":
+        which = facts.promotion
+        text = state if which is None else f"promoted already ({which.kind}, number {which.number})"
         return Check(
-            "link",
-            Level.NO,
-            f"promoted already ({facts.promotion.kind}, number {facts.promotion.number})",
-            f"see `eomirror history CONFIG --link {quote(facts.status.link)}`",
-        )
-    if state == "promoted":
-        return Check(
-            "link", Level.NO, state, f"see `eomirror history CONFIG --link {quote(facts.status.link)}`"
+            "link", Level.NO, text, f"see `eomirror history CONFIG --link {quote(facts.status.link)}`"
         )
     if state == "unknown":
         return Check("link", Level.NO, "its topics cannot be read", facts.status.fix)
@@ -490,11 +482,11 @@ def _stopped(facts: Facts, verb: Verb) -> Check:
         | ({stop["topic"] for stop in facts.status.stopped} - set(gone))
     )
     if not names:
-        text = f"0; {len(gone)} gone on the source, their copies stay: {_some(gone)}" if gone else "0"
+        text = f"0; {len(gone)} gone on the source, their copies stay: {some(gone)}" if gone else "0"
         return Check("stopped topics", Level.OK, text)
     level = Level.WARN if verb is Verb.FAILOVER else Level.NO
     return Check(
-        "stopped topics", level, f"{len(names)}: {_some(names)}", "`eomirror status CONFIG` has the reasons"
+        "stopped topics", level, f"{len(names)}: {some(names)}", "`eomirror status CONFIG` has the reasons"
     )
 
 
@@ -503,7 +495,7 @@ def _gaps(facts: Facts) -> Check:
     if not gaps:
         return Check("gaps", Level.OK, "0")
     names = [f"{gap['topic']}-{gap['partition']} [{gap['from']}, {gap['to']})" for gap in gaps]
-    return Check("gaps", Level.WARN, f"{len(gaps)} accepted: {_some(names)}")
+    return Check("gaps", Level.WARN, f"{len(gaps)} accepted: {some(names)}")
 
 
 def _foreign(facts: Facts) -> Check:
@@ -514,7 +506,7 @@ def _foreign(facts: Facts) -> Check:
     return Check(
         "foreign records",
         Level.WARN,
-        f"other producers have written behind the link in {len(names)} copies: {_some(names)}",
+        f"other producers have written behind the link in {len(names)} copies: {some(names)}",
         "stop them: what they wrote stays on this side until the link in the other direction brings it over, which "
         "begins with it after a promotion and `eomirror reverse`",
     )
@@ -543,7 +535,7 @@ def _open(facts: Facts, verb: Verb) -> Check:
     return Check(
         "open transactions",
         Level.NO if stays else Level.WARN,
-        f"{len(names)}: {_some(names)}; they hold back {held} offsets",
+        f"{len(names)}: {some(names)}; they hold back {held} offsets",
         "end the producers, or abort: kafka-transactions.sh find-hanging, abort",
     )
 
@@ -557,7 +549,7 @@ def _planned(facts: Facts, verb: Verb) -> Iterator[Check]:
             # A running mirror finds them within seconds, and the command waits.
             waits = verb is Verb.FAILOVER or facts.status.state == "running"
             level = Level.WARN if waits else Level.NO
-            text += f" hold records that the mirror has not begun: {_some(facts.uncut)}"
+            text += f" hold records that the mirror has not begun: {some(facts.uncut)}"
         fix = (
             "run the mirror: `eomirror run CONFIG`; `eomirror status CONFIG` names topics that it leaves out"
         )
@@ -566,7 +558,7 @@ def _planned(facts: Facts, verb: Verb) -> Iterator[Check]:
         fenced = verb is Verb.CUTOVER and facts.fence is not None
         text = "the source stands still"
         if facts.moving:
-            text = f"records arrive in {len(facts.moving)} partitions: {_some(facts.moving)}"
+            text = f"records arrive in {len(facts.moving)} partitions: {some(facts.moving)}"
             text += (
                 "; the fence stops them" if fenced else f"; the command waits for {QUIET_SECONDS:g} s without"
             )
@@ -581,77 +573,20 @@ def _planned(facts: Facts, verb: Verb) -> Iterator[Check]:
 def _hanging(facts: Facts) -> Check:
     if not facts.status.hanging:
         return Check("hanging on the target", Level.OK, "0")
-    return Check(
-        "hanging on the target",
-        Level.WARN,
-        f"{len(facts.status.hanging)}; those of the link are ended",
-        "`eomirror status CONFIG` names them",
-    )
+    text = f"{len(facts.status.hanging)}; those of the link are ended"
+    return Check("hanging on the target", Level.WARN, text, "`eomirror status CONFIG` names them")
 
 
 def _leaders(facts: Facts, _: Verb) -> Check:
     if not facts.leaderless:
         return Check("target leaders", Level.OK, "all")
-    return Check(
-        "target leaders",
-        Level.NO,
-        f"no leader: {_some(facts.leaderless)}",
-        "start the brokers that hold their replicas",
-    )
+    text = f"no leader: {some(facts.leaderless)}"
+    return Check("target leaders", Level.NO, text, "start the brokers that hold their replicas")
 
 
 def _groups(facts: Facts, verb: Verb) -> Check:
-    if facts.groups_problem:
-        return Check("groups", Level.WARN, facts.groups_problem)
-    if not facts.groups:
-        return _no_groups(facts)
-    skipped = {move.group for move in facts.groups if move.action == "skip"}
-    inexact = {move.group for move in facts.groups if move.kind not in {"exact", "next"}} - skipped
-    exact = {move.group for move in facts.groups} - skipped - inexact
-    text = _counts({"exact": len(exact), "read again or at the cut": len(inexact), "not moved": len(skipped)})
-    reasons = sorted({f"{move.group}: {move.reason}" for move in facts.groups if move.action == "skip"})
-    left_out = sorted(f"{move.group}: {move.reason}" for move in facts.groups if LEFT_OUT in move.reason)
-    reasons += left_out
-    old = not facts.source_answers
-    if old:
-        resumed = "resume at their last checkpoints and read again what they have read since"
-        text = _counts({resumed: len(exact) + len(inexact), "not moved": len(skipped)})
-    active = sorted({move.group for move in facts.groups if move.active_on_source})
-    if active:
-        text += f"; {len(active)} with members on the source read again an unknown number: {_some(active)}"
-        reasons.insert(0, _STOP_CONSUMERS)
-    unprepared = facts.no_checkpoints and verb is Verb.FAILOVER
-    if unprepared:
-        # Asked on a quiet day, for the day on which it is too late to change it.
-        text += "; without the source none could be moved: no checkpoints are written"
-        reasons.append(_TAKE_OUT)
-    warned = skipped or old or unprepared or active or left_out or facts.covered
-    text += f"; {facts.covered}" if facts.covered else ""
-    return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
-
-
-def _no_groups(facts: Facts) -> Check:
-    """Tells groups that do not exist from groups that cannot be moved."""
-    if not facts.follows:
-        return Check("groups", Level.OK, "none is followed: the link's `groups` is empty")
-    if facts.source_answers:
-        none = "0: no followed group has offsets on the source"
-        if facts.covered:
-            return Check("groups", Level.WARN, f"{none}; {facts.covered}", "take one of the patterns out")
-        return Check("groups", Level.OK, none)
-    if facts.no_checkpoints:
-        return Check(
-            "groups",
-            Level.WARN,
-            "none would be moved: a link with its link back in the configuration has no checkpoints",
-            _TAKE_OUT,
-        )
-    return Check(
-        "groups",
-        Level.WARN,
-        "none would be moved: the target has no checkpoint of a followed group",
-        "a running mirror writes them for the groups of `groups` that have offsets on the source",
-    )
+    warned, text, fix = found_groups(facts, verb)
+    return Check("groups", Level.WARN if warned else Level.OK, text, fix)
 
 
 def _share_groups(facts: Facts, _: Verb) -> Check:
@@ -662,7 +597,7 @@ def _share_groups(facts: Facts, _: Verb) -> Check:
     return Check(
         "share groups",
         Level.WARN,
-        f"{len(facts.unfollowed)} share or streams groups are not moved: {_some(facts.unfollowed)}",
+        f"{len(facts.unfollowed)} share or streams groups are not moved: {some(facts.unfollowed)}",
         "docs/disaster-recovery.md, Share groups: read their start offsets before the switch, set them after it",
     )
 
@@ -680,7 +615,7 @@ def _copies(facts: Facts, verb: Verb) -> Check:
     fix = "`eomirror run CONFIG` stops these topics, and names the ways on"
     if verb is Verb.FAILOVER:
         fix = "what they lack counts as lost, and `eomirror restore` finds it on the source"
-    return Check("copies", level, f"{len(names)} lack acknowledged records: {_some(names)}", fix)
+    return Check("copies", level, f"{len(names)} lack acknowledged records: {some(names)}", fix)
 
 
 def _in_sync(facts: Facts, _: Verb) -> Check:
@@ -689,7 +624,7 @@ def _in_sync(facts: Facts, _: Verb) -> Check:
     return Check(
         "target replicas",
         Level.WARN,
-        f"{len(facts.under_replicated)} not in sync: {_some(facts.under_replicated)}",
+        f"{len(facts.under_replicated)} not in sync: {some(facts.under_replicated)}",
         "start the brokers that hold them: another failure would lose records of the target",
     )
 
@@ -704,7 +639,7 @@ def _settings(facts: Facts, _: Verb) -> Check:
     return Check(
         "settings",
         Level.WARN,
-        f"{len(facts.drifts)} differ: {_some(facts.drifts)}",
+        f"{len(facts.drifts)} differ: {some(facts.drifts)}",
         "`eomirror plan CONFIG` shows all, `eomirror apply CONFIG` sets those of the link",
     )
 
@@ -728,12 +663,12 @@ def _verified_before(facts: Facts) -> Check:
     differ = sorted(topic for topic, one in compared.items() if one["outcome"] != "equal")
     fix = "`eomirror verify CONFIG`, or --verify tail" if facts.source_answers else ""
     if differ:
-        return Check("verified", Level.WARN, f"not equal when last compared: {_some(differ)}", fix)
+        return Check("verified", Level.WARN, f"not equal when last compared: {some(differ)}", fix)
     if missing:
         return Check(
             "verified",
             Level.WARN,
-            f"no comparison is recorded of {len(missing)} topics: {_some(missing)}",
+            f"no comparison is recorded of {len(missing)} topics: {some(missing)}",
             fix,
         )
     if not compared:
@@ -759,15 +694,6 @@ def _write_pause(facts: Facts) -> Check:
     whole = len(parts) == 3  # noqa: PLR2004  all of them
     text = f"{'about' if whole else 'at least'} {seconds:.1f} s: {', '.join(parts)}"
     return Check("write pause", Level.OK, text)
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {what}" for what, number in counts.items() if number)
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 # those that need more than the status of the link

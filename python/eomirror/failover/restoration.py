@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, TopicError, UnreachableError, UsageError
+from eomirror.failover.common_end import refuse_changed
 from eomirror.failover.facts import uncut_partitions
 from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.failover.orphan_reader import Reading, log_starts
@@ -41,7 +42,6 @@ from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import later_ends, orphan_ranges, standing, undecided, way_back
 from eomirror.failover.promoted_link import PromotedLink, back_link, merged
 from eomirror.failover.recreation import refuse_recreated
-from eomirror.failover.reversal import refuse_changed
 from eomirror.kafka.admin_client import skip_missing
 from eomirror.link.source_comparison import changed_sources, end_marks
 from eomirror.link.state import control_of, link_discovery

@@ -24,18 +24,17 @@ is ordered to copy the topics of these partitions whole: its loop guard would dr
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.failover.common_end import common_ends
+from eomirror.failover.common_end import mirrored_copies, parted
 from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
 from eomirror.failover.orphan_reader import OrphanRange
-from eomirror.failover.orphans import refuse_forgotten, standing
-from eomirror.failover.promoted_link import PromotedLink, back_link, begins, merged, returns, whole_link
+from eomirror.failover.orphans import foreign_between, refuse_forgotten, standing
+from eomirror.failover.promoted_link import PromotedLink, back_link, begins, returns, whole_link
 from eomirror.link.first_positions import Begin
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.source_comparison import changed_sources, end_marks, states_before
@@ -46,7 +45,7 @@ from eomirror.records.recreation import CopyBack
 from eomirror.recovery.hanging import RecordState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from eomirror.config import Config, Link
     from eomirror.failover.common_end import CommonEnd
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from eomirror.topics.plan import ChangedSetting
     from eomirror.types import SourcePartition
 
-__all__ = ["ReversalReport", "ReversedPartition", "refuse_changed", "refuse_no_return", "reverse"]
+__all__ = ["ReversalReport", "ReversedPartition", "refuse_no_return", "reverse"]
 
 _LOOK_SECONDS = 0.5
 _SHOWN = 3
@@ -197,19 +196,6 @@ def refuse_no_return(
         return made.refuse_no_return(to)
 
 
-def refuse_changed(config: Config, link: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
-    """
-    Refuses a source of a promoted link whose logs are not what was mirrored, as its reversal does.
-
-    Raises:
-        NotReadyError: They are not; the fix has the ways on.
-        MirrorError: As of `reverse`.
-    """
-    with _Reverse(config, link, "restore", clock=clock) as made:
-        control, promotion = made.in_force()
-        made.parted(promotion, control, made.copies(promotion, control), accepted=False)
-
-
 class _Reverse(PromotedLink):
     def refuse_no_return(self, to: str) -> tuple[ChangedSetting, ...]:
         """See the function of this name."""
@@ -245,7 +231,7 @@ class _Reverse(PromotedLink):
         self._refuse_stale(back, promotion, history_of(back, sessions.target))
         self._refuse_lost_copies(back, sessions)
         unknown = {source: copy for source, copy in copies.items() if not copy.proven}
-        self.parted(promotion, control, unknown, accepted=False)
+        parted(self, promotion, control, unknown, accepted=False)
         return self._settings(back, sessions)
 
     def run(self, mirror: Callable[[Config], None] | None, *, from_common_end: bool) -> ReversalReport:
@@ -267,7 +253,7 @@ class _Reverse(PromotedLink):
         self._refuse_stale(back, promotion, before, noted)
         client_id = LinkNames(back.state_name).client_id("reverse")
         refuse_forgotten(back, sessions, held, client_id=client_id, clock=self.clock, back=self.link)
-        parted: list[CommonEnd] = []
+        others: list[CommonEnd] = []
         moved: dict[SourcePartition, tuple[int, int]] = {}
         copies: Mapping[SourcePartition, CopyEnd] = {}
         # As long as the link back has not begun, what a killed call has found may have changed.
@@ -278,11 +264,11 @@ class _Reverse(PromotedLink):
         )
         if noted is None or is_new:
             ends = self._ends(promotion)
-            copies = self.copies(promotion, control)
-            parted = self.parted(promotion, control, copies, accepted=from_common_end)
+            copies = mirrored_copies(self, promotion, control)
+            others = parted(self, promotion, control, copies, accepted=from_common_end)
             moved = {
                 each.cut.source: (each.cut.position, each.cut.target_end)
-                for each in parted
+                for each in others
                 if each.cut is not None
             }
             promotion = with_cuts(promotion, moved)
@@ -307,7 +293,7 @@ class _Reverse(PromotedLink):
         unbegun = {source: min(start, nearer.get(source, start)) for source, start in unbegun.items()}
         # A link that was promoted before finds them as orphans of its promotion.  A repeated call names them again: the
         # first one may have been killed before it did.
-        foreign = [] if before.promotions else self._foreign(promotion, history)
+        foreign = [] if before.promotions else foreign_between(self, promotion, history)
         # The loop guard of the link back drops what this link has marked between them, unless it copies all back.
         whole = {cut.target_topic for cut in promotion.cuts if cut.source in noted.cuts}
         marked = {
@@ -353,7 +339,7 @@ class _Reverse(PromotedLink):
                 for cut in promotion.cuts
             ),
             unseen=sum(ends[source] for source in ends.keys() - {cut.source for cut in promotion.cuts}),
-            moved=tuple(str(each) for each in parted),
+            moved=tuple(str(each) for each in others),
             foreign=tuple(str(each) for each, _ in foreign if each.source not in marked),
             settings=settings,
         )
@@ -398,92 +384,6 @@ class _Reverse(PromotedLink):
                     "promoted; it did not exist then",
                     fix="delete it, or `exclude` the topic from both links and start a new link for it",
                 )
-
-    def copies(self, promotion: Promotion, control: ControlView) -> Mapping[SourcePartition, CopyEnd]:
-        """Returns how far the copies hold what was mirrored."""
-        positions = self.positions()
-        there = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
-        return self.copy_ends([one for one in there if not _is_moved(one, promotion)], control)
-
-    def parted(
-        self,
-        promotion: Promotion,
-        control: ControlView,
-        copies: Mapping[SourcePartition, CopyEnd],
-        *,
-        accepted: bool,
-    ) -> list[CommonEnd]:
-        """
-        Returns the partitions whose source, or copy, is not what was mirrored.
-
-        Args:
-            copies: As far as the copies hold it.
-
-        Raises:
-            NotReadyError: There are some, and that is not accepted, or cannot be.
-        """
-        positions = self.positions()
-        named = [positions[cut.source] for cut in promotion.cuts if cut.source in positions]
-        changed = {
-            source: each
-            for source, each in changed_sources(
-                self.link,
-                self.sessions.source,
-                named,
-                moved_by=promotion.run,
-                unproven={one.source for one in named if _is_moved(one, promotion)},
-                copies={source: copy.problem for source, copy in copies.items()},
-            ).items()
-            # a log that begins behind the cut lacks orphans, which are named where they are dealt with
-            if each.parts
-        }
-        if not changed:
-            return []
-        self.tell(f"looking for what {self.link.source} and the copies have in common")
-        parted = common_ends(self.link, self.sessions, changed, promotion.cuts, control.history)
-        command = f"eomirror reverse CONFIG --link {quote(self.link.name)}"
-        if opened := [each for each in parted if each.is_open]:
-            raise NotReadyError(
-                f"link {self.link.name}: a transaction is open on {self.link.source} from offset {opened[0].stable} of "
-                f"{opened[0].changed.source}, which has lost records, and may be committed later",
-                fix=f"end it: kafka-transactions.sh find-hanging, abort; then repeat `{command}`",
-            )
-        if not promotion.number and parted:
-            raise NotReadyError(
-                f"link {self.link.name}: {self.link.source} is not what was mirrored: {parted[0]}",
-                fix=f"run it: `eomirror run CONFIG --link {quote(self.link.name)}` names the ways on",
-            )
-        some = "; ".join(map(str, parted[:_SHOWN])) + (
-            f"; and {len(parted) - _SHOWN} more" if len(parted) > _SHOWN else ""
-        )
-        if unknown := [each for each in parted if each.cut is None]:
-            names = ", ".join(sorted({each.changed.source.topic for each in unknown})[:_SHOWN])
-            raise NotReadyError(
-                f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}",
-                fix=f"keep what {names} holds there and not on {self.link.target}, delete the topics on "
-                f"{self.link.source}, and mirror them there with a new link; or restore their logs, then `{command}`",
-            )
-        # Also what a merge has mirrored that did not come to its end.
-        reached = merged(promotion, positions)
-        behind = {cut.source for cut in promotion.cuts if reached.get(cut.source, 0) > cut.position}
-        topics = {each.changed.source.topic for each in parted}
-        if again := sorted(
-            {source.topic for source in behind if source.topic in topics or source in changed}
-        ):
-            some = some or "; ".join(map(str, list(changed.values())[:_SHOWN]))
-            raise NotReadyError(
-                f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}; and orphans of "
-                f"{', '.join(again[:_SHOWN])} were merged before, which the link back cannot tell from what is lost",
-                fix=f"restore the logs of {self.link.source}, then `{command}`",
-            )
-        if parted and not accepted:
-            raise NotReadyError(
-                f"link {self.link.name}: {self.link.source} is not what was mirrored: {some}",
-                fix=f"`{command} --from-common-end` brings what it lacks back from {self.link.target}, and takes what "
-                f"it holds beyond for orphans, which `eomirror restore CONFIG --link {quote(self.link.name)} "
-                "--orphans merge|export|keep` deals with then; or restore its logs, and repeat this",
-            )
-        return parted
 
     def _refuse_stale(
         self, back: Link, promotion: Promotion, before: PromotionHistory, noted: Reversal | None = None
@@ -584,45 +484,6 @@ class _Reverse(PromotedLink):
             for source, start in starts.items()
             if source not in positions or source in passed_over
         }
-
-    def _foreign(self, promotion: Promotion, history: PromotionHistory) -> list[tuple[ForeignRecords, bool]]:
-        """
-        Returns what other producers have written into copies between records of the link, since it began or returned.
-
-        With each: True if the records of the link there have its marks.  The offset map names every record of the link;
-        between two of its transactions there is one marker.
-        """
-        if self.link.aggregate:
-            return []
-        positions = self.positions()
-        cuts = {
-            cut.source: cut
-            for cut in promotion.cuts
-            if cut.source in positions and not positions[cut.source].keyed
-        }
-        if not cuts:
-            return []
-        maps = OffsetMapReader(self.link, self.sessions.target).maps([positions[source] for source in cuts])
-        returned = {
-            source: start
-            for _, resumption in sorted(history.resumptions.items())
-            for source, start in resumption.starts.items()
-        }
-        holes = [
-            OrphanRange(source=cut.copy, start=start, end=end)
-            for source, cut in cuts.items()
-            for start, end in _holes(
-                maps[source].listed(),
-                returned.get(source, 0),
-                cut.target_end,
-                positions[source].target_begin,
-            )
-        ]
-        if not holes:
-            return []
-        found = self.reader(self.link.target).foreign(holes)
-        marked = {cut.copy: positions[source].header for source, cut in cuts.items()}
-        return [(each, marked[each.source]) for each in found]
 
     def _passed_over(
         self,
@@ -807,12 +668,6 @@ class _Reverse(PromotedLink):
         self.finish_copy_back(whole, sessions, order)
 
 
-def _is_moved(position: Position, promotion: Promotion) -> bool:
-    """Returns True for the position that a reversal has set where the logs part, as long as nothing was merged."""
-    later = promotion.number > 0 and position.generation > promotion.generation
-    return later and position.epoch == 0 and position.target_offset is None
-
-
 def _behind_dealt(
     starts: Mapping[SourcePartition, int], dealt: DealtRanges, ends: Mapping[tuple[str, int], int]
 ) -> dict[SourcePartition, int]:
@@ -832,29 +687,3 @@ def _behind_dealt(
                 at = one.end
         found[source] = max(start, min(at, ends[source]))
     return found
-
-
-def _holes(
-    ranges: Sequence[tuple[int, int, int]], start: int, end: int, begin: int | None
-) -> Iterator[tuple[int, int]]:
-    """
-    Yields the offsets of a copy between records of the link in which there is more than the marker of a transaction.
-
-    Args:
-        ranges: Source offset, target offset and count, from the offset map.
-        start: First source offset that counts.
-        end: End of the copy at the cut.
-        begin: Offset of the copy from which on the link writes; None if unknown.
-    """
-    there = sorted(
-        (target, target + count) for source, target, count in ranges if source >= start and target < end
-    )
-    # Behind the cut a merge has written: then the position does not tell that the copy has lost its end before the cut,
-    # where others may have written.
-    if any(source >= start and target >= end for source, target, _ in ranges):
-        there.append((end, end))
-    if there and begin is not None and begin < there[0][0]:
-        yield begin, there[0][0]
-    for (_, low), (high, _) in pairwise(there):
-        if high - low > 1:
-            yield low, high

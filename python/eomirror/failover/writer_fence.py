@@ -30,6 +30,7 @@ from eomirror.errors import (
     NotReadyError,
     UnreachableError,
     UsageError,
+    some,
 )
 from eomirror.failover.facts import mirrored
 from eomirror.kafka.acls import WriteDenials
@@ -44,7 +45,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.promotion import Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from eomirror.config import Cluster, Config, Link
     from eomirror.kafka.cluster_metadata import ConfigValue
@@ -54,7 +55,6 @@ __all__ = ["FenceMethod", "LinkWriterFence", "run_command"]
 
 log = structlog.get_logger(__name__)
 
-_SHOWN = 3
 _COMMAND_SECONDS = 300.0
 _STDERR = 2
 _TRIES = 5
@@ -169,7 +169,7 @@ class LinkWriterFence:
                 self._clock.sleep(_LOOK_SECONDS)
         if gone:
             raise NotReadyError(
-                f"link {self._link.name}: the fence stands, but the entries DENY Write for User:* on {_some(gone)} of "
+                f"link {self._link.name}: the fence stands, but the entries DENY Write for User:* on {some(gone)} of "
                 f"{self._link.source} are gone, so applications may write again",
                 fix="find out who deleted them (`kafka-acls.sh`, or `eomirror unfence` of another link), then repeat "
                 "this: it adds them again",
@@ -217,7 +217,7 @@ class LinkWriterFence:
         if self._method.name == "command":
             return f"command: calls {self._method.command}"
         return f"acl: adds {len(topics)} entries DENY Write for User:*" + (
-            f": {_some(topics)}" if topics else ""
+            f": {some(topics)}" if topics else ""
         )
 
     def inspect(self) -> tuple[Fence | None, tuple[str, ...]]:
@@ -324,7 +324,7 @@ class LinkWriterFence:
         else:
             known = f"{_EVERYONE} is true: the first one"
         raise NotReadyError(
-            f"acl: no ACL entry names {_some(bare)} on {source.alias}, and {known} shuts out the mirror and every "
+            f"acl: no ACL entry names {some(bare)} on {source.alias}, and {known} shuts out the mirror and every "
             "consumer",
             fix=fix,
         )
@@ -385,7 +385,7 @@ class LinkWriterFence:
             if left:
                 record(replace(made, topics=tuple(sorted(mine | left))))
                 error.message += (
-                    f"; the entries DENY Write on {_some(sorted(left))} were added before that, and stay until "
+                    f"; the entries DENY Write on {some(sorted(left))} were added before that, and stay until "
                     f"`eomirror unfence CONFIG --link {quote(self._link.name)}`"
                 )
             else:
@@ -516,11 +516,6 @@ class LinkWriterFence:
     def _target(self) -> ClusterSession:
         target = self._config.clusters[self._link.target]
         return ClusterSession(target, client_id=self._names.client_id("fence"), clock=self._clock)
-
-
-def _some(topics: Sequence[str]) -> str:
-    more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
-    return ", ".join(topics[:_SHOWN]) + more
 
 
 def _brokers(cluster: Cluster) -> set[str]:

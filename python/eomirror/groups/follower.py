@@ -42,7 +42,7 @@ _SHARED_SECONDS = 300.0
 
 class GroupFollower:
     """
-    Follows the groups of one link.
+    Follows the groups of one link.  Of its many fields five are what the last round found, for `snapshot`.
 
     Args:
         send: Sends offsets of groups to a lane, if it can be reached.
@@ -125,7 +125,7 @@ class GroupFollower:
                 self._send_to_lanes(mirrored)
             if self._link.sync_group_offsets:
                 self._writer.write(mirrored.stopped)
-                self._writer.delete()
+                self._writer.deletions.delete()
             self._problem = ""
         except MirrorError as error:
             if error.message != self._problem:
@@ -162,7 +162,7 @@ class GroupFollower:
             skipped=skipped,
             rereads=self._rereads,
             moved=self._writer.moved,
-            deleted=self._writer.deleted,
+            deleted=self._writer.deletions.deleted,
             error=self._problem,
         )
 
@@ -226,7 +226,7 @@ class GroupFollower:
             self._take_answers()
         if complete:
             self._book.keep_only(names)
-            self._writer.observe(standing, mirrored.stopped)
+            self._writer.deletions.observe(standing, mirrored.stopped)
         self._unreadable = unreadable
         self._followed = len(self._book)
         self._pending = self._book.pending()

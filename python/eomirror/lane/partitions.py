@@ -114,7 +114,7 @@ class LanePartitions:
             if position is None:
                 raise MirrorError(
                     f"{item.source}: control lists this partition, but it has no position in {topic}",
-                    fix=f"choose a resume offset: --adopt {item.source}=OFFSET",
+                    fix=f"choose a resume offset: --resume-at {item.source}=OFFSET",
                 )
             self.positions[item.source] = position
 

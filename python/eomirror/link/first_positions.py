@@ -148,7 +148,7 @@ class FirstPositions:
         unknown = sorted(adopt.keys() - {item.source for item in partitions})
         if unknown:
             raise UsageError(
-                f"--adopt {unknown[0]}: the link does not mirror this partition",
+                f"--resume-at {unknown[0]}: the link does not mirror this partition",
                 fix="name a topic and partition that the link's topics match; one that the log names as left out, or "
                 "that has no leader, can be adopted as soon as it can be served",
             )
@@ -348,7 +348,7 @@ def without_surplus(
             "adopt_skipped",
             link=link.name,
             partition=str(each),
-            reason=f"--adopt {each}: the source has no such partition any more; its copy stays as it is",
+            reason=f"--resume-at {each}: the source has no such partition any more; its copy stays as it is",
             fix="leave the option out",
         )
     return {each: offset for each, offset in adopt.items() if each not in surplus}

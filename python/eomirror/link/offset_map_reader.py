@@ -268,8 +268,8 @@ class OffsetMapReader:
         """
         Returns the source partitions for which the map has committed records beyond their positions.
 
-        Chunks of an earlier copy, or from before a user moved back (``--adopt``), do not count: they precede the chunk
-        that names the last record of the position.
+        Chunks of an earlier copy, or from before a user moved back (``--resume-at``), do not count: they precede the
+        chunk that names the last record of the position.
 
         Args:
             positions: Each with a ``target_offset``.

@@ -244,7 +244,7 @@ class StartChecks:
                 (
                     "stop the mirror and MirrorMaker 2, and resume where that stopped: `eomirror adopt CONFIG`; or set "
                     "the resume offset of each partition, 0 if these records are not MirrorMaker 2's: "
-                    f"`eomirror run CONFIG --adopt {name}-0=OFFSET`"
+                    f"`eomirror run CONFIG --resume-at {name}-0=OFFSET`"
                 ),
             )
             if asked.first_run:
@@ -403,7 +403,7 @@ class StartChecks:
                 f"link {self._link.name}: the logs have changed since its way was recorded, and it has mirrored "
                 f"nothing since: {some}{more}",
                 fix="restore the logs; or compare both sides, bring by hand what one of them lacks, and begin where "
-                f"both are complete: `eomirror run CONFIG --link {quote(self._link.name)} --adopt TOPIC-PARTITION="
+                f"both are complete: `eomirror run CONFIG --link {quote(self._link.name)} --resume-at TOPIC-PARTITION="
                 "OFFSET`",
             )
             yield "", error

@@ -214,7 +214,7 @@ def copies_back(
                 f"link {link}: {source.topic}-{source.partition} holds what link {each.link} has copied up to offset "
                 f"{last} from where this link would write it back, and nothing marks these copies: beginning at "
                 f"{offset} it would write them a second time",
-                fix=f"begin behind them: --adopt {source.topic}-{source.partition}={last + 1}, and so on for each "
+                fix=f"begin behind them: --resume-at {source.topic}-{source.partition}={last + 1}, and so on for each "
                 "partition; a link that never ran may begin with `start: latest` as well; or `exclude` the topic"
                 if each.cut is None
                 # `start: latest` would leave out what applications have written to the copies since.
@@ -360,7 +360,7 @@ def running_twin(link: str, found: Mapping[SourcePartition, Sequence[ReverseLink
                     f"link {link}: link {each.link} runs, and mirrors {source} into "
                     f"{at.target_topic}-{at.target_partition} as well: every record would be written twice",
                     fix=f"stop the mirror that runs link {each.link} and resume at its positions "
-                    f"(`eomirror status` shows them; --adopt {source}=OFFSET), or take the topic out of one "
+                    f"(`eomirror status` shows them; --resume-at {source}=OFFSET), or take the topic out of one "
                     "of the links; a mirror that was killed on another machine counts as running for a minute",
                 )
     return None
@@ -426,7 +426,7 @@ def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run
 def _adopt(found: Sequence[Copy]) -> str:
     """Returns the options that set the resume offset of each copy, those of another link where it is known."""
     options = [
-        f"--adopt {copy.item.source}={'OFFSET' if copy.twin is None else copy.twin.position.offset}"
+        f"--resume-at {copy.item.source}={'OFFSET' if copy.twin is None else copy.twin.position.offset}"
         for copy in found[:_MOST_OPTIONS]
     ]
     more = len(found) - len(options)

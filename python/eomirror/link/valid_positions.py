@@ -157,5 +157,5 @@ def _refuse(before: LogRecord, record: LogRecord, overruled: Collection[SourcePa
     raise StateError(
         f"{record.where}: the position of {source} goes back behind the one at {before.where}; no lane writes such "
         "a record, so another tool restored or copied it",
-        fix=f"find out who writes to this topic, then set the mirror's position: --adopt {source}=OFFSET",
+        fix=f"find out who writes to this topic, then set the mirror's position: --resume-at {source}=OFFSET",
     )

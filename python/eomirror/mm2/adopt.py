@@ -241,7 +241,7 @@ class _AdoptionReader:
         return StateError(
             f"link {self._link.name} has positions of its own of every partition that it mirrors and that has a copy: "
             "it has run, or adopted before",
-            fix="run it: `eomirror run CONFIG`; to move single partitions, `eomirror run CONFIG --adopt "
+            fix="run it: `eomirror run CONFIG`; to move single partitions, `eomirror run CONFIG --resume-at "
             "TOPIC-PARTITION=OFFSET`",
         )
 

@@ -413,11 +413,11 @@ def refuse_unknown(
         if source in positioned:
             raise UsageError(
                 f"--at {source}: the link mirrors this partition already, and resumes at its own position",
-                fix=f"leave it out; to move it all the same, `eomirror run CONFIG --adopt {source}=OFFSET`",
+                fix=f"leave it out; to move it all the same, `eomirror run CONFIG --resume-at {source}=OFFSET`",
             )
         raise UsageError(
             f"--at {source}: the source or {targets[source.topic]} on the target has no such partition, so that there "
             "is nothing to take over",
             fix=f"correct the number; a partition without a copy begins as the link's `start` says, or at another "
-            f"offset with `eomirror run CONFIG --adopt {source}=OFFSET`",
+            f"offset with `eomirror run CONFIG --resume-at {source}=OFFSET`",
         )

@@ -314,7 +314,7 @@ def decode_position(source: SourcePartition, value: bytes, *, where: str) -> Pos
     except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
         raise StateError(
             f"{where}: the position of {source} is not readable",
-            fix=f"if you know the next offset to mirror, run with --adopt {source}=OFFSET",
+            fix=f"if you know the next offset to mirror, run with --resume-at {source}=OFFSET",
         ) from error
     if version != VERSION:
         raise StateError(
@@ -362,5 +362,5 @@ def decode_attempt(lane: int, value: bytes, *, where: str) -> AttemptClaim:
 def _incomplete(source: SourcePartition, where: str) -> StateError:
     return StateError(
         f"{where}: the position of {source} has missing or invalid fields",
-        fix=f"if you know the next offset to mirror, run with --adopt {source}=OFFSET",
+        fix=f"if you know the next offset to mirror, run with --resume-at {source}=OFFSET",
     )

@@ -80,6 +80,6 @@ def damage_error(error: SourceDamagedError, damage: Damage) -> DataLossError | B
         f"{damage.times} attempts in a row have read the same, and everything before it is mirrored",
         fix="elect another replica as leader, or restore its log, and start the mirror again; "
         "to skip these records, pass the offset of the first batch after them "
-        f"(kafka-dump-log.sh shows it): --adopt {where}=OFFSET",
+        f"(kafka-dump-log.sh shows it): --resume-at {where}=OFFSET",
         topic=where.topic,
     )

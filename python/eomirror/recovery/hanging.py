@@ -286,7 +286,7 @@ def ahead_error(position: Position) -> DataLossError:
         "Either the positions were truncated or restored from an older state; or a broker skipped the end of a "
         "transaction, as Kafka 4.3 does in partitions that have no leader at that moment",
         fix="`eomirror verify` tells how far the copy goes; choose a resume offset: "
-        f"--adopt {position.source}=OFFSET",
+        f"--resume-at {position.source}=OFFSET",
         topic=position.topic,
     )
 
@@ -316,4 +316,4 @@ def unclear_error(
 def _adopt(position: Position) -> str:
     # only a position with records tells the first offset of its transaction
     began = position.prev if position.records and position.prev is not None else "OFFSET"
-    return f"--adopt {position.source}={began}"
+    return f"--resume-at {position.source}={began}"

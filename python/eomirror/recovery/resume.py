@@ -198,7 +198,7 @@ def gone_sources(
     Returns the source partitions that do not exist any more, so that nothing of them is left to mirror.
 
     Their topic was deleted; or it was created again with fewer partitions, and the link mirrors the new one since
-    (`--adopt`).  A topic that was created again and not adopted is no such one: its records are on no copy (EO-5).
+    (`--resume-at`).  A topic that was created again and not adopted is no such one: its records are on no copy (EO-5).
 
     Args:
         positions: Valid positions of the link.
@@ -268,7 +268,7 @@ def copy_cut_error(position: Position, end: int) -> DataLossError:
         f"{position.source}: the target was truncated or restored from an older state: records [{end}, {last}] of "
         f"{where} were acknowledged and are gone; they hold {lost} of {position.source}",
         fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then choose a "
-        f"resume offset: --adopt {position.source}={'OFFSET' if begin is None else begin}",
+        f"resume offset: --resume-at {position.source}={'OFFSET' if begin is None else begin}",
         topic=position.topic,
     )
 
@@ -281,7 +281,7 @@ def copy_overwritten_error(position: Position) -> DataLossError:
         f"{position.target_offset} of {where} is not the record that was committed there with position "
         f"{position.offset}",
         fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then choose a "
-        f"resume offset: --adopt {position.source}=OFFSET",
+        f"resume offset: --resume-at {position.source}=OFFSET",
         topic=position.topic,
     )
 
@@ -307,13 +307,13 @@ def cut_copies(
 def _source_recreated(position: Position, topic_id: str, partitions: int) -> DataLossError:
     # The same for all partitions of the topic, and only for those that exist: it is obeyed as it stands.
     there = range(partitions) if partitions else (position.partition,)
-    options = " ".join(f"--adopt {position.topic}-{number}=0" for number in there[:_MOST_OPTIONS])
+    options = " ".join(f"--resume-at {position.topic}-{number}=0" for number in there[:_MOST_OPTIONS])
     if len(there) > _MOST_OPTIONS:
         options += f" and so on up to {position.topic}-{there[-1]}"
     return DataLossError(
         f"{position.source}: the source topic was deleted and created again (id {position.topic_id} is now "
         f"{topic_id}); it was mirrored up to offset {position.offset} of the old one",
-        fix="to mirror the new topic behind the old records, stop the mirror and start it once with an --adopt for "
+        fix="to mirror the new topic behind the old records, stop the mirror and start it once with a --resume-at for "
         f"each partition that exists: `eomirror run CONFIG {options}`; to start clean, delete topic "
         f"{position.target_topic} on the target first",
     )
@@ -321,8 +321,8 @@ def _source_recreated(position: Position, topic_id: str, partitions: int) -> Dat
 
 def _compare_target(position: Position, target: TargetFacts) -> MirrorError | None:
     adopt = (
-        f"to fill the new topic from the source's beginning: --adopt {position.source}=0; to resume at the "
-        f"mirror's position: --adopt {position.source}={position.offset}"
+        f"to fill the new topic from the source's beginning: --resume-at {position.source}=0; to resume at the "
+        f"mirror's position: --resume-at {position.source}={position.offset}"
     )
     if target.topic_id is None:
         return TopicError(f"{position.source}: the target topic {position.target_topic} is gone", fix=adopt)

@@ -270,7 +270,7 @@ def _described(
         )
         fix += (
             "; this drops records that the link takes for mirrored, so compare with `eomirror verify` afterwards, and "
-            f"mirror them again with --adopt {committed.source}=OFFSET"
+            f"mirror them again with --resume-at {committed.source}=OFFSET"
         )
     return Hanging(
         topic=one.topic, partition=one.partition, producer_id=one.producer_id, start=one.start, end=one.end,

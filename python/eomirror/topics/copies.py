@@ -220,7 +220,7 @@ def _copy_deleted(pair: TopicPair) -> Refuse:
     """Returns the refusal of a topic whose copy was deleted after the link mirrored it (EO-5)."""
     topic = pair.source.name
     options = " ".join(
-        f"--adopt {topic}-{number}=0" for number in range(min(pair.source.partitions, _MOST_OPTIONS))
+        f"--resume-at {topic}-{number}=0" for number in range(min(pair.source.partitions, _MOST_OPTIONS))
     )
     more = (
         f" and so on up to {topic}-{pair.source.partitions - 1}"

@@ -197,7 +197,7 @@ def expected_copy(
         elif targets[topic] != copy:
             why = (
                 f"its copy has the name {targets[topic]} in the file; a run stops it, until it is said where it begins "
-                f"there: `eomirror run CONFIG --adopt {topic}-{some[0].partition}=OFFSET`"
+                f"there: `eomirror run CONFIG --resume-at {topic}-{some[0].partition}=OFFSET`"
             )
         else:
             continue

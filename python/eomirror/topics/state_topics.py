@@ -191,8 +191,8 @@ class StateTopicsCheck:
             return StateError(
                 f"link {self._link.name}: topic {name} was {what} under the running mirror: what it held is lost",
                 fix="find out which tool did it; restore the eomirror.* topics of the link together, or delete all of "
-                "them and choose each partition's resume offset: `eomirror run CONFIG --adopt TOPIC-PARTITION=OFFSET`; "
-                "`eomirror verify CONFIG` shows how far the copies are",
+                "them and choose each partition's resume offset: `eomirror run CONFIG "
+                "--resume-at TOPIC-PARTITION=OFFSET`; `eomirror verify CONFIG` shows how far the copies are",
             )
         return StateError(
             f"topic {name} was {what} under the running mirror",

@@ -54,7 +54,7 @@ def test_the_old_name_of_resume_at_works_and_is_not_shown(
     def mirror(*_: Any, **options: Any) -> None:
         names = {each.name for each in fields(RunOptions)}
         made.append(RunOptions(**{name: value for name, value in options.items() if name in names}))
-        raise UsageError("seen enough")
+        raise LookupError("seen enough")
 
     monkeypatch.setattr("eomirror.mirror.Mirror", mirror)
     # a log that another test has made JSON would hold the error
@@ -65,7 +65,7 @@ def test_the_old_name_of_resume_at_works_and_is_not_shown(
         json.dumps({"clusters": clusters, "links": [{"source": "east", "target": "west", "topics": ["t"]}]})
     )
     words = ["--take-over", "--adopt", "t-0=7", "--adopt", "t-1=8", "--resume-at", "t-1=9"]
-    with pytest.raises(UsageError, match="seen enough"):
+    with pytest.raises(LookupError, match="seen enough"):
         run.main([str(path), *words], standalone_mode=False)
     offsets = {SourcePartition("t", 0): 7, SourcePartition("t", 1): 9}
     assert made == [RunOptions(take_over=True, adopt=offsets)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eomirror.plane.protocol import MetadataRecord
 
-LOSS = DataLossError("east.orders-1: the target lost records 50 to 99", fix="say --adopt orders-1=50")
+LOSS = DataLossError("east.orders-1: the target lost records 50 to 99", fix="say --resume-at orders-1=50")
 MIRRORED = [SourcePartition("orders", 0), SourcePartition("orders", 1), SourcePartition("pay", 0)]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from eomirror import load_config
-from eomirror.cli.failover import LinkCommand
+from eomirror.cli.failover import asked
+from eomirror.cli.options import LinkCommand
 from eomirror.errors import UsageError
 from eomirror.failover.failback import failback
 from eomirror.failover.machine import Verb
@@ -125,11 +126,11 @@ def test_the_second_half_is_asked_for_as_well(world: World, monkeypatch: pytest.
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.prompt", lambda *_, **__: "back")
     with pytest.raises(UsageError, match="nothing was changed"):
-        failback(CONFIG, link="there", options=PromotionOptions(confirm=action.asked("failback")))
+        failback(CONFIG, link="there", options=PromotionOptions(confirm=asked(action, "failback")))
     assert world.calls == []
 
     monkeypatch.setattr("click.prompt", lambda *_, **__: "there")
-    failback(CONFIG, link="there", options=PromotionOptions(confirm=action.asked("failback")))
+    failback(CONFIG, link="there", options=PromotionOptions(confirm=asked(action, "failback")))
     assert world.calls == ["lift", "reverse"]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eomirror.errors import NotReadyError
-from eomirror.failover.orphans import later_ends
+from eomirror.failover.orphans import _holes, later_ends
 from eomirror.failover.readiness import Check, Level, Readiness, with_refusal
-from eomirror.failover.reversal import _behind_dealt, _holes
+from eomirror.failover.reversal import _behind_dealt
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Reversal
 from eomirror.types import SourcePartition

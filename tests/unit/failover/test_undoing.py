@@ -11,7 +11,8 @@ import click
 import pytest
 
 from eomirror.cli import cutover as cutover_commands
-from eomirror.cli.failover import LinkCommand, promoted
+from eomirror.cli.failover import asked, promoted
+from eomirror.cli.options import LinkCommand
 from eomirror.errors import MirrorError, NotReadyError, UnreachableError, UsageError
 from eomirror.failover import writer_fence
 from eomirror.failover.machine import State, StepOutcome, Verb
@@ -92,7 +93,7 @@ def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("click.prompt", lambda text, **_: click.echo(text) or "b->a")
     writers = Writers()
     run = cutover(writers)
-    run._options = replace(run._options, confirm=action.asked("failover"))
+    run._options = replace(run._options, confirm=asked(action, "failover"))
     taken = run._steps[State.CHECKING]
 
     def checked() -> StepOutcome:
@@ -108,7 +109,7 @@ def test_the_number_stands_before_the_question(monkeypatch: pytest.MonkeyPatch, 
     assert "706" in shown.err
     assert "warn: lag: 706 offsets" in shown.err
     assert "type its name" in shown.out
-    assert replace(action, yes=True).asked("failover") is None
+    assert asked(replace(action, yes=True), "failover") is None
 
 
 def test_the_time_to_answer_is_not_that_of_the_command() -> None:

@@ -121,7 +121,7 @@ def test_records_that_the_target_put_before_earlier_ones_do_not_commit(last: int
     assert type(error) is DataLossError
     assert error.topic == "orders"
     assert f"records [{first}, {last}] of east.orders-0" in error.message
-    assert "--adopt orders-0=" in error.fix
+    assert "--resume-at orders-0=" in error.fix
 
 
 def test_a_marker_that_is_missing_behind_the_last_record_is_looked_for() -> None:

@@ -53,7 +53,7 @@ def test_a_partition_without_a_position_names_the_topic_and_the_way_out() -> Non
     partitions = LanePartitions(spec(ORDERS).partitions)
     with pytest.raises(MirrorError, match="no position in here") as raised:
         partitions.take(partitions.assigned, {}, generation=2, topic="here")
-    assert raised.value.fix == "choose a resume offset: --adopt orders-0=OFFSET"
+    assert raised.value.fix == "choose a resume offset: --resume-at orders-0=OFFSET"
 
 
 @pytest.mark.parametrize("first", [ORDERS, MORE])

@@ -393,7 +393,7 @@ def test_a_partition_without_a_position_is_refused() -> None:
     report = rig.run()
 
     assert report.ending is Ending.FAILED
-    assert "--adopt payments-0=OFFSET" in str(report.error)
+    assert "--resume-at payments-0=OFFSET" in str(report.error)
 
 
 def test_the_epoch_ends_between_two_transactions() -> None:

@@ -101,10 +101,10 @@ def test_the_error_names_the_count_the_writer_and_the_ways_on() -> None:
     error = filled_error("l", "a.b", [more, COPY], first_run=True)
     assert "copy east.orders-0 holds up to 500 records; so do the copies of 1 more partition" in error.message
     assert "link x has written them from the same source partition, and is at 7" in error.message
-    for way in ("--adopt orders-0=7 --adopt orders-0=OFFSET;", "start: latest", "--into-filled"):
+    for way in ("--resume-at orders-0=7 --resume-at orders-0=OFFSET;", "start: latest", "--into-filled"):
         assert way in error.fix
     many = filled_error("l", "a.b", [more] * 15, first_run=True)
-    assert many.fix.count("--adopt orders-0=7") == 12
+    assert many.fix.count("--resume-at orders-0=7") == 12
     assert "and so on for 3 more" in many.fix
 
     error = filled_error("l", "a.b", [replace(COPY, writers=frozenset({"a.b"}))], first_run=False)

@@ -96,4 +96,4 @@ def test_a_new_topic_that_mm2_has_filled_is_left_out(
     assert [(line["event"], line["topic"]) for line in said] == (
         [] if NEW in left else [("topic_left_out", "u")]
     )
-    assert all("--adopt u-0=OFFSET" in line["fix"] for line in said)
+    assert all("--resume-at u-0=OFFSET" in line["fix"] for line in said)

@@ -109,7 +109,7 @@ def test_copies_that_nothing_marks_are_not_written_back(
     if error is not None:
         assert error.topic == "t"
         # a start at the end of a promoted copy would leave out what applications have written there
-        way = "--adopt t-0=7" if opposite.cut is None else "`eomirror reverse CONFIG`"
+        way = "--resume-at t-0=7" if opposite.cut is None else "`eomirror reverse CONFIG`"
         assert way in error.fix
         assert ("start: latest" in error.fix) is (opposite.cut is None)
 

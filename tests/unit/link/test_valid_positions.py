@@ -49,7 +49,7 @@ def test_an_unreadable_position_is_not_passed_over_for_an_older_one(value: bytes
 
 
 def test_what_the_user_overrules_need_not_be_readable() -> None:
-    """`--adopt` is the way on from a position that is corrupt or goes back."""
+    """`--resume-at` is the way on from a position that is corrupt or goes back."""
     broken = LogRecord("positions", 0, 2, position(ORDERS, 5).key(), b"{")
     with pytest.raises(StateError, match="not readable"):
         valid_positions([broken])

@@ -25,7 +25,7 @@ def test_the_same_damage_is_counted_and_stops_its_topic_in_the_end() -> None:
         f"orders-0: the batch at offset 7 is damaged on the source: CRC is 1, not 2; {MOST_DAMAGED} attempts"
         in str(stopping)
     )
-    assert "--adopt orders-0=OFFSET" in stopping.fix
+    assert "--resume-at orders-0=OFFSET" in stopping.fix
 
 
 def test_a_leader_that_does_not_say_why_it_cannot_read_is_no_loss_of_data() -> None:

@@ -90,10 +90,10 @@ def test_what_the_source_has_no_more(ids: list[str], now: dict[str, Any], expect
 @pytest.mark.parametrize(
     ("partitions", "options"),
     [
-        (2, "`eomirror run CONFIG --adopt t-0=0 --adopt t-1=0`"),
-        (1, "`eomirror run CONFIG --adopt t-0=0`"),
-        (30, "--adopt t-11=0 and so on up to t-29`"),
-        (0, "`eomirror run CONFIG --adopt t-3=0`"),
+        (2, "`eomirror run CONFIG --resume-at t-0=0 --resume-at t-1=0`"),
+        (1, "`eomirror run CONFIG --resume-at t-0=0`"),
+        (30, "--resume-at t-11=0 and so on up to t-29`"),
+        (0, "`eomirror run CONFIG --resume-at t-3=0`"),
     ],
 )
 def test_the_fix_of_a_topic_that_was_made_again_names_what_exists(partitions: int, options: str) -> None:

@@ -65,14 +65,14 @@ def test_a_range_that_was_committed_in_part_stops_the_topic(found: OpenRange) ->
         copy_was_committed(known, found)
 
     assert raised.value.topic == "orders"
-    assert "--adopt orders-0=90" in raised.value.fix
+    assert "--resume-at orders-0=90" in raised.value.fix
 
 
 def test_who_is_told_to_adopt_must_find_out_where_when_the_position_only_advanced() -> None:
     """An advance without records does not say where the transaction before it began."""
     known = position(ORDERS, 100, prev=90, target_offset=59, records=0)
 
-    assert "--adopt orders-0=OFFSET" in lost_error(known).fix
+    assert "--resume-at orders-0=OFFSET" in lost_error(known).fix
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])
@@ -125,7 +125,7 @@ def test_errors_name_partition_offsets_and_what_to_do() -> None:
     known = position(ORDERS, 100, prev=90, target_offset=59, records=10)
 
     assert "record 59 of east.orders-0" in lost_error(known).message
-    assert "--adopt orders-0=90" in lost_error(known).fix
+    assert "--resume-at orders-0=90" in lost_error(known).fix
     assert "after 59" in ahead_error(known).message
     assert {lost_error(known).topic, ahead_error(known).topic} == {"orders"}
     assert "find-hanging" in unclear_error("east.orders-0", "why").fix

@@ -102,7 +102,7 @@ def test_an_abort_that_would_drop_what_was_committed_says_so() -> None:
     """EO-8: a position of the same producer counts records of the transaction as mirrored."""
     (found,) = told([open_range()], [committed(130, 7)])
     assert "offsets up to 130 are committed" in found.problem
-    assert "--adopt orders-0=OFFSET" in found.fix
+    assert "--resume-at orders-0=OFFSET" in found.fix
     assert "eomirror verify" in found.fix
 
 

@@ -42,7 +42,7 @@ def test_a_topic_that_leaves_has_its_count_and_reason() -> None:
     renamed = found({"orders": "east.orders", "clicks": "other.clicks"})
     (one,) = renamed.dropped
     assert "other.clicks" in one.reason
-    assert "--adopt clicks-0=OFFSET" in one.reason
+    assert "--resume-at clicks-0=OFFSET" in one.reason
     assert [each.topic for each in renamed.topics] == ["orders"]
     assert found({"orders": "east.orders", "clicks": "east.clicks"}).dropped == ()
 

@@ -347,7 +347,7 @@ def test_a_copy_that_is_deleted_under_a_running_link_is_not_created_again() -> N
     gone.add("east.lost")
     assert looked() == ({"kept"}, set())
     assert looked() == ({"kept"}, {"lost"})
-    assert "--adopt lost-0=0 --adopt lost-1=0 --adopt lost-2=0" in made.left_out()["lost"].fix
+    assert "--resume-at lost-0=0 --resume-at lost-1=0 --resume-at lost-2=0" in made.left_out()["lost"].fix
     gone.clear()
     assert looked() == ({"kept", "lost"}, set())
 
@@ -385,7 +385,7 @@ def test_a_copy_that_was_deleted_at_rest_is_not_created_again(strict: bool, othe
     begun = made.prepare(strict=strict)
 
     assert {item.source.topic for item in begun} == {*new, *others}
-    assert "--adopt lost-0=0 --adopt lost-1=0 --adopt lost-2=0" in made.left_out()["lost"].fix
+    assert "--resume-at lost-0=0 --resume-at lost-1=0 --resume-at lost-2=0" in made.left_out()["lost"].fix
     for _ in range(2):
         made._configs_compared = float("-inf")
         assert {item.source.topic for item in made.refresh()} == {*new, *others}

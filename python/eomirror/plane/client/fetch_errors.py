@@ -58,7 +58,7 @@ def fetch_failure(message: Any, source: ClusterUser | None = None) -> LaneError 
         return DataLossError(
             f"{where}: the source's log diverges from what was mirrored: {said(error)}",
             fix="find out whether the source was restored or a broker without all data became leader; "
-            f"to go on from the source as it is now: --adopt {where}=OFFSET",
+            f"to go on from the source as it is now: --resume-at {where}=OFFSET",
             topic=str(message.topic()),
         )
     if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:

@@ -143,7 +143,7 @@ def _truncated(failure: NativeFailureError) -> MirrorError:
     return DataLossError(
         f"{where}: the source's log diverges from what was mirrored: {failure.message}",
         fix="find out whether the source was restored or a broker without all data became leader; "
-        f"to go on from the source as it is now: --adopt {where}=OFFSET",
+        f"to go on from the source as it is now: --resume-at {where}=OFFSET",
         topic=failure.topic,
     )
 
