@@ -238,10 +238,10 @@ def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
     monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", away)
     sessions = link_sessions(spec.link, spec.source, spec.target, "test")
     owner: Any = LinkOwner(spec.link, *sessions, run="r")
-    owner._control._producer = open_producer()
+    owner._control.producer._producer = open_producer()
 
     with pytest.raises(UnreachableError):
-        owner._fence_older_owner()
+        owner._control.initialize()
     owner.close()
     sessions.close()
 
