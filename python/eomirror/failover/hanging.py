@@ -102,7 +102,7 @@ def end_hanging_copies(
             if torn:
                 raise torn[0]
             return
-        log.warning("left_open_ended", link=link.name, committed=resolver.end({}))
+        log.warning("hanging_transactions_ended", link=link.name, committed=resolver.end({}))
     raise UnreachableError(
         f"link {link.name}: a transaction of a lane stays open in a copy after it was ended",
         fix="wait until the target is healthy, then repeat this",

@@ -124,7 +124,7 @@ class ClusterGroups:
             try:
                 return self._isolated.ask(method, *arguments, **named)
             except DiedError as death:
-                log.info("groups_asked_again", cluster=self._alias, doing=doing, reason=str(death))
+                log.info("group_request_retried", cluster=self._alias, doing=doing, reason=str(death))
                 died += 1
                 if died == _TRIES:
                     raise ClusterError(

@@ -54,5 +54,5 @@ def end_hanging(
         if not mending.find_hanging_state(range(state.positions_partitions()), lanes, positions):
             return
         # The target may fail to write the markers of this end as well.
-        log.warning("left_open_ended", link=link.name, committed=mending.end({}))
+        log.warning("hanging_transactions_ended", link=link.name, committed=mending.end({}))
     raise TransactionFailedError("a transaction of an older layout's lane stays open after it was ended")
