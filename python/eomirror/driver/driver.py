@@ -114,6 +114,8 @@ class DriverOptions:
     """
     Options of a run; tests replace the factories.
 
+    Reason for its size: one field for each independent option, which only the driver reads.
+
     Attributes:
         version: Release of eomirror.
         settings: Settings of an own Spark context, from `eomirror.spark.context.engine_settings`.

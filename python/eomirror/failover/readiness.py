@@ -96,6 +96,8 @@ class Facts:
     """
     Facts about a link, as both clusters report them.
 
+    Reason for its size: one field for each fact, so that a check names what it reads.
+
     Attributes:
         status: Status of the link from its topics.
         promotion: Promotion in force; None for none.

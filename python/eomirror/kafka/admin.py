@@ -167,6 +167,8 @@ class ClusterAdmin:
     """
     Administers one cluster.
 
+    Reason for its size: one method for each request of Kafka's admin API; the state is that of the client.
+
     Args:
         timeout: Seconds that one operation may take, repetitions included.
 

@@ -132,6 +132,8 @@ class GroupCoordinators:
     """
     Sends requests to the coordinators of one cluster.
 
+    Reason for its size: one method for each request about groups; the state is that of the client.
+
     Args:
         seconds: Timeout of a strict call with its repetitions.
         connect: Makes an AdminClient; for tests.

@@ -459,7 +459,7 @@ class _OpenTransaction:
         self._written: dict[tuple[str, int], int] = {}
 
     def expected(self, planned: Sequence[tuple[str, int, int]]) -> Acks | None:
-        """Returns the acknowledgements of planned records if nobody else writes to their partitions, if known."""
+        """Returns the acknowledgements of planned records if no other producer writes there; None if unknown."""
         runs = []
         for topic, partition, count in planned:
             first = self.next_offsets.get((topic, partition))
