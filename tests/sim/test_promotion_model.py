@@ -117,7 +117,7 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     ),
     # two that fence each other for ever are one more thing that may come of it
     "a command that was overtaken goes on": (
-        {(OwnedControl, "refuse_superseded"): lambda self: self},
+        {(OwnedControl, "refuse_superseded"): lambda _: None},
         {"one decision", "silence", "cut", "planned", "resumes"}, 0,
     ),
     "later records are not looked for": ({(_Run, "_refuse_later_records"): lambda _: None}, {"planned"}, 1590),
