@@ -41,10 +41,10 @@ class LaneHost(Protocol):
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
         """Runs an attempt on Spark."""
 
-    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+    def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to the lane's running attempt, if it is connected."""
 
-    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+    def send_to_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to every connected attempt of the lane: one may mirror on after its epoch."""
 
     def wait_disconnected(self, lane: int) -> None:
@@ -116,7 +116,7 @@ class LaneThread:
             running = self._running is not None
             self._changed.notify_all()
         if running:
-            self._host.tell(self.lane, encode_added(wanted))
+            self._host.send(self.lane, encode_added(wanted))
 
     def drop(self, topics: Collection[str]) -> None:
         """
@@ -133,7 +133,7 @@ class LaneThread:
             self._outdated = self._outdated or affected
             self._changed.notify_all()
         if affected:
-            self._host.tell(self.lane, [_RECONFIGURE])
+            self._host.send(self.lane, [_RECONFIGURE])
 
     def retake(self, topics: Collection[str]) -> None:
         """Retries stopped topics: the running attempt ends between two transactions, the next one has them."""
@@ -145,7 +145,7 @@ class LaneThread:
             self._outdated = self._outdated or affected
             self._changed.notify_all()
         if affected:
-            self._host.tell(self.lane, [_RECONFIGURE])
+            self._host.send(self.lane, [_RECONFIGURE])
 
     def hold(self, holds: Callable[[str], bool]) -> None:
         """
@@ -163,7 +163,7 @@ class LaneThread:
             self._outdated = self._outdated or affected
             self._changed.notify_all()
         # Also without a running attempt: an earlier one may mirror on.
-        self._host.tell_all(self.lane, [_RECONFIGURE] if affected or running is None else [])
+        self._host.send_to_all(self.lane, [_RECONFIGURE] if affected or running is None else [])
 
     def has_stopped(self, attempt: AttemptId, topics: Collection[str]) -> set[str]:
         """Returns the topics that an attempt reports as stopped, except those that are to be retried."""
@@ -179,7 +179,7 @@ class LaneThread:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._host.tell_all(self.lane, [_STOP])
+        self._host.send_to_all(self.lane, [_STOP])
 
     def join(self, seconds: float) -> bool:
         """Waits for the end; returns False after ``seconds``."""
@@ -217,7 +217,7 @@ class LaneThread:
             self._host.fail(error)
             log.exception("lane_thread_failed", link=self._template.link.name, lane=self.lane)
         finally:
-            self._host.tell_all(self.lane, [_STOP])
+            self._host.send_to_all(self.lane, [_STOP])
             self._host.wait_disconnected(self.lane)
             self._host.rests(self.lane, "ended")
 

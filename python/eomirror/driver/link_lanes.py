@@ -161,12 +161,12 @@ class LinkLanes:
         finally:
             self.running.discard(key)
 
-    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+    def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to the lane's running attempt, if it is connected."""
         if self._engine is not None:
             self._engine.channel.send(self._link, lane, messages)
 
-    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+    def send_to_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to every connected attempt of the lane."""
         if self._engine is not None:
             self._engine.channel.send(self._link, lane, messages, all_attempts=True)

@@ -252,7 +252,7 @@ class OffsetWriter:
         # Asked once more, one by one: a group's coordinator is more reliable than a list.
         standing = self._source.committed(gone)
         kept = {group: self._kept[group] for group in again[max(0, len(gone) - len(waiting)) :]}
-        for group, there in self._target.look([group for group in gone if not standing[group]]).items():
+        for group, there in self._target.describe([group for group in gone if not standing[group]]).items():
             why = there if isinstance(there, str) else decide_deletion(there, self._placed_of(group, there))
             if why == "":
                 why = _refusal(self._target.delete, group)
@@ -278,7 +278,7 @@ class OffsetWriter:
         """
         found = {}
         due = set()
-        for group, there in self._target.look(turn).items():
+        for group, there in self._target.describe(turn).items():
             if isinstance(there, str):
                 # Checked again like a group that has members; groups behind it do not wait for it.
                 self._note(group, there)
