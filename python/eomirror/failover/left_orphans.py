@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.failover.facts import control_of
 from eomirror.failover.orphans import Reading, count_orphans, orphan_ranges, standing, undecided
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.kafka.session import link_sessions
 from eomirror.records.dealt_ranges import furthest
 from eomirror.records.names import LinkNames
@@ -132,9 +132,7 @@ def _ranges(
         }
     elif promotion is history.current:
         wanted = [cut.source for cut in promotion.cuts if cut.topic in same]
-        found = skip_missing(
-            lambda asked: sessions.source.admin.offsets(asked, at="latest", read_committed=True), wanted
-        )
+        found = existing_ends(sessions.source.admin, wanted, read_committed=True)
         ends = {source: found[source] for source in wanted if source in found}
     else:
         return

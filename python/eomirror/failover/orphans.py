@@ -18,8 +18,8 @@ from eomirror.failover.facts import control_of
 from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.failover.promoted_link import begins, merged
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.errors import Action
+from eomirror.kafka.log_ends import existing_ends, existing_starts
 from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.copy_ends import CopyEnds
@@ -392,9 +392,10 @@ def _ends_now(
         marks, returned = way_back(back, session)
         if not marks:
             return reversal.ends
-        now = skip_missing(
-            lambda asked: session.admin.offsets(asked, at="latest", read_committed=False),
+        now = existing_ends(
+            session.admin,
             sorted(reversal.ends),
+            read_committed=False,
             passing=(TopicError,),
         )
     return later_ends(reversal, {source: now[source] for source in reversal.ends if source in now}, returned)
@@ -704,7 +705,5 @@ def _read_one(
 def log_starts(admin: ClusterAdmin, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int | None]:
     """Returns the log start of the partition of each range; None if the partition does not exist any more."""
     wanted = [each.source for each in ranges]
-    found = skip_missing(
-        lambda asked: admin.offsets(asked, at="earliest", read_committed=False), wanted, passing=(TopicError,)
-    )
+    found = existing_starts(admin, wanted, passing=(TopicError,))
     return {source: found.get(source) for source in wanted}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from eomirror._native import PartitionMap
 from eomirror.clock import Deadline
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.kafka.partition_reader import GONE
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.offset_map_reader import take_chunk
@@ -125,10 +125,8 @@ class CopyEnds:
         """Returns the positions whose copy exists and has a leader, the ids of copies, and their ends."""
         topics = self._target.admin.describe_topics(sorted({one.target_topic for one in positions}))
         ids = {name: facts.topic_id for name, facts in topics.items() if facts is not None}
-        ends = skip_missing(
-            lambda asked: self._target.admin.offsets(asked, at="latest", read_committed=False),
-            {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)},
-        )
+        copies = {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)}
+        ends = existing_ends(self._target.admin, copies, read_committed=False)
         return {one.source: one for one in positions if _copy(one) in ends}, ids, ends
 
     def _problems(

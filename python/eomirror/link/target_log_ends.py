@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DataLossError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.link.background_look import BackgroundLook
 from eomirror.recovery.resume import copy_cut_error, cut_copies
 
