@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -21,56 +21,19 @@ from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, 
 from eomirror.spark.frames import encode_added
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.driver.channel import AttemptId
+    from eomirror.driver.link_lanes import LinkLanes
     from eomirror.recovery.corrupt_batches import Damage
 
-__all__ = ["LaneHost", "LaneThread", "holds_nothing"]
+__all__ = ["LaneThread", "holds_nothing"]
 
 log = structlog.get_logger(__name__)
 
 _STOP = {"type": "stop", "reason": StopReason.SHUTDOWN}
 _RECONFIGURE = {"type": "stop", "reason": StopReason.RECONFIGURE}
 _EPOCH_JITTER = 0.05
-
-
-class LaneHost(Protocol):
-    """The parts of a link that its lanes use."""
-
-    def run_attempt(self, spec: LaneSpec) -> LaneReport:
-        """Runs an attempt on Spark."""
-
-    def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Sends messages to the lane's running attempt, if it is connected."""
-
-    def send_to_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Sends messages to every connected attempt of the lane: one may mirror on after its epoch."""
-
-    def wait_disconnected(self, lane: int) -> None:
-        """Waits a while until no attempt of the lane is connected: until then, one may mirror."""
-
-    def check_owner(self) -> None:
-        """Raises SupersededError if another mirror has fenced the lane."""
-
-    def attempt_begun(self, spec: LaneSpec) -> None:
-        """Records the start of an attempt."""
-
-    def attempt_ended(self, spec: LaneSpec, report: LaneReport, failure: str) -> None:
-        """Records the end of an attempt; ``failure`` is the reason of an early end."""
-
-    def rests(self, lane: int, state: str) -> None:
-        """Records that no worker runs the lane; ``state`` is the reason."""
-
-    def committed(self, lane: int) -> bool:
-        """Returns True if the lane's current attempt has committed a transaction."""
-
-    @property
-    def patient(self) -> bool:
-        """True if the run waits for missing ACLs."""
-
-    def fail(self, error: BaseException, *, everything: bool = False) -> None:
-        """Fails the link; with ``everything``, the whole mirror."""
 
 
 class LaneThread:
@@ -80,11 +43,11 @@ class LaneThread:
     Args:
         template: Spec with the common fields of the lane's attempts.
         lanes: Number of lanes of the link.
-        host: Link of the lane.
+        host: Lanes of the link.
         clock: Measures backoffs.
     """
 
-    def __init__(self, template: LaneSpec, *, lanes: int, host: LaneHost, clock: Clock) -> None:
+    def __init__(self, template: LaneSpec, *, lanes: int, host: LinkLanes, clock: Clock) -> None:
         self.lane = template.lane
         self._template = template
         self._lanes = lanes
