@@ -99,7 +99,7 @@ class Looking(threading.Thread):
         assert not self.wrong
 
     def _look(self) -> None:
-        answers = dict(self._groups.look_at(sorted(self._standing)))
+        answers = dict(self._groups.read_offsets(sorted(self._standing)))
         if any(isinstance(answer, str) for answer in answers.values()):
             return  # not known this time, and said so
         found = {

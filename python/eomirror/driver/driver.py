@@ -406,8 +406,8 @@ class MirrorDriver:
                 port,
                 token=token,
                 on_hello=self._greet,
-                on_progress=self._hear,
-                on_groups=self._hear_groups,
+                on_progress=self._update_progress,
+                on_groups=self._record_groups,
                 clock=self._clock,
             )
         except (OSError, ValueError) as error:
@@ -467,16 +467,16 @@ class MirrorDriver:
         link = self._links.get(attempt.link)
         return () if link is None else link.greeting(attempt)
 
-    def _hear(self, attempt: AttemptId, progress: LaneProgress) -> None:
+    def _update_progress(self, attempt: AttemptId, progress: LaneProgress) -> None:
         self._heard.set()
         link = self._links.get(attempt.link)
         if link is not None:
             link.lanes.update(attempt, progress)
 
-    def _hear_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
+    def _record_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
         link = self._links.get(attempt.link)
         if link is not None:
-            link.group_thread.heard(offsets)
+            link.group_thread.record_answers(offsets)
 
     # -- the end ---------------------------------------------------------------------------------
 

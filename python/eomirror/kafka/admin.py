@@ -532,7 +532,7 @@ class ClusterAdmin:
         if self._broken != self._retrying.broken:
             self._broken = self._retrying.broken
             asked.forget_all()
-        return asked.ask(client, partitions, spec, level, seconds=seconds)
+        return asked.request(client, partitions, spec, level, seconds=seconds)
 
     # -- changing --------------------------------------------------------------------------------
 

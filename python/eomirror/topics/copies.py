@@ -168,7 +168,7 @@ class TopicCopies:
             if copy is not None:
                 self.ready[topic] = (pair.source, copy)
             if pair.name not in by_name:
-                self._both_ways.note(pair, changes[topic])
+                self._both_ways.record(pair, changes[topic])
         refused = {topic: by_name[pair.name] for topic, pair in pairs.items() if pair.name in by_name}
         quotas = [error for error in refused.values() if isinstance(error, QuotaError)]
         held = self.with_count(quotas[0], pairs) if quotas else None

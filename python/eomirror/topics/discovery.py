@@ -126,7 +126,7 @@ class Discovery:
             AuthorizationError: A right is missing, on either side.
             StateError: The link's state topics are damaged.
         """
-        return self._look(validate=True)[0]
+        return self._examine(validate=True)[0]
 
     def prepare(self, *, strict: bool = True, patient: bool = True) -> tuple[AssignedPartition, ...]:
         """
@@ -156,7 +156,7 @@ class Discovery:
 
     def _prepare(self, *, strict: bool) -> tuple[AssignedPartition, ...]:
         try:
-            plan, pairs = self._look(validate=False)
+            plan, pairs = self._examine(validate=False)
         except (TopicError, ClusterError) as error:
             if strict or isinstance(error, UnreachableError) or not all(self.cluster_ids):
                 # Also if the cluster ids are not known yet.
@@ -256,14 +256,14 @@ class Discovery:
         # Errors that are not about single topics are fatal here too.  A first run that failed has created topics, and
         # topics that the next run leaves out would later count as new, and begin at their beginning despite the link's
         # `start`.
-        state, _, first_run = self._own.look(brokers=self._copies.brokers)
+        state, _, first_run = self._own.compare(brokers=self._copies.brokers)
         if first_run or not self._copies.topics.has_records(self._names.control_topic):
             raise refused
-        readers, _ = self._look_at_readers(
+        readers, _ = self._compare_readers(
             self._target, mm2_target_topics(self._link, brokers=self._copies.brokers)
         )
         here = mm2_source_topics(self._link, brokers=self._source.describe_cluster().brokers)
-        on_source, _ = self._look_at_readers(self._source, here)
+        on_source, _ = self._compare_readers(self._source, here)
         self._own.created(self._copies.topics.apply([*state, *readers]))
         self._source_topics.apply(on_source)
         found = self.refresh()
@@ -367,7 +367,7 @@ class Discovery:
                 fix="add brokers to the target, or set `replication_factor` to say that fewer replicas are meant",
             )
 
-    def _look(self, *, validate: bool) -> tuple[Plan, dict[str, TopicPair]]:
+    def _examine(self, *, validate: bool) -> tuple[Plan, dict[str, TopicPair]]:
         """
         Makes every check.
 
@@ -389,13 +389,13 @@ class Discovery:
         if self.cluster_ids[0] == self.cluster_ids[1]:
             refuse_same_cluster(self._link, self._source, self._target, self.cluster_ids[0], targets)
         check_source_rights(self._link, self._source, matched)
-        state, drifts, first_run = self._own.look(brokers=self._copies.brokers)
+        state, drifts, first_run = self._own.compare(brokers=self._copies.brokers)
         if first_run:
             self._copies.first_run()
-        readers, drifts_there = self._look_at_readers(
+        readers, drifts_there = self._compare_readers(
             self._target, mm2_target_topics(self._link, brokers=target.brokers)
         )
-        on_source, drifts_here = self._look_at_readers(
+        on_source, drifts_here = self._compare_readers(
             self._source, mm2_source_topics(self._link, brokers=source.brokers)
         )
         sources = self._source.describe_topics(list(targets))
@@ -455,7 +455,7 @@ class Discovery:
                 self._skipped.record(topic, mirrored_again(f"topic {topic}", name, topic))
         return targets
 
-    def _look_at_readers(
+    def _compare_readers(
         self, admin: ClusterAdmin, wanted: Sequence[CreateTopic]
     ) -> tuple[tuple[CreateTopic, ...], tuple[Drift, ...]]:
         """Returns the missing topics for MM2's readers, and the drift of existing ones."""
