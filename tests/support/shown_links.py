@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from eomirror.records.events import Event
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import (
+    GroupsStatus,
+    GroupStatus,
+    LaneStatus,
+    LinkStatus,
+    OwnerStatus,
+    PartitionStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,10 +60,10 @@ def running(source: str, target: str, *, rate: float = 420.0, lag: int = 12, top
     return LinkStatus(
         link=f"{source}->{target}", state="running", generation=3, lag_records=lag,
         lag_seconds=lag / max(rate, 1.0), rate=rate, source_seconds=0.004, target_seconds=0.006,
-        owner={"run": f"{NOW_MS - 7_200_000:012x}" + "0" * 20, "host": "mirror-1", "pid": 4711, "released": False,
-               "claim_age_seconds": 1.0},
-        lanes={number: {"partitions": 4, "epoch": 7, "attempt": 1, "plane": "native", "plane_reason": "",
-                        "host": f"worker-{number}", "pid": 900 + number, "since": NOW_MS - 7_200_000}
+        owner=OwnerStatus(run=f"{NOW_MS - 7_200_000:012x}" + "0" * 20, host="mirror-1", pid=4711, released=False,
+                          claim_age_seconds=1.0),
+        lanes={number: LaneStatus(partitions=4, epoch=7, attempt=1, plane="native", host=f"worker-{number}",
+                                  pid=900 + number, since=NOW_MS - 7_200_000)
                for number in range(3)},
         partitions=tuple(
             PartitionStatus(
@@ -68,7 +75,7 @@ def running(source: str, target: str, *, rate: float = 420.0, lag: int = 12, top
             for at, topic in enumerate(names) for number in range(4)
         ),
         groups=GroupsStatus(followed=2, offsets=12, last_checkpoint=NOW_MS - 4_000, by_group=tuple(
-            {"group": group, "offsets": 6, "last_checkpoint": NOW_MS - 4_000, "lag_records": behind}
+            GroupStatus(group=group, offsets=6, last_checkpoint=NOW_MS - 4_000, lag_records=behind)
             for group, behind in (("billing", 40), ("reports", 18_211)))),
         events=(
             Event(NOW_MS - 9 * 3_600_000, "silent", "the mirror, process 4702 on host mirror-1, was killed"),
@@ -106,7 +113,8 @@ def source_away(status: LinkStatus) -> LinkStatus:
 
 def down(status: LinkStatus) -> LinkStatus:
     """The same link after its mirror was killed."""
-    owner = {**(status.owner or {}), "claim_age_seconds": 95.0, "claimed_at": NOW_MS - 95_000}
+    assert status.owner is not None
+    owner = replace(status.owner, claim_age_seconds=95.0, claimed_at=NOW_MS - 95_000)
     return replace(status, state="silent", owner=owner, lag_records=41_200, lag_seconds=98.0, rate=0.0)
 
 

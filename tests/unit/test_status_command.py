@@ -12,7 +12,7 @@ from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.status import link_readers
 from eomirror.status.link_readers import more_seconds
-from eomirror.status.model import LinkStatus
+from eomirror.status.model import LinkStatus, RetentionStatus
 from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
@@ -67,14 +67,10 @@ def test_what_the_source_may_delete_soon_is_told(
     path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nearest topic, with what to do; a topic with time left is in the JSON only."""
-    row = {
-        "topic": "or<b>ders",
-        "partition": 3,
-        "used": 0.9,
-        "left_seconds": 7200.0,
-        "setting": "retention.ms",
-    }
-    rows = (row, {**row, "topic": "b", "used": 0.8}, {**row, "topic": "c", "used": 0.79})
+    row = RetentionStatus(
+        topic="or<b>ders", partition=3, used=0.9, left_seconds=7200.0, setting="retention.ms"
+    )
+    rows = (row, replace(row, topic="b", used=0.8), replace(row, topic="c", used=0.79))
     monkeypatch.setattr(
         Reader, "read", lambda _: LinkStatus(link="west->east", state="stopped", retention=rows)
     )

@@ -146,7 +146,7 @@ def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitio
 
     for item, verdict in found:
         _draw_head(console, item, verdict)
-        planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
+        planes = ((number, lane.plane, lane.plane_reason) for number, lane in item.lanes.items())
         if text := planes_line(planes):
             console.print(escape(text))
         if item.remark:
@@ -173,7 +173,7 @@ def _draw_head(console: Console, item: LinkStatus, verdict: Verdict) -> None:
     for line in verdict_lines(item, verdict):
         console.print(line)
     if owner := item.owner:
-        console.print(f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim")
+        console.print(f"owner {owner.host}/{owner.pid} run {owner.run}", markup=False, style="dim")
     if item.paused is not None:
         console.print(
             f"[yellow]paused[/yellow]: topics {escape(item.paused['topics'])}, by {escape(item.paused['host'])}; to go "
@@ -209,26 +209,24 @@ def _draw_orphans(console: Console, item: LinkStatus) -> None:
     """Draws what others wrote behind the link, and what a promotion left on the old source."""
     for one in item.foreign:
         console.print(
-            f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one['target_topic'])}-"
-            f"{one['partition']} [{one['from']}, {one['to']})"
+            f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one.target_topic)}-"
+            f"{one.partition} [{one.start}, {one.end})"
         )
     if (found := item.orphans) is None:
         return
-    if found["offsets"]:
-        first = found["ranges"][0]
-        more = f" and {len(found['ranges']) - 1} more" if len(found["ranges"]) > 1 else ""
+    if found.offsets:
+        first = found.ranges[0]
+        more = f" and {len(found.ranges) - 1} more" if len(found.ranges) > 1 else ""
         console.print(
-            f"[yellow]orphans[/yellow]: {'at least ' if found['at_least'] else ''}"
-            f"{human_things(found['offsets'], 'offset')} beyond the cut have no copy: "
-            f"{escape(first['topic'])}-{first['partition']} [{first['from']}, {first['to']}){more}",
+            f"[yellow]orphans[/yellow]: {'at least ' if found.at_least else ''}"
+            f"{human_things(found.offsets, 'offset')} beyond the cut have no copy: "
+            f"{escape(first.topic)}-{first.partition} [{first.start}, {first.end}){more}",
             highlight=False,
         )
         look = f"eomirror restore CONFIG --link {escape(quote(item.link))} --dry-run"
         console.print(f"  fix: {look} shows each way to deal with them")
-    if found["decided"]:
-        texts = (
-            f"{human_count(records)} by {action}" for action, records in sorted(found["decided"].items())
-        )
+    if found.decided:
+        texts = (f"{human_count(records)} by {action}" for action, records in sorted(found.decided.items()))
         console.print(f"orphans that were dealt with: {', '.join(texts)}")
 
 
@@ -298,7 +296,7 @@ def _draw_problems(console: Console, item: LinkStatus) -> None:
     # a stop is shown once per topic, not per partition, and so is a problem whose fix is that of the topic
     shown = {(stop["topic"], stop["reason"]) for stop in item.stopped}
     mended = {(stop["topic"], stop["fix"]) for stop in item.stopped if stop["fix"]}
-    problems = [("", one["problem"], one["fix"]) for one in item.hanging]
+    problems = [("", one.problem, one.fix) for one in item.hanging]
     problems += [
         (one.topic, one.problem, one.fix)
         for one in item.partitions

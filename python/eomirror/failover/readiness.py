@@ -421,9 +421,9 @@ def _link(facts: Facts) -> Check:
 
 def _claim(facts: Facts) -> Check:
     owner = facts.status.owner
-    if not owner:
+    if owner is None:
         return Check("claim", Level.OK, "free")
-    held = f"held by {owner.get('host', '?')}, generation {facts.status.generation}"
+    held = f"held by {owner.host or '?'}, generation {facts.status.generation}"
     alive = facts.status.state in {"running", "paused"}
     return Check("claim", Level.OK, held if alive else f"free: no mirror renews it; last {held}")
 
@@ -508,7 +508,7 @@ def _foreign(facts: Facts) -> Check:
     found = facts.status.foreign
     if not found:
         return Check("foreign records", Level.OK, "0")
-    names = [f"{one['target_topic']}-{one['partition']} [{one['from']}, {one['to']})" for one in found]
+    names = [f"{one.target_topic}-{one.partition} [{one.start}, {one.end})" for one in found]
     return Check(
         "foreign records",
         Level.WARN,

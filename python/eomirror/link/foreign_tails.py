@@ -8,7 +8,8 @@ equal names on both sides, they are records like others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["ForeignTails"]
+__all__ = ["ForeignTail", "ForeignTails"]
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +40,26 @@ _OFFSETS = 10_000
 _MARKER = 1
 
 _Where = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignTail:
+    """
+    Records behind the last one of a link in one copy.
+
+    Attributes:
+        topic: Source topic.
+        partition: Partition of the copy.
+        target_topic: Copy.
+        start: Offset of the first of them, in the copy.
+        end: End of the copy.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    start: int = field(metadata={"name": "from"})
+    end: int = field(metadata={"name": "to"})
 
 
 class ForeignTails:
@@ -60,9 +81,9 @@ class ForeignTails:
         positions: Iterable[Position],
         ends: Mapping[_Where, int],
         producers: Callable[[], Collection[int]],
-    ) -> tuple[dict[str, Any], ...]:
+    ) -> tuple[ForeignTail, ...]:
         """
-        Returns topic, partition, copy and offsets of such records, one for each partition.
+        Returns such records, one item for each partition.
 
         Args:
             positions: Positions of the link, read before the ends.
@@ -86,13 +107,13 @@ class ForeignTails:
             log.debug("copies_not_looked_at", link=self._link.name, reason=error.message)
             return ()
         return tuple(
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "target_topic": one.target_topic,
-                "from": offset,
-                "to": ends[where],
-            }
+            ForeignTail(
+                topic=one.topic,
+                partition=one.partition,
+                target_topic=one.target_topic,
+                start=offset,
+                end=ends[where],
+            )
             for where, offset in sorted(first.items())
             if (one := longer[where]).source not in mirrored
         )

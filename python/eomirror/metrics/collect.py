@@ -137,8 +137,8 @@ class _Link:
             return
         if status.generation is not None:
             self._add("owner_generation", status.generation)
-        self._add("owner_claim_age_seconds", (status.owner or {}).get("claim_age_seconds"))
-        planes = Counter(str(lane["plane"]) for lane in status.lanes.values() if lane["plane"])
+        self._add("owner_claim_age_seconds", None if status.owner is None else status.owner.claim_age_seconds)
+        planes = Counter(lane.plane for lane in status.lanes.values() if lane.plane)
         for plane in ("native", "client"):
             self._add("lanes", planes[plane], plane)
         self._topics(status, per_partition=per_partition)
@@ -232,9 +232,9 @@ class _Link:
 
     def _groups(self, status: LinkStatus, now_ms: int) -> None:
         for group in () if status.groups is None else status.groups.by_group:
-            since = (now_ms - group["last_checkpoint"]) / 1000 + status.clock_offset_seconds
-            self._add("group_lag_records", group["lag_records"], group["group"])
-            self._add("group_checkpoint_age_seconds", max(0.0, since), group["group"])
+            since = (now_ms - group.last_checkpoint) / 1000 + status.clock_offset_seconds
+            self._add("group_lag_records", group.lag_records, group.group)
+            self._add("group_checkpoint_age_seconds", max(0.0, since), group.group)
 
     def _from_topics(self, status: LinkStatus, now_ms: int) -> None:
         self._add("problem_partitions", sum(bool(item.problem) for item in status.partitions))
@@ -244,9 +244,9 @@ class _Link:
         for topic, count in gaps.items():
             self._add("gap_records_total", count, topic)
         for row in status.retention:
-            self._add("retention_used_ratio", row["used"], row["topic"])
-            if row["left_seconds"] is not None:
-                self._add("retention_left_seconds", row["left_seconds"], row["topic"])
+            self._add("retention_used_ratio", row.used, row.topic)
+            if row.left_seconds is not None:
+                self._add("retention_left_seconds", row.left_seconds, row.topic)
         fence = status.fence
         # a fence of this second stands as well, and so does one of a host whose clock is ahead
         self._add(

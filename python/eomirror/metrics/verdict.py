@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess, rough
-from eomirror.status.live import owner_process
 from eomirror.status.retention import retention_risk
 
 if TYPE_CHECKING:
@@ -258,13 +257,13 @@ def _stopped(status: LinkStatus) -> tuple[str, str, str]:
 
 def _since_ms(view: LinkView, word: str, wall_ms: int | None) -> int | None:
     """Returns the time from which on a link is in a state, as far as its records tell it."""
-    status, owner = view.status, view.status.owner or {}
+    status, owner = view.status, view.status.owner
     if word == "stopped":
         return status.stopped[0].get("at")
     if word == "paused" and status.paused is not None:
         return status.paused.get("at")
     if word == "down":
-        return owner.get("claimed_at")
+        return None if owner is None else owner.claimed_at
     if word == "source away" and wall_ms is not None and status.source_seen_seconds is not None:
         return wall_ms - round(status.source_seen_seconds * 1000)
     return None
@@ -276,10 +275,10 @@ def _unbegun(view: LinkView) -> tuple[list[int], int]:
         lanes = view.live.lanes
         begun = [lane.state != "starting" or bool(lane.plane or lane.silent_seconds) for lane in lanes]
         return [lane.lane for lane, has in zip(lanes, begun, strict=True) if not has], len(lanes)
-    run = (view.status.owner or {}).get("run")
-    lanes_of_topics = view.status.lanes
-    waiting = [number for number, lane in lanes_of_topics.items() if run and lane.get("run", run) != run]
-    return sorted(waiting), len(lanes_of_topics)
+    run = None if view.status.owner is None else view.status.owner.run
+    claimed = view.status.lanes
+    waiting = [number for number, lane in claimed.items() if run and (lane.run or run) != run]
+    return sorted(waiting), len(claimed)
 
 
 def _lanes(numbers: list[int]) -> str:
@@ -343,7 +342,7 @@ def _unknown(view: LinkView) -> tuple[str, str]:
 
 def _down(view: LinkView) -> tuple[str, str, str]:
     status = view.status
-    mirror = f"its mirror{owner_process(status.owner)}"
+    mirror = f"its mirror{'' if status.owner is None else status.owner.process}"
     text = {
         "never ran": "the link never ran",
         "stopped": "its mirror was stopped",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.lane.measures import Histogram
 from eomirror.metrics.verdict import NO_ACTION
 from eomirror.status.lag import lag_rows, topic_state
+from eomirror.status.model import as_json
 from eomirror.status.retention import RETENTION_FIX, retention_risk
 from eomirror.status.standing_fence import standing_fence
 
@@ -98,7 +99,7 @@ def summary_body(judged: Judged) -> dict[str, Any]:
             (judged.view.commit_ms or 0, *(item.last_commit for item in status.partitions)), default=0
         )
         or None,
-        "owner": status.owner,
+        "owner": as_json(status.owner),
     }
 
 
@@ -147,16 +148,16 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "source_seconds": status.source_seconds,
         "target_seconds": status.target_seconds,
         "work": None if judged.view.live is None else _work(judged.view.live),
-        "lanes": [{"lane": number, **lane} for number, lane in sorted(status.lanes.items())],
+        "lanes": [{"lane": number, **as_json(lane)} for number, lane in sorted(status.lanes.items())],
         "topic_rows": [
             {key: getattr(row, key) for key in _ROW} for row in lag_rows([status], partitions=False)
         ],
         "stopped": list(status.stopped),
         "gaps": list(status.gaps),
         "fence": status.fence,
-        "retention": list(status.retention),
+        "retention": as_json(status.retention),
         "dead_letters": _dead_letters(judged.view),
-        "hanging": list(status.hanging),
+        "hanging": as_json(status.hanging),
         "open_transactions": [
             {
                 "topic": item.topic,
@@ -169,12 +170,12 @@ def link_body(judged: Judged) -> dict[str, Any]:
             if item.open_records and (item.open_seconds or 0.0) >= OPEN_SECONDS
         ],
         "drifted": list(status.drifted),
-        "foreign": list(status.foreign),
+        "foreign": as_json(status.foreign),
         "restarts": list(status.restarts),
         "verifications": list(status.verifications),
         "tail": status.tail,
         "drill": status.drill,
-        "groups": None if status.groups is None else asdict(status.groups),
+        "groups": as_json(status.groups),
         "events": [asdict(event) for event in reversed(status.events)],
     }
 

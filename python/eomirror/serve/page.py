@@ -35,6 +35,7 @@ from eomirror.serve.markup import (
 )
 from eomirror.serve.topics_table import topics_section
 from eomirror.status.live import ASKED_SECONDS
+from eomirror.status.model import RetentionStatus
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 
 if TYPE_CHECKING:
@@ -349,8 +350,8 @@ def _groups(link: Mapping[str, Any], wall_ms: int) -> Section | None:
 def _retention(link: Mapping[str, Any]) -> Section | None:
     """Returns the topics whose records the source may delete before they are mirrored."""
     rows = [
-        (partition(row["topic"], row["partition"]), retention_text(row), f"{row['used']:.0%}")
-        for row in risky_rows(link["retention"])
+        (partition(row.topic, row.partition), retention_text(row), f"{row.used:.0%}")
+        for row in risky_rows(RetentionStatus(**each) for each in link["retention"])
     ]
     if not rows:
         return None

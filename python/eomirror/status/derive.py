@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Any
 from eomirror.errors import BrokerFailedError, UnreachableError
 from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
-from eomirror.status.model import MOST_GROUPS, GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import (
+    MOST_GROUPS,
+    GroupsStatus,
+    GroupStatus,
+    LaneStatus,
+    LinkStatus,
+    OffsetRange,
+    OrphansStatus,
+    OwnerStatus,
+    PartitionStatus,
+)
 from eomirror.status.standing_fence import fence_dict
 
 if TYPE_CHECKING:
@@ -54,7 +64,7 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
     Args:
         reports: Informative records of the link.
     """
-    run = (status.owner or {}).get("run")
+    run = None if status.owner is None else status.owner.run
     positions: dict[str, dict[str, int]] = {}
     for item in status.partitions:
         if not item.parked or item.problem:
@@ -195,12 +205,7 @@ def groups_status(
         unreadable=len(unreadable),
         first_unreadable=unreadable[0] if unreadable else "",
         by_group=tuple(
-            {
-                "group": group,
-                "offsets": len(times),
-                "last_checkpoint": max(times),
-                "lag_records": lags[group],
-            }
+            GroupStatus(group=group, offsets=len(times), last_checkpoint=max(times), lag_records=lags[group])
             for group, times in sorted(by_group.items())[:MOST_GROUPS]
         ),
     )
@@ -316,17 +321,17 @@ def link_status(
         clock_offset_seconds=liveness.offset_ms / 1000,
         generation=generation.generation,
         lanes={
-            attempt.lane: {
-                "partitions": len(generation.assignment.of(attempt.lane)),
-                "run": attempt.run,
-                "epoch": attempt.epoch,
-                "attempt": attempt.attempt,
-                "host": attempt.host,
-                "pid": attempt.pid,
-                "since": attempt.timestamp,
-                "plane": attempt.plane,
-                "plane_reason": attempt.plane_reason,
-            }
+            attempt.lane: LaneStatus(
+                partitions=len(generation.assignment.of(attempt.lane)),
+                run=attempt.run,
+                epoch=attempt.epoch,
+                attempt=attempt.attempt,
+                host=attempt.host,
+                pid=attempt.pid,
+                since=attempt.timestamp,
+                plane=attempt.plane,
+                plane_reason=attempt.plane_reason,
+            )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             if attempt.generation == generation.generation
         },
@@ -399,7 +404,7 @@ def unread_status(link: str, last: LinkStatus | None, error: MirrorError) -> Lin
         return LinkStatus(link=link, state="unknown", away=away, problem=problem, fix=fix)
     if last.state == "unknown":
         return replace(last, away=away, problem=problem, fix=fix)
-    owner = None if last.owner is None else {**last.owner, "claim_age_seconds": None}
+    owner = None if last.owner is None else replace(last.owner, claim_age_seconds=None)
     return replace(
         last,
         state="unknown",
@@ -437,13 +442,13 @@ def _known_lost(positions: Mapping[SourcePartition, Position], control: ControlV
     return lost
 
 
-def _orphans(control: ControlView, observed: Mapping[SourcePartition, Observed]) -> dict[str, Any] | None:
+def _orphans(control: ControlView, observed: Mapping[SourcePartition, Observed]) -> OrphansStatus | None:
     """Returns what the promotion in force left on the source; without its answer up to the recorded ends."""
     history = control.history
     if (promotion := history.current) is None:
         return None
     reversal, dealt = history.reversals.get(promotion.number), history.dealt(promotion.number)
-    ranges: list[dict[str, Any]] = []
+    ranges: list[OffsetRange] = []
     decided: dict[str, int] = {}
     for cut in promotion.cuts:
         seen, done = observed.get(cut.source), dealt.get(cut.source, ())
@@ -459,15 +464,15 @@ def _orphans(control: ControlView, observed: Mapping[SourcePartition, Observed])
         if end is None:
             return None
         ranges += [
-            {"topic": cut.topic, "partition": cut.partition, "from": low, "to": high}
+            OffsetRange(topic=cut.topic, partition=cut.partition, start=low, end=high)
             for low, high in rest(cut.position, end, done)
         ]
-    return {
-        "offsets": sum(one["to"] - one["from"] for one in ranges),
-        "at_least": bool(promotion.uncut or promotion.at_least),
-        "ranges": ranges,
-        "decided": decided,
-    }
+    return OrphansStatus(
+        offsets=sum(one.end - one.start for one in ranges),
+        at_least=bool(promotion.uncut or promotion.at_least),
+        ranges=tuple(ranges),
+        decided=decided,
+    )
 
 
 def _state(control: ControlView, liveness: Liveness) -> str:
@@ -580,18 +585,18 @@ def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, fl
     return {source: count / RATE_WINDOW_SECONDS for source, count in records.items()}
 
 
-def _owner(control: ControlView, now_ms: int, offset_ms: int) -> dict[str, Any] | None:
+def _owner(control: ControlView, now_ms: int, offset_ms: int) -> OwnerStatus | None:
     claim = control.claim
     if claim is None:
         return None
-    return {
-        "run": claim.run,
-        "host": claim.host,
-        "pid": claim.pid,
-        "released": claim.released,
-        "claimed_at": claim.timestamp - offset_ms,
-        "claim_age_seconds": max(0.0, (now_ms + offset_ms - claim.timestamp) / 1000),
-    }
+    return OwnerStatus(
+        run=claim.run,
+        host=claim.host,
+        pid=claim.pid,
+        released=claim.released,
+        claimed_at=claim.timestamp - offset_ms,
+        claim_age_seconds=max(0.0, (now_ms + offset_ms - claim.timestamp) / 1000),
+    )
 
 
 def _all_known(values: Sequence[Any], fold: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import GroupsStatus, LaneStatus, LinkStatus, OwnerStatus, PartitionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
 
-__all__ = ["STATES", "LinkFacts", "LinkView", "owner_process", "running_status", "running_view"]
+__all__ = ["STATES", "LinkFacts", "LinkView", "running_status", "running_view"]
 
 #: States of a link: those of a running driver, then those that only its topics show.
 STATES = (
@@ -86,11 +86,6 @@ class LinkView:
         return self.read_seconds is not None
 
 
-def owner_process(owner: Mapping[str, Any] | None) -> str:
-    """Returns process and host of a link's owner as an insertion in a sentence; empty if they are not known."""
-    return f", process {owner['pid']} on host {owner['host']}," if owner and owner.get("host") else ""
-
-
 def running_view(
     facts: LinkFacts,
     snapshot: LinkSnapshot,
@@ -138,11 +133,13 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
 
     They may be those of the run before.  The last known ends of the source count only while the driver misses it, too.
     """
-    mine = (topics.owner or {}).get("run") == (status.owner or {}).get("run")
+    owner = status.owner
+    if owner is not None and topics.owner is not None and topics.owner.run == owner.run:
+        owner = replace(topics.owner, claim_age_seconds=owner.claim_age_seconds)
     away = bool(status.problem)
     return replace(
         status,
-        owner={**((topics.owner or {}) if mine else {}), **(status.owner or {})},
+        owner=owner,
         stopped=_dated(status.stopped, topics.stopped),
         gaps=topics.gaps,
         fence=topics.fence,
@@ -158,19 +155,19 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         known_lost=topics.known_lost if away else None,
         source_seen_seconds=topics.source_seen_seconds if away else None,
         last_rate=topics.last_rate if away else None,
-        lanes={
-            number: {**_worker(lane, topics.lanes.get(number, {})), **lane}
-            for number, lane in status.lanes.items()
-        },
+        lanes={number: _with_worker(lane, topics.lanes.get(number)) for number, lane in status.lanes.items()},
         source_seconds=topics.source_seconds,
         target_seconds=topics.target_seconds,
     )
 
 
-def _worker(lane: Mapping[str, Any], recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns what the topics say of a lane's attempt; empty if they know another attempt."""
-    same = (lane.get("epoch"), lane.get("attempt")) == (recorded.get("epoch"), recorded.get("attempt"))
-    return recorded if same else {}
+def _with_worker(lane: LaneStatus, recorded: LaneStatus | None) -> LaneStatus:
+    """Returns a lane with what the topics say of its attempt; without it if they know another attempt."""
+    if recorded is None or (lane.epoch, lane.attempt) != (recorded.epoch, recorded.attempt):
+        return lane
+    return replace(
+        recorded, state=lane.state, plane=lane.plane, plane_reason=lane.plane_reason, delayed=lane.delayed
+    )
 
 
 def _dated(
@@ -203,16 +200,16 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         link=snapshot.link,
         state=snapshot.state,
         generation=snapshot.generation,
-        owner={"run": snapshot.run, "claim_age_seconds": snapshot.claim_age_seconds},
+        owner=OwnerStatus(run=snapshot.run, claim_age_seconds=snapshot.claim_age_seconds),
         lanes={
-            lane.lane: {
-                "state": lane.state,
-                "epoch": lane.epoch,
-                "attempt": lane.attempt,
-                "plane": lane.plane,
-                "plane_reason": lane.plane_reason,
-                "delayed": lane.delayed,
-            }
+            lane.lane: LaneStatus(
+                state=lane.state,
+                epoch=lane.epoch,
+                attempt=lane.attempt,
+                plane=lane.plane,
+                plane_reason=lane.plane_reason,
+                delayed=lane.delayed,
+            )
             for lane in snapshot.lanes
         },
         lag_records=sum(item.lag_records or 0 for item in going) if known else None,

@@ -6,15 +6,33 @@ Status of a link, for every view. Pure.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from eomirror.records.control_record import OMITTED
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eomirror.link.foreign_tails import ForeignTail
     from eomirror.records.events import Event
 
-__all__ = ["MOST_GROUPS", "GroupsStatus", "LinkStatus", "PartitionStatus"]
+__all__ = [
+    "MOST_GROUPS",
+    "GroupStatus",
+    "GroupsStatus",
+    "Hanging",
+    "LaneStatus",
+    "LinkStatus",
+    "OffsetRange",
+    "OrphansStatus",
+    "OwnerStatus",
+    "PartitionStatus",
+    "RetentionStatus",
+    "as_json",
+]
 
 #: Groups that a status lists by name.
 MOST_GROUPS = 500
@@ -76,6 +94,155 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerStatus:
+    """
+    Owner of a link.
+
+    Attributes:
+        run: Id of its run.
+        host: Host of its process; None if the topics were not read since it took the link, as all that follows.
+        pid: Id of its process.
+        released: True if it has released the link.
+        claimed_at: Time at which it last renewed its claim, ms since the epoch by our clock.
+        claim_age_seconds: Time since then; None if it is not known now.
+    """
+
+    run: str
+    host: str | None = field(default=None, metadata=OMITTED)
+    pid: int | None = field(default=None, metadata=OMITTED)
+    released: bool | None = field(default=None, metadata=OMITTED)
+    claimed_at: int | None = field(default=None, metadata=OMITTED)
+    claim_age_seconds: float | None = None
+
+    @property
+    def process(self) -> str:
+        """Process and host as an insertion in a sentence; empty if they are not known."""
+        return f", process {self.pid} on host {self.host}," if self.host else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatus:
+    """
+    Newest attempt of a lane.
+
+    Attributes:
+        state: State of its machine; None if only the topics are known.
+        partitions: Number of its partitions; None if the topics were not read since the attempt began, as with ``run``,
+            ``host``, ``pid`` and ``since``.
+        run: Run of the attempt.
+        epoch: Number of the lane's Spark task in this run.
+        attempt: Number within the epoch.
+        host: Host of its worker.
+        pid: Process id of its worker.
+        since: Time of its start, ms since the epoch.
+        plane: Data plane, ``native`` or ``client``; empty until it has reported.
+        plane_reason: Reason against the native plane.
+        delayed: Source partitions that it has not been able to read for some time, with the reason; None if only the
+            topics are known.
+    """
+
+    state: str | None = field(default=None, metadata=OMITTED)
+    partitions: int | None = field(default=None, metadata=OMITTED)
+    run: str | None = field(default=None, metadata=OMITTED)
+    epoch: int
+    attempt: int
+    host: str | None = field(default=None, metadata=OMITTED)
+    pid: int | None = field(default=None, metadata=OMITTED)
+    since: int | None = field(default=None, metadata=OMITTED)
+    plane: str = ""
+    plane_reason: str = ""
+    delayed: str | None = field(default=None, metadata=OMITTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionStatus:
+    """
+    What is left of the source's retention for a topic.
+
+    Attributes:
+        partition: Partition with the largest share.
+        used: Share that is used; 1 if the source may delete at any time.
+        left_seconds: Time that is left; None without ``retention.ms``, or if the age is unknown.
+        setting: Setting that limits it: ``retention.ms`` or ``retention.bytes``.
+    """
+
+    topic: str
+    partition: int
+    used: float
+    left_seconds: float | None
+    setting: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Source offsets ``[start, end)`` of a partition."""
+
+    topic: str
+    partition: int
+    start: int = field(metadata={"name": "from"})
+    end: int = field(metadata={"name": "to"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansStatus:
+    """
+    Source offsets that a promotion left behind.
+
+    Attributes:
+        offsets: Number of those about which nothing was decided; markers count.
+        at_least: True if the source had topics without a position.
+        ranges: These offsets.
+        decided: Decided records by action (`eomirror restore`).
+    """
+
+    offsets: int
+    at_least: bool
+    ranges: tuple[OffsetRange, ...]
+    decided: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hanging:
+    """
+    A hanging transaction.
+
+    Attributes:
+        producer_id: Id of the producer that wrote it.
+        start: Offset of its first record; ``read_committed`` readers see no records from this offset.
+        end: High watermark of the partition.
+        since: Latest possible time of its beginning, ms since the epoch by the owner's clock; None if unknown.
+        problem: Description for people.
+        fix: Recommended action.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    start: int
+    end: int
+    since: int | None
+    problem: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """
+    A followed group.
+
+    Attributes:
+        offsets: Number of its checkpoints.
+        last_checkpoint: Time of the newest, ms since the epoch.
+        lag_records: Source offsets from the checkpoints to the end of the source; None if the source is unknown.
+    """
+
+    group: str
+    offsets: int
+    last_checkpoint: int
+    lag_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsStatus:
     """
     Followed groups of a link, according to the checkpoints in the target.
@@ -86,8 +253,7 @@ class GroupsStatus:
         last_checkpoint: Timestamp of the newest checkpoint, ms since the epoch; None without checkpoints.
         unreadable: Skipped records that are not checkpoints.
         first_unreadable: Location and error of the first of them; empty for none.
-        by_group: The first `MOST_GROUPS` groups by name: name, number of checkpoints, time of the newest, and source
-            offsets from the checkpoints to the end of the source (None if the source is unknown).
+        by_group: The first `MOST_GROUPS` groups by name.
     """
 
     followed: int
@@ -95,7 +261,7 @@ class GroupsStatus:
     last_checkpoint: int | None
     unreadable: int = 0
     first_unreadable: str = ""
-    by_group: tuple[dict[str, Any], ...] = ()
+    by_group: tuple[GroupStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +273,10 @@ class LinkStatus:
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
             advance), ``handed back`` (MirrorMaker 2 mirrors since), ``promoted`` (applications may write to the copies
             since), ``paused`` (its owner lives and holds all topics), or ``unknown`` (its topics cannot be read).
-        owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
+        owner: Its owner; None if it never ran.
         clock_offset_seconds: How far the owner's clock is ahead of ours; 0 if they agree, or if that is unknown.
         generation: Newest lane layout.
-        lanes: Lane -> its newest attempt, with its plane and the reason against the native one.
+        lanes: Lane -> its newest attempt.
         lag_records: Sum over partitions that are not parked; None if one is unknown, or was left out.
         lag_seconds: Largest over partitions that are not parked; None if one is unknown, or was left out.
         rate: Records per second, all partitions.
@@ -130,8 +296,8 @@ class LinkStatus:
         away: Clusters that do not answer, of ``source`` and ``target``.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
-        hanging: Hanging transactions on the target (`eomirror.status.hanging.Hanging`), also of the link's
-            own topics; the first of each copy is the problem of its partition as well.
+        hanging: Hanging transactions on the target, also of the link's own topics; the first of each copy is the
+            problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
         restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
         left_groups: Groups that the owner leaves alone on the target, because consumers there have reached their
@@ -147,21 +313,18 @@ class LinkStatus:
         target_seconds: The same of the target.
         events: Newest events, oldest first; older ones thin out (`eomirror.records.events`).
         remark: Restriction that the link's settings imply; empty for none.
-        orphans: Of a promoted link, source ``offsets`` beyond the cut that have no copy and about which nothing was
-            decided (markers count), their ``ranges``, and the ``decided`` records by action (`eomirror restore`);
-            ``at_least`` is true if the source had topics without a position.  None if the link is not promoted, or an
-            end is not known.
-        foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors:
-            topic, partition, copy, and offsets of the copy (``from`` the first record, ``to`` the end).
+        orphans: Of a promoted link, source offsets beyond the cut that have no copy; None if the link is not promoted,
+            or an end is not known.
+        foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors.
         awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
     """
 
     link: str
     state: str
-    owner: dict[str, Any] | None = None
+    owner: OwnerStatus | None = None
     clock_offset_seconds: float = 0.0
     generation: int | None = None
-    lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    lanes: Mapping[int, LaneStatus] = field(default_factory=dict)
     lag_records: int | None = None
     lag_seconds: float | None = None
     rate: float = 0.0
@@ -178,19 +341,19 @@ class LinkStatus:
     problem: str = ""
     fix: str = ""
     drifted: tuple[str, ...] = ()
-    hanging: tuple[dict[str, Any], ...] = ()
+    hanging: tuple[Hanging, ...] = ()
     restarts: tuple[dict[str, Any], ...] = ()
     verifications: tuple[dict[str, Any], ...] = ()
     drill: dict[str, Any] | None = None
     left_groups: dict[str, Any] = field(default_factory=dict)
     tail: dict[str, Any] | None = None
-    retention: tuple[dict[str, Any], ...] = ()
+    retention: tuple[RetentionStatus, ...] = ()
     source_seconds: float | None = None
     target_seconds: float | None = None
-    events: tuple[Event, ...] = ()
+    events: tuple[Event, ...] = field(default=(), metadata={"json": False})
     remark: str = ""
-    orphans: dict[str, Any] | None = None
-    foreign: tuple[dict[str, Any], ...] = ()
+    orphans: OrphansStatus | None = None
+    foreign: tuple[ForeignTail, ...] = ()
     awaited: tuple[str, ...] = ()
 
     @property
@@ -205,10 +368,40 @@ class LinkStatus:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the status for ``-o json``, without events: topics hold their partitions."""
-        body = asdict(replace(self, events=()))
-        del body["events"]
+        body: dict[str, Any] = as_json(self)
         topics: dict[str, list[dict[str, Any]]] = {}
         for partition in body.pop("partitions"):
             topics.setdefault(partition.pop("topic"), []).append(partition)
         body["topics"] = [{"topic": topic, "partitions": found} for topic, found in topics.items()]
         return body
+
+
+def as_json(value: Any) -> Any:
+    """
+    Returns the JSON form of a part of a status.
+
+    A field's metadata may name it (``name``), leave it out (``json``: False), or leave it out while it is None
+    (``omitted``).
+    """
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(item) for item in value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    names, omitted, read = _shown(type(value))
+    return {
+        name: as_json(item)
+        for name, item in zip(names, read(value), strict=True)
+        if item is not None or name not in omitted
+    }
+
+
+@cache
+def _shown(kind: Any) -> tuple[tuple[str, ...], frozenset[str], Callable[[Any], tuple[Any, ...]]]:
+    """Returns the names of a class's fields in JSON, those that are omitted while they are None, and their reader."""
+    shown = {
+        item.metadata.get("name", item.name): item for item in fields(kind) if item.metadata.get("json", True)
+    }
+    omitted = frozenset(name for name, item in shown.items() if item.metadata.get("omitted"))
+    return tuple(shown), omitted, attrgetter(*(item.name for item in shown.values()))

@@ -14,7 +14,7 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Check, Facts, Level, Verified, assess, with_verified
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.records.promotion import Promotion
-from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.model import LinkStatus, OwnerStatus, PartitionStatus
 from eomirror.topics.diff import AlterConfig, Differs
 
 PARTITION = PartitionStatus(
@@ -22,7 +22,7 @@ PARTITION = PartitionStatus(
     lag_seconds=0.0, records=10, rate=0.0, last_commit=1,
 )  # fmt: skip
 STATUS = LinkStatus(
-    link="l", state="running", owner={"host": "h7"}, generation=14, lag_records=0, lag_seconds=0.0,
+    link="l", state="running", owner=OwnerStatus(run="r", host="h7"), generation=14, lag_records=0, lag_seconds=0.0,
     partitions=(PARTITION,),
 )  # fmt: skip
 PROMOTION = Promotion(

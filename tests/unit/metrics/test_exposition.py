@@ -20,7 +20,16 @@ from eomirror.metrics.families import FAMILIES, Family
 from eomirror.metrics.verdict import Window
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkFacts, LinkView, running_view
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import (
+    GroupsStatus,
+    GroupStatus,
+    Hanging,
+    LaneStatus,
+    LinkStatus,
+    OwnerStatus,
+    PartitionStatus,
+    RetentionStatus,
+)
 from eomirror.status.snapshot import (
     Counters,
     LaneSnapshot,
@@ -192,9 +201,9 @@ def status(**changes: Any) -> LinkStatus:
     made = LinkStatus(
         link="east->west",
         state="silent",
-        owner={"claim_age_seconds": 33.0},
+        owner=OwnerStatus(run="r", claim_age_seconds=33.0),
         generation=3,
-        lanes={0: {"plane": "client"}},
+        lanes={0: LaneStatus(epoch=1, attempt=1, plane="client")},
         partitions=(
             partition,
             replace(partition, partition=1, lag_records=0, lag_seconds=0.0),
@@ -207,7 +216,7 @@ def status(**changes: Any) -> LinkStatus:
             followed=2,
             offsets=3,
             last_checkpoint=990_000,
-            by_group=({"group": EVIL, "offsets": 3, "last_checkpoint": 980_000, "lag_records": None},),
+            by_group=(GroupStatus(group=EVIL, offsets=3, last_checkpoint=980_000),),
         ),
         restarts=({"lane": 0, "endings": {"rebuild": 3}}, {"lane": 1, "endings": {"rebuild": 1}}),
         verifications=(
@@ -222,14 +231,10 @@ def status(**changes: Any) -> LinkStatus:
         drill={"passed": True, "at": 400_000},
         drifted=("topic x",),
         retention=(
-            {"topic": EVIL, "partition": 0, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"},
-            {
-                "topic": "sized",
-                "partition": 1,
-                "used": 0.85,
-                "left_seconds": None,
-                "setting": "retention.bytes",
-            },
+            RetentionStatus(topic=EVIL, partition=0, used=0.9, left_seconds=360.0, setting="retention.ms"),
+            RetentionStatus(
+                topic="sized", partition=1, used=0.85, left_seconds=None, setting="retention.bytes"
+            ),
         ),
     )
     return replace(made, **changes)
@@ -364,17 +369,18 @@ def test_a_running_mirror_shows_what_its_topics_hold() -> None:
 
 def test_what_the_run_before_left_in_the_topics_is_not_told_of_this_one() -> None:
     """Topics are read every ten seconds: after a take-over they name another owner, and other attempts."""
-    lanes = {0: {"epoch": 1, "attempt": 1, "host": "old", "pid": 9, "since": 5}}
-    mine = {"run": "r1", "host": "new", "pid": 7, "released": False}
+    claimed = LaneStatus(epoch=1, attempt=1, host="old", pid=9, since=5)
+    mine = OwnerStatus(run="r1", host="new", pid=7, released=False)
     lane = replace(snapshot().lanes[0], epoch=2, attempt=1)
-    before = status(owner={**mine, "run": "r0", "released": True}, lanes=lanes)
+    before = status(owner=replace(mine, run="r0", released=True), lanes={0: claimed})
     view = running_view(FACTS, snapshot(lanes=(lane,)), before, 0.3)
-    assert view.status.owner == {"run": "r1", "claim_age_seconds": 2.0}
-    assert "host" not in view.status.lanes[0]
-    after = status(owner=mine, lanes={0: {**lanes[0], "epoch": 2}})
+    assert view.status.owner == OwnerStatus(run="r1", claim_age_seconds=2.0)
+    assert view.status.lanes[0].host is None
+    after = status(owner=mine, lanes={0: replace(claimed, epoch=2)})
     view = running_view(FACTS, snapshot(lanes=(lane,)), after, 0.3)
-    assert (view.status.owner or {})["host"] == "new"
-    assert view.status.lanes[0]["host"] == "old"
+    assert view.status.owner is not None
+    assert view.status.owner.host == "new"
+    assert view.status.lanes[0].host == "old"
 
 
 def test_the_last_known_ends_count_only_while_the_driver_misses_the_source() -> None:
@@ -470,8 +476,9 @@ def test_every_family_is_exported_somewhere_and_no_other() -> None:
     driver = snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1, paused=True),))
     live = running_view(FACTS, driver, status(), 0.1)
     held = (*status().partitions, replace(status().partitions[0], topic="held", paused=True))
-    hung = LinkView(facts=FACTS, status=status(hanging=({"problem": ""},), partitions=held), read_seconds=0.1)
-    for place, view in (("run", live), ("serve", hung)):
+    hung = Hanging(topic="t", partition=0, producer_id=1, start=0, end=1, since=None, problem="", fix="")
+    serve = LinkView(facts=FACTS, status=status(hanging=(hung,), partitions=held), read_seconds=0.1)
+    for place, view in (("run", live), ("serve", serve)):
         verdict = Window().judge(view, 0.0)
         found = exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True, per_group=True)
         text = found.text().decode()

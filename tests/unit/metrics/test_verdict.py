@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
 from eomirror.status.live import LinkFacts, LinkView
-from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.model import LaneStatus, LinkStatus, OwnerStatus, PartitionStatus, RetentionStatus
 from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
@@ -162,10 +162,10 @@ def test_a_link_that_waits_for_spark_is_starting() -> None:
     )
     found = judged((0, begins))
     assert (found.word, found.text) == ("starting", "it waits for Spark to begin lane 0")
-    lanes = {0: {"run": "old", "plane": "native"}, 1: {"run": "old", "plane": "native"}}
-    before = view(7, 7, owner={"run": "new"}, lanes=lanes)
+    lanes = dict.fromkeys((0, 1), LaneStatus(run="old", epoch=1, attempt=1, plane="native"))
+    before = view(7, 7, owner=OwnerStatus(run="new"), lanes=lanes)
     assert judged((0, before)).text == "it waits for Spark to begin lanes 0, 1"
-    assert judged((0, view(7, 7, owner={"run": "old"}, lanes=lanes))).word == "ok"
+    assert judged((0, view(7, 7, owner=OwnerStatus(run="old"), lanes=lanes))).word == "ok"
 
 
 def test_a_lane_without_a_slot_is_stalled() -> None:
@@ -203,7 +203,7 @@ def test_a_state_has_a_time() -> None:
     assert window.judge(view(1, 1, stopped=(stop,)), 1, 2_000).since_ms == 77
     assert window.judge(view(1, 1), 2, 3_000).since_ms == 3_000
     assert window.judge(view(1, 1), 3, 4_000).since_ms == 3_000
-    down = view(1, 1, state="silent", owner={"run": "r", "claimed_at": 55})
+    down = view(1, 1, state="silent", owner=OwnerStatus(run="r", claimed_at=55))
     assert window.judge(down, 4, 5_000).since_ms == 55
 
 
@@ -283,17 +283,17 @@ def test_a_loss_without_the_source_has_an_estimate() -> None:
 
 def test_a_link_that_is_down_names_records_that_the_source_is_about_to_delete() -> None:
     """Retention does not wait for a mirror."""
-    row = {"topic": "t", "partition": 3, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"}
-    found = judged((0, view(5, 9, state="stopped", retention=(row, {**row, "topic": "u"}))))
+    row = RetentionStatus(topic="t", partition=3, used=0.9, left_seconds=360.0, setting="retention.ms")
+    found = judged((0, view(5, 9, state="stopped", retention=(row, replace(row, topic="u")))))
     assert "t-3: the source may delete records that are not mirrored, in 6 min" in found.text
     assert found.text.endswith("(and 1 more)")
-    far = judged((0, view(5, 9, state="stopped", retention=({**row, "used": 0.5},))))
+    far = judged((0, view(5, 9, state="stopped", retention=(replace(row, used=0.5),))))
     assert "may delete" not in far.text
 
 
 def test_a_dead_mirror_is_named_with_its_process() -> None:
     """The way back to a running mirror comes first; with a source that is away, a failover is the other way."""
-    owner = {"run": "r", "host": "east-1", "pid": 4711, "claim_age_seconds": 50.0}
+    owner = OwnerStatus(run="r", host="east-1", pid=4711, claim_age_seconds=50.0)
     found = judged((0, view(5, 9, state="silent", owner=owner)))
     assert found.text.startswith("its mirror, process 4711 on host east-1, does not renew its claim")
     assert found.fix == "start the mirror: `eomirror run CONFIG`"

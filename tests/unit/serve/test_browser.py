@@ -149,7 +149,9 @@ def test_links_are_readable_however_many(browser: Browser, number: int) -> None:
 def test_an_opened_part_stays_open_and_an_outage_is_in_the_title(browser: Browser) -> None:
     """A part that changes is replaced while its reader looks into it; a server that is away is told in the tab."""
     calm = shown_links.running("east", "west")
-    made = [shown_links.served([replace(calm, lanes={0: {**calm.lanes[0], "pid": pid}})]) for pid in (71, 72)]
+    made = [
+        shown_links.served([replace(calm, lanes={0: replace(calm.lanes[0], pid=pid)})]) for pid in (71, 72)
+    ]
     asked: list[Request] = []
 
     away = threading.Event()

@@ -17,7 +17,16 @@ from eomirror.records.events import Event
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import (
+    GroupsStatus,
+    GroupStatus,
+    Hanging,
+    LaneStatus,
+    LinkStatus,
+    OwnerStatus,
+    PartitionStatus,
+    RetentionStatus,
+)
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
 SECRET = "planted-secret-value"  # noqa: S105  it is planted
@@ -30,9 +39,9 @@ PARTITION = PartitionStatus(
 STATUS = LinkStatus(
     link="east->west",
     state="running",
-    owner={"run": EVIL, "host": EVIL, "pid": 1, "released": False, "claim_age_seconds": 1.0},
+    owner=OwnerStatus(run=EVIL, host=EVIL, pid=1, released=False, claim_age_seconds=1.0),
     generation=3,
-    lanes={0: {"partitions": 1, "epoch": 1, "attempt": 1, "plane": "client", "plane_reason": EVIL}},
+    lanes={0: LaneStatus(partitions=1, epoch=1, attempt=1, plane="client", plane_reason=EVIL)},
     lag_records=4,
     lag_seconds=2.0,
     partitions=(
@@ -46,11 +55,13 @@ STATUS = LinkStatus(
         followed=1,
         offsets=2,
         last_checkpoint=5,
-        by_group=({"group": EVIL, "offsets": 2, "last_checkpoint": 5},),
+        by_group=(GroupStatus(group=EVIL, offsets=2, last_checkpoint=5),),
     ),
     events=(Event(1_000, "stopped", EVIL, "halt"), Event(10**17, EVIL, f"the {SECRET}")),
     drifted=(EVIL,),
-    hanging=({"problem": EVIL, "fix": EVIL},),
+    hanging=(
+        Hanging(topic="t", partition=0, producer_id=1, start=0, end=1, since=None, problem=EVIL, fix=EVIL),
+    ),
 )
 
 
@@ -250,7 +261,7 @@ def test_what_to_do_names_all_problems_and_how_many_are_not_shown() -> None:
     assert "topic t0 and 8 more" in shown
     assert "topic t3 is stopped" in shown
     assert "5 more topics are stopped" in shown
-    row = {"topic": "t", "partition": 3, "used": 1.0, "left_seconds": 0.0, "setting": "retention.ms"}
+    row = RetentionStatus(topic="t", partition=3, used=1.0, left_seconds=0.0, setting="retention.ms")
     calm = replace(STATUS, stopped=(), partitions=(PARTITION,), retention=(row,))
     shown = todo(calm)
     assert "t-3: the source may delete records that are not mirrored, at any time" in shown
@@ -264,9 +275,9 @@ def test_what_to_do_names_all_problems_and_how_many_are_not_shown() -> None:
 
 def test_records_that_the_source_is_about_to_delete_are_listed() -> None:
     """Those of topics that have used most of their retention."""
-    row = {"topic": EVIL, "partition": 3, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"}
+    row = RetentionStatus(topic=EVIL, partition=3, used=0.9, left_seconds=360.0, setting="retention.ms")
     shown = page(
-        served(replace(STATUS, retention=(row, {**row, "topic": "far", "used": 0.5}))), "links", "east->west"
+        served(replace(STATUS, retention=(row, replace(row, topic="far", used=0.5)))), "links", "east->west"
     )
     table = shown.partition('id="retention"')[2].partition("</section>")[0]
     assert "in 6 min (retention.ms)" in table
@@ -290,7 +301,7 @@ def test_what_was_read_last_stays_on_the_page_while_the_target_is_away(
 ) -> None:
     """With its age, marked as old; metrics give no old value, and lags are unknown."""
     monkeypatch.setattr("eomirror.serve.polled._POLL_SECONDS", 0.01)
-    owner = {"run": "r", "host": "east-1", "pid": 4711, "released": False, "claim_age_seconds": 1.0}
+    owner = OwnerStatus(run="r", host="east-1", pid=4711, released=False, claim_age_seconds=1.0)
     verified = {
         "topic": EVIL, "outcome": "differs", "offsets": 5, "unverified": 2, "differences": {"missing": 3},
         "problem": "", "at": 5,

@@ -145,8 +145,8 @@ def test_what_topics_showed_last_is_kept_without_what_changes_by_itself() -> Non
     }
     assert [item.position for item in kept.partitions] == [item.position for item in last.partitions]
     assert kept.owner is not None
-    assert kept.owner["run"] == CLAIM.run
-    assert kept.owner["claim_age_seconds"] is None
+    assert kept.owner.run == CLAIM.run
+    assert kept.owner.claim_age_seconds is None
     assert unread_status("a->b", None, UnreachableError("no way to b")).partitions == ()
 
 
@@ -317,7 +317,7 @@ def test_clocks_that_disagree_leave_only_lag_in_seconds_unknown(ahead_ms: int) -
     assert (found.state, found.clock_offset_seconds) == ("running", ahead_ms / 1000)
     assert (found.lag_records, found.lag_seconds, found.rate) == (3, None, 5.0)
     assert found.owner is not None
-    assert found.owner["claim_age_seconds"] == 1.0
+    assert found.owner.claim_age_seconds == 1.0
     assert found.partitions[1].lag_seconds == 0.0, "at its end, whatever the clocks say"
 
 
@@ -421,10 +421,11 @@ def test_a_promoted_link_tells_what_the_cut_left_on_the_source(
         assert found is None
     else:
         assert found is not None
-        ranges = [(each["from"], each["to"]) for each in found["ranges"]]
-        assert (found["offsets"], ranges, found["decided"]) == expected
+        ranges = [(each.start, each.end) for each in found.ranges]
+        assert (found.offsets, ranges, found.decided) == expected
     # a topic that was made again since has none of them
-    assert (
-        end is None or picture((ORDERS, seen(ORDERS, end, topic_id="new")), past=past).orphans["offsets"] == 0
-    )  # type: ignore[index]
+    if end is not None:
+        again = picture((ORDERS, seen(ORDERS, end, topic_id="new")), past=past).orphans
+        assert again is not None
+        assert again.offsets == 0
     assert picture(*observed).orphans is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from eomirror.records.events import link_events
 from eomirror.records.reports import DrillResult, LaneRestarts, Reports, TailComparison, Verification
 from eomirror.status.derive import with_reports
-from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.model import LinkStatus, OwnerStatus, PartitionStatus
 
 PARTITION = PartitionStatus(
     topic="orders", partition=0, target_topic="a.orders", lane=0, position=50, source_lso=50, lag_records=0,
@@ -34,7 +34,7 @@ def status(reports: Reports) -> LinkStatus:
         replace(PARTITION, topic="parked", parked=True),
     )
     return with_reports(
-        LinkStatus(link="a->b", state="running", owner={"run": "now"}, partitions=partitions), reports
+        LinkStatus(link="a->b", state="running", owner=OwnerStatus(run="now"), partitions=partitions), reports
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -29,14 +29,19 @@ from eomirror.records.reports import (
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.serve.body import Judged, link_body, topic_body
 from eomirror.status.derive import Observed, groups_status, link_status, unread_status, with_reports
-from eomirror.status.hanging import Hanging, with_hanging
+from eomirror.status.hanging import with_hanging
 from eomirror.status.live import LinkFacts, LinkView, running_view
 from eomirror.status.liveness import Liveness
-from eomirror.status.model import LinkStatus
+from eomirror.status.model import Hanging
 from eomirror.status.progress import Progress
 from eomirror.status.retention import RetentionLimits, retention_rows
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from eomirror.status.model import LinkStatus
 
 GOLDEN = Path(__file__).with_name("status.json")
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
