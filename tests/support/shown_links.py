@@ -18,6 +18,7 @@ from eomirror.status.model import (
     OwnerStatus,
     PartitionStatus,
 )
+from support.status_records import stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,7 @@ def stopped(status: LinkStatus) -> LinkStatus:
     fix = f"compare, then mirror it from its begin: `eomirror run CONFIG --adopt {topic}`"
     return replace(
         status,
-        stopped=({"topic": topic, "reason": reason, "fix": fix, "exit_code": 4, "at": NOW_MS - 900_000},),
+        stopped=(stop(topic, reason, fix, timestamp=NOW_MS - 900_000),),
         partitions=tuple(
             replace(item, stopped=True, problem=reason, fix=fix, lag_records=None, lag_seconds=None, rate=0.0)
             if item.topic == topic

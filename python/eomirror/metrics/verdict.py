@@ -251,17 +251,17 @@ def _stopped(status: LinkStatus) -> tuple[str, str, str]:
     more = f" and {len(status.stopped) - 1} more" if len(status.stopped) > 1 else ""
     many = len({item.topic for item in status.partitions if not item.parked})
     of = f" ({len(status.stopped)} of {many})" if many > 1 else ""
-    text = f"topic {first['topic']}{more}{of} {'are' if more else 'is'} stopped: {first['reason']}"
-    return "stopped", text, first["fix"]
+    text = f"topic {first.topic}{more}{of} {'are' if more else 'is'} stopped: {first.reason}"
+    return "stopped", text, first.fix
 
 
 def _since_ms(view: LinkView, word: str, wall_ms: int | None) -> int | None:
     """Returns the time from which on a link is in a state, as far as its records tell it."""
     status, owner = view.status, view.status.owner
     if word == "stopped":
-        return status.stopped[0].get("at")
+        return status.stopped[0].timestamp or None
     if word == "paused" and status.paused is not None:
-        return status.paused.get("at")
+        return status.paused.timestamp or None
     if word == "down":
         return None if owner is None else owner.claimed_at
     if word == "source away" and wall_ms is not None and status.source_seen_seconds is not None:

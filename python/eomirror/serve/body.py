@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.measures import Histogram
@@ -121,7 +121,7 @@ def _todo(judged: Judged) -> list[dict[str, str]]:
         named = "stopped" in {verdict.word, "" if before is None else before.word}
         stops = status.stopped[int(named) :]
         found += [
-            {"what": f"topic {stop['topic']} is stopped: {stop['reason']}", "fix": stop["fix"]}
+            {"what": f"topic {stop.topic} is stopped: {stop.reason}", "fix": stop.fix}
             for stop in stops[:_MOST_STOPS]
         ]
         if (more := len(stops) - _MOST_STOPS) > 0:
@@ -152,9 +152,9 @@ def link_body(judged: Judged) -> dict[str, Any]:
         "topic_rows": [
             {key: getattr(row, key) for key in _ROW} for row in lag_rows([status], partitions=False)
         ],
-        "stopped": list(status.stopped),
-        "gaps": list(status.gaps),
-        "fence": status.fence,
+        "stopped": as_json(status.stopped),
+        "gaps": as_json(status.gaps),
+        "fence": as_json(status.fence),
         "retention": as_json(status.retention),
         "dead_letters": _dead_letters(judged.view),
         "hanging": as_json(status.hanging),
@@ -171,12 +171,12 @@ def link_body(judged: Judged) -> dict[str, Any]:
         ],
         "drifted": list(status.drifted),
         "foreign": as_json(status.foreign),
-        "restarts": list(status.restarts),
-        "verifications": list(status.verifications),
-        "tail": status.tail,
-        "drill": status.drill,
+        "restarts": as_json(status.restarts),
+        "verifications": as_json(status.verifications),
+        "tail": as_json(status.tail),
+        "drill": as_json(status.drill),
         "groups": as_json(status.groups),
-        "events": [asdict(event) for event in reversed(status.events)],
+        "events": as_json(status.events[::-1]),
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from eomirror.metrics.verdict import NO_ACTION
+from eomirror.records.promotion import Fence
 from eomirror.serve.markup import age, count, fix, html, joined, link_path, many, seconds, time, word
 from eomirror.status.standing_fence import standing_fence
 
@@ -144,7 +145,11 @@ def link_facts(link: Mapping[str, Any], wall_ms: int) -> list[tuple[str, object]
         ("from, to", html("{} → {}, names: {}", link["source"], link["target"], link["naming"])),
     ]
     if fence := link.get("fence"):
-        what, advice = standing_fence(link["link"], fence)
+        shown = Fence(
+            number=0, method=fence["method"], topics=tuple(fence["topics"]), lifted=False, host=fence["host"],
+            timestamp=fence["at"],
+        )  # fmt: skip
+        what, advice = standing_fence(link["link"], shown)
         listed.insert(0, ("fence", html("{} {}{}", word("warn"), what, fix(advice))))
     if tail := link.get("tail"):
         told = html(

@@ -29,8 +29,8 @@ from eomirror.status.model import (
     OrphansStatus,
     OwnerStatus,
     PartitionStatus,
+    VerificationStatus,
 )
-from eomirror.status.standing_fence import fence_dict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eomirror.records.control import ControlView, Stopped
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import AttemptClaim, Position
-    from eomirror.records.reports import GroupsLeft, LaneRestarts, Reports, TailComparison, Verification
+    from eomirror.records.reports import Reports, Verification
     from eomirror.recovery.resume import SourceFacts, TargetFacts
     from eomirror.status.liveness import Liveness
     from eomirror.types import SourcePartition
@@ -69,79 +69,24 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
     for item in status.partitions:
         if not item.parked or item.problem:
             positions.setdefault(item.topic, {})[str(item.partition)] = item.position
-    drill = reports.drill
+    left = reports.left
     return replace(
         status,
-        restarts=tuple(_restart(one) for one in reports.restarts if one.run == run),
+        restarts=tuple(one for one in reports.restarts if one.run == run),
         verifications=tuple(
-            _verification(one, positions[one.topic])
+            VerificationStatus(one, _unverified(one, positions[one.topic]))
             for one in reports.verifications
             if one.topic in positions
         ),
-        left_groups=_left(reports.left, run),
-        drill=None
-        if drill is None
-        else {
-            "passed": drill.passed,
-            "rpo_records": drill.rpo_records,
-            "rto_seconds": drill.rto_ms / 1000,
-            "host": drill.host,
-            "stage": drill.stage,
-            "problem": drill.problem,
-            "at": drill.timestamp,
-        },
-        tail=None if reports.tail is None else _tail(reports.tail),
+        left_groups=left if left is not None and left.run == run and left.count else None,
+        drill=reports.drill,
+        tail=reports.tail,
     )
 
 
-def _left(one: GroupsLeft | None, run: str | None) -> dict[str, Any]:
-    if one is None or one.run != run or not one.count:
-        return {}
-    return {"count": one.count, "groups": dict(one.groups)}
-
-
-def _restart(one: LaneRestarts) -> dict[str, Any]:
-    return {
-        "lane": one.lane,
-        "count": one.count,
-        "endings": dict(one.endings),
-        "ending": one.ending,
-        "reason": one.reason,
-        "at": one.timestamp,
-    }
-
-
-def _tail(tail: TailComparison) -> dict[str, Any]:
-    return {
-        "outcome": tail.outcome,
-        "tail": tail.tail,
-        "topics": tail.topics,
-        "partitions": tail.partitions,
-        "offsets": tail.offsets,
-        "command": tail.command,
-        "problem": tail.problem,
-        "host": tail.host,
-        "at": tail.timestamp,
-    }
-
-
-def _verification(one: Verification, positions: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "outcome": one.outcome,
-        "partitions": one.partitions,
-        "offsets": one.offsets,
-        # mirrored since; of a partition that was not compared, everything from its beginning
-        "unverified": sum(
-            max(0, position - one.up_to.get(number, 0)) for number, position in positions.items()
-        ),
-        "differences": dict(one.differences),
-        "problem": one.problem,
-        "from_offset": one.from_offset,
-        "since": one.since,
-        "host": one.host,
-        "at": one.timestamp,
-    }
+def _unverified(one: Verification, positions: Mapping[str, int]) -> int:
+    # of a partition that was not compared, everything from its beginning
+    return sum(max(0, position - one.up_to.get(number, 0)) for number, position in positions.items())
 
 
 #: Records per second are averaged over this time before the newest commit.
@@ -341,36 +286,10 @@ def link_status(
         ),
         rate=sum(item.rate for item in partitions),
         partitions=partitions,
-        stopped=tuple(
-            {
-                "topic": stop.topic,
-                "reason": stop.reason,
-                "fix": stop.fix,
-                "exit_code": stop.exit_code,
-                "lane": stop.lane,
-                "run": stop.run,
-                "at": stop.timestamp,
-            }
-            for _, stop in sorted(stopped.items())
-        ),
-        gaps=tuple(
-            {
-                "topic": gap.topic,
-                "partition": gap.partition,
-                "from": gap.start,
-                "to": gap.end,
-                "at": gap.timestamp,
-            }
-            for gap in control.gaps
-        ),
-        paused=None
-        if control.pause is None
-        else {
-            "topics": control.pause.topics or ".*",
-            "host": control.pause.host,
-            "at": control.pause.timestamp,
-        },
-        fence=fence_dict(control.history.fence),
+        stopped=tuple(stop for _, stop in sorted(stopped.items())),
+        gaps=tuple(control.gaps),
+        paused=control.pause,
+        fence=control.history.fence,
         known_lost=None if seen_ms is None else _known_lost(positions, control),
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
         last_rate=None if seen_ms is None else control.seen_rate,

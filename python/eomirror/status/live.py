@@ -9,8 +9,9 @@ What only the topics hold, such as accepted gaps, comes from a status that it re
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from eomirror.records.control import Pause, Stopped
 from eomirror.status.model import GroupsStatus, LaneStatus, LinkStatus, OwnerStatus, PartitionStatus
 
 if TYPE_CHECKING:
@@ -170,12 +171,10 @@ def _with_worker(lane: LaneStatus, recorded: LaneStatus | None) -> LaneStatus:
     )
 
 
-def _dated(
-    stopped: tuple[dict[str, Any], ...], recorded: tuple[dict[str, Any], ...]
-) -> tuple[dict[str, Any], ...]:
+def _dated(stopped: tuple[Stopped, ...], recorded: tuple[Stopped, ...]) -> tuple[Stopped, ...]:
     """Returns the stops of a running link with the times that its owner recorded."""
-    times = {stop["topic"]: stop.get("at") for stop in recorded}
-    return tuple({**stop, "at": times.get(stop["topic"])} for stop in stopped)
+    times = {stop.topic: stop.timestamp for stop in recorded}
+    return tuple(replace(stop, timestamp=times.get(stop.topic, 0)) for stop in stopped)
 
 
 def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> LinkStatus:
@@ -217,19 +216,22 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         rate=snapshot.records_per_second,
         partitions=partitions,
         stopped=tuple(
-            {
-                "topic": topic.topic,
-                "reason": _without_fix(topic.stopped, topic.fix),
-                "fix": topic.fix,
-                "exit_code": topic.exit_code,
-            }
+            Stopped(
+                topic=topic.topic,
+                reason=_without_fix(topic.stopped, topic.fix),
+                fix=topic.fix,
+                exit_code=topic.exit_code,
+                lane=None,
+                run="",
+                timestamp=0,
+            )
             for topic in snapshot.topics
             if topic.stopped
         ),
         groups=None
         if groups is None
         else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
-        paused={"topics": snapshot.paused} if snapshot.paused else None,
+        paused=Pause(topics=snapshot.paused, host="", timestamp=0) if snapshot.paused else None,
         problem=_without_fix(snapshot.error or snapshot.waiting or snapshot.away, snapshot.fix),
         fix=snapshot.fix,
     )

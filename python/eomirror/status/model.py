@@ -11,7 +11,10 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from eomirror.records.control import Gap, Pause, Stopped
 from eomirror.records.control_record import OMITTED
+from eomirror.records.promotion import Fence
+from eomirror.records.reports import DrillResult, GroupsLeft, LaneRestarts, TailComparison, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +34,7 @@ __all__ = [
     "OwnerStatus",
     "PartitionStatus",
     "RetentionStatus",
+    "VerificationStatus",
     "as_json",
 ]
 
@@ -152,6 +156,20 @@ class LaneStatus:
     plane: str = ""
     plane_reason: str = ""
     delayed: str | None = field(default=None, metadata=OMITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationStatus:
+    """
+    Last comparison of a topic.
+
+    Attributes:
+        result: Its result.
+        unverified: Offsets that were mirrored since; of a partition that was not compared, all.
+    """
+
+    result: Verification
+    unverified: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,10 +299,9 @@ class LinkStatus:
         lag_seconds: Largest over partitions that are not parked; None if one is unknown, or was left out.
         rate: Records per second, all partitions.
         partitions: One per source partition that has a position.
-        stopped: Topics that the owner has stopped, or had when it ended: topic, reason, fix, exit code of the error,
-            lane and run that stopped it, and time.  A topic that resumes is removed.
-        paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
-        fence: Fence of the source's applications that stands: method, topics, host and time; None for none
+        stopped: Topics that the owner has stopped, or had when it ended.  A topic that resumes is removed.
+        paused: Pause that stands; None for none.
+        fence: Fence of the source's applications that stands; None for none
             (`eomirror.status.standing_fence.standing_fence` makes its text).
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
@@ -299,14 +316,13 @@ class LinkStatus:
         hanging: Hanging transactions on the target, also of the link's own topics; the first of each copy is the
             problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
-        restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
+        restarts: Lanes that restarted in the owner's run.
         left_groups: Groups that the owner leaves alone on the target, because consumers there have reached their
-            offsets: their ``count``, and the first ``groups`` with the reason of each; empty for none.
-        verifications: Last comparison of each topic that was compared: outcome, counts, mirrored offsets since
-            (``unverified``), time.
-        drill: Last recorded drill: passed, RPO, RTO, time; None for none.
-        tail: Last comparison of only the ends of all copies, before a planned promotion: outcome, requested offsets of
-            each partition, counts, command, time; None for none.  ``verifications`` do not show it.
+            offsets; None for none.
+        verifications: Last comparison of each topic that was compared.
+        drill: Last recorded drill; None for none.
+        tail: Last comparison of only the ends of all copies, before a planned promotion; None for none.
+            ``verifications`` do not show it.
         retention: Topics whose records have waited for a minute or more, with what is left of the source's retention,
             the nearest first (`eomirror.status.retention.retention_rows`).
         source_seconds: Time in which the source answered one request of the reader; None if it did not.
@@ -329,11 +345,11 @@ class LinkStatus:
     lag_seconds: float | None = None
     rate: float = 0.0
     partitions: tuple[PartitionStatus, ...] = ()
-    stopped: tuple[dict[str, Any], ...] = ()
-    gaps: tuple[dict[str, Any], ...] = ()
+    stopped: tuple[Stopped, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     groups: GroupsStatus | None = None
-    paused: dict[str, Any] | None = None
-    fence: dict[str, Any] | None = None
+    paused: Pause | None = None
+    fence: Fence | None = None
     known_lost: int | None = None
     source_seen_seconds: float | None = None
     last_rate: float | None = None
@@ -342,11 +358,11 @@ class LinkStatus:
     fix: str = ""
     drifted: tuple[str, ...] = ()
     hanging: tuple[Hanging, ...] = ()
-    restarts: tuple[dict[str, Any], ...] = ()
-    verifications: tuple[dict[str, Any], ...] = ()
-    drill: dict[str, Any] | None = None
-    left_groups: dict[str, Any] = field(default_factory=dict)
-    tail: dict[str, Any] | None = None
+    restarts: tuple[LaneRestarts, ...] = ()
+    verifications: tuple[VerificationStatus, ...] = ()
+    drill: DrillResult | None = None
+    left_groups: GroupsLeft | None = None
+    tail: TailComparison | None = None
     retention: tuple[RetentionStatus, ...] = ()
     source_seconds: float | None = None
     target_seconds: float | None = None
@@ -369,11 +385,26 @@ class LinkStatus:
     def as_dict(self) -> dict[str, Any]:
         """Returns the status for ``-o json``, without events: topics hold their partitions."""
         body: dict[str, Any] = as_json(self)
+        body["left_groups"] = body["left_groups"] or {}
         topics: dict[str, list[dict[str, Any]]] = {}
         for partition in body.pop("partitions"):
             topics.setdefault(partition.pop("topic"), []).append(partition)
         body["topics"] = [{"topic": topic, "partitions": found} for topic, found in topics.items()]
         return body
+
+
+#: Fields of records in JSON, and their attributes if these have other names.
+_RECORDS: Mapping[type, str] = {
+    DrillResult: "passed rpo_records rto_seconds host stage problem at=timestamp",
+    Fence: "method topics host at=timestamp",
+    Gap: "topic partition from=start to=end at=timestamp",
+    GroupsLeft: "count groups",
+    LaneRestarts: "lane count endings ending reason at=timestamp",
+    Pause: "topics=pattern host at=timestamp",
+    Stopped: "topic reason fix exit_code lane run at=timestamp",
+    TailComparison: "outcome tail topics partitions offsets command problem host at=timestamp",
+    Verification: "topic outcome partitions offsets differences problem from_offset since host at=timestamp",
+}
 
 
 def as_json(value: Any) -> Any:
@@ -383,6 +414,12 @@ def as_json(value: Any) -> Any:
     A field's metadata may name it (``name``), leave it out (``json``: False), or leave it out while it is None
     (``omitted``).
     """
+    if isinstance(value, VerificationStatus):
+        return {**as_json(value.result), "unverified": value.unverified}
+    if isinstance(value, Stopped) and not value.run:
+        # of the driver of this process, to which `eomirror.status.live` adds at most the time
+        known = {"topic": value.topic, "reason": value.reason, "fix": value.fix, "exit_code": value.exit_code}
+        return {**known, "at": value.timestamp} if value.timestamp else known
     if isinstance(value, dict):
         return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -400,6 +437,10 @@ def as_json(value: Any) -> Any:
 @cache
 def _shown(kind: Any) -> tuple[tuple[str, ...], frozenset[str], Callable[[Any], tuple[Any, ...]]]:
     """Returns the names of a class's fields in JSON, those that are omitted while they are None, and their reader."""
+    if kind in _RECORDS:
+        pairs = [item.partition("=")[::2] for item in _RECORDS[kind].split()]
+        read = attrgetter(*(attribute or name for name, attribute in pairs))
+        return tuple(name for name, _ in pairs), frozenset(), read
     shown = {
         item.metadata.get("name", item.name): item for item in fields(kind) if item.metadata.get("json", True)
     }

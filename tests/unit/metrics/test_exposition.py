@@ -18,6 +18,7 @@ from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import FAMILIES, Family
 from eomirror.metrics.verdict import Window
+from eomirror.records.reports import DrillResult, LaneRestarts
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkFacts, LinkView, running_view
 from eomirror.status.model import (
@@ -38,6 +39,7 @@ from eomirror.status.snapshot import (
     TopicSnapshot,
 )
 from eomirror.status.work import LaneWork, TopicWork
+from support.status_records import fence, gap, stop, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -210,25 +212,30 @@ def status(**changes: Any) -> LinkStatus:
             replace(partition, topic="bad", stopped=True, problem="gone", lag_records=None, lag_seconds=None),
             replace(partition, topic="parked", parked=True),
         ),
-        stopped=({"topic": "bad", "reason": "gone", "fix": "", "exit_code": 4},),
-        gaps=({"topic": "bad", "partition": 0, "from": 3, "to": 8, "at": 1},),
+        stopped=(stop("bad"),),
+        gaps=(gap("bad", 3, 8),),
         groups=GroupsStatus(
             followed=2,
             offsets=3,
             last_checkpoint=990_000,
             by_group=(GroupStatus(group=EVIL, offsets=3, last_checkpoint=980_000),),
         ),
-        restarts=({"lane": 0, "endings": {"rebuild": 3}}, {"lane": 1, "endings": {"rebuild": 1}}),
-        verifications=(
-            {
-                "topic": EVIL,
-                "outcome": "differs",
-                "unverified": 9,
-                "differences": {"missing": 2},
-                "at": 940_000,
-            },
+        restarts=tuple(
+            LaneRestarts(
+                lane=lane,
+                count=count,
+                endings={"rebuild": count},
+                ending="rebuild",
+                reason="",
+                run="r",
+                timestamp=1,
+            )
+            for lane, count in ((0, 3), (1, 1))
         ),
-        drill={"passed": True, "at": 400_000},
+        verifications=(
+            verified(EVIL, "differs", unverified=9, differences={"missing": 2}, timestamp=940_000),
+        ),
+        drill=DrillResult(passed=True, rpo_records=0, rto_ms=0, host="h", timestamp=400_000),
         drifted=("topic x",),
         retention=(
             RetentionStatus(topic=EVIL, partition=0, used=0.9, left_seconds=360.0, setting="retention.ms"),
@@ -309,7 +316,6 @@ def test_readiness_is_that_of_the_command() -> None:
 @pytest.mark.parametrize("state", ["promoted", "handed back"])
 def test_a_link_that_has_ended_has_nothing_that_an_alert_would_wait_for(state: str) -> None:
     """Its source goes on without it: lag, open transactions and the age of a comparison would grow for ever."""
-    compared = {"topic": EVIL, "outcome": "equal", "at": 1, "unverified": 0, "differences": {}}
     waits = {
         f"eomirror_{name}"
         for name in (
@@ -318,7 +324,9 @@ def test_a_link_that_has_ended_has_nothing_that_an_alert_would_wait_for(state: s
         )
     }  # fmt: skip
     for now, expected in (("silent", waits), (state, set())):
-        view = LinkView(facts=FACTS, status=status(state=now, verifications=(compared,)), read_seconds=0.2)
+        view = LinkView(
+            facts=FACTS, status=status(state=now, verifications=(verified(EVIL),)), read_seconds=0.2
+        )
         assert {name for name, _ in read([view], per_partition=True)} & waits == expected
 
 
@@ -395,9 +403,9 @@ def test_the_last_known_ends_count_only_while_the_driver_misses_the_source() -> 
 def test_a_running_mirror_shows_since_when_a_topic_is_stopped() -> None:
     """Only its topics have the time of the stop."""
     halted = replace(snapshot().topics[0], stopped="it was created again", exit_code=4)
-    recorded = ({"topic": EVIL, "reason": "it was created again", "fix": "", "exit_code": 4, "at": 77},)
+    recorded = (stop(EVIL, "it was created again", timestamp=77),)
     view = running_view(FACTS, snapshot(topics=(halted,)), status(stopped=recorded), 0.3)
-    assert [(stop["topic"], stop["at"]) for stop in view.status.stopped] == [(EVIL, 77)]
+    assert [(one.topic, one.timestamp) for one in view.status.stopped] == [(EVIL, 77)]
 
 
 def test_a_running_mirror_shows_what_it_leaves_out() -> None:
@@ -447,7 +455,7 @@ def test_a_reason_does_not_repeat_its_fix() -> None:
     """The driver's text of a stop has both; the page and the data show the fix by itself."""
     stopped = replace(snapshot().topics[0], stopped="it is gone\n  fix: make it", fix="make it", exit_code=4)
     view = running_view(FACTS, snapshot(topics=(stopped,)))
-    assert (view.status.stopped[0]["reason"], view.status.stopped[0]["fix"]) == ("it is gone", "make it")
+    assert (view.status.stopped[0].reason, view.status.stopped[0].fix) == ("it is gone", "make it")
     assert view.status.partitions[0].problem == "it is gone"
 
 
@@ -527,10 +535,7 @@ def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
         )
         for number in range(5_000)
     )
-    compared = tuple(
-        {"topic": each.topic, "outcome": "equal", "unverified": 0, "differences": {}, "at": 940_000 - at}
-        for at, each in enumerate(topics)
-    )
+    compared = tuple(verified(each.topic, timestamp=940_000 - at) for at, each in enumerate(topics))
     view = running_view(FACTS, snapshot(topics=topics), status(verifications=compared), 0.1)
     verdict = Window().judge(view, 0.0)
     text = exposition([(view, verdict)], PROCESS, now_ms=1_000_000).text()
@@ -549,10 +554,10 @@ def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
 def test_a_fence_of_the_source_is_exported_as_its_age() -> None:
     """A fence of this moment stands as well, and so does one of a host whose clock is ahead."""
     for at, seconds in ((400_000, 600), (1_000_000, 1), (2_000_000, 1)):
-        fence = {"method": "acl", "topics": ["orders"], "host": "h", "at": at}
+        stands = fence(timestamp=at)
         for view in (
-            LinkView(facts=FACTS, status=status(fence=fence), read_seconds=0.2),
-            running_view(FACTS, snapshot(), status(fence=fence), 0.1),
+            LinkView(facts=FACTS, status=status(fence=stands), read_seconds=0.2),
+            running_view(FACTS, snapshot(), status(fence=stands), 0.1),
         ):
             samples = read([view])
             assert value(samples, "source_fenced_seconds") == seconds

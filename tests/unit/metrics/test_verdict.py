@@ -11,6 +11,7 @@ from eomirror.metrics.verdict import VERDICTS, Verdict, Window
 from eomirror.status.live import LinkFacts, LinkView
 from eomirror.status.model import LaneStatus, LinkStatus, OwnerStatus, PartitionStatus, RetentionStatus
 from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot
+from support.status_records import stop
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
 
@@ -141,7 +142,7 @@ def test_a_topic_that_is_mirrored_no_more_has_not_gone_back(changes: dict[str, A
         ),
         ({"problem": "no right", "lag_records": None, "lag_seconds": None}, "unknown", "no right"),
         (
-            {"stopped": ({"topic": "t", "reason": "gone", "fix": "do x", "exit_code": 4},)},
+            {"stopped": (stop("t", fix="do x"),)},
             "stopped",
             "topic t is stopped: gone",
         ),
@@ -197,10 +198,9 @@ def test_records_behind_a_long_transaction_are_behind() -> None:
 
 def test_a_state_has_a_time() -> None:
     """From its records where they tell it; else that of the change, if it was seen."""
-    stop = {"topic": "t", "reason": "gone", "fix": "", "exit_code": 4, "at": 77}
     window = Window()
     assert window.judge(view(1, 1), 0, 1_000).since_ms is None
-    assert window.judge(view(1, 1, stopped=(stop,)), 1, 2_000).since_ms == 77
+    assert window.judge(view(1, 1, stopped=(stop("t", timestamp=77),)), 1, 2_000).since_ms == 77
     assert window.judge(view(1, 1), 2, 3_000).since_ms == 3_000
     assert window.judge(view(1, 1), 3, 4_000).since_ms == 3_000
     down = view(1, 1, state="silent", owner=OwnerStatus(run="r", claimed_at=55))
@@ -266,8 +266,7 @@ def test_what_a_failover_loses_is_told_for_the_topics_that_are_known() -> None:
 
 def test_without_the_source_stopped_topics_are_lost_beside_the_known_ends() -> None:
     """Lanes saw ends of the topics that they mirror only."""
-    stop = {"topic": "audit", "reason": "created again", "fix": "", "exit_code": 4}
-    away = view(5, 9, problem="away", known_lost=4, source_seen_seconds=2.0, stopped=(stop,))
+    away = view(5, 9, problem="away", known_lost=4, source_seen_seconds=2.0, stopped=(stop("audit"),))
     assert judged((0, away)).failover.endswith(", and what stopped topics lack")
 
 

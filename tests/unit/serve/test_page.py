@@ -27,6 +27,7 @@ from eomirror.status.model import (
     PartitionStatus,
     RetentionStatus,
 )
+from support.status_records import fence, gap, stop, verified
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
 SECRET = "planted-secret-value"  # noqa: S105  it is planted
@@ -49,8 +50,8 @@ STATUS = LinkStatus(
         replace(PARTITION, topic="halt", stopped=True, problem=EVIL, fix=EVIL, lag_records=None),
         replace(PARTITION, topic="torn", problem=f"refused {SECRET}", fix="", lag_records=None),
     ),
-    stopped=({"topic": "halt", "reason": EVIL, "fix": EVIL, "exit_code": 4},),
-    gaps=({"topic": EVIL, "partition": 0, "from": 1, "to": 5, "at": 1_000},),
+    stopped=(stop("halt", EVIL, EVIL),),
+    gaps=(gap(EVIL, 1, 5, 1_000),),
     groups=GroupsStatus(
         followed=1,
         offsets=2,
@@ -253,9 +254,7 @@ def todo(status: LinkStatus) -> str:
 
 def test_what_to_do_names_all_problems_and_how_many_are_not_shown() -> None:
     """Also records that the source is about to delete under a link that keeps up; nothing of a promoted one."""
-    stops = tuple(
-        {"topic": f"t{number}", "reason": "gone", "fix": "fix it", "exit_code": 4} for number in range(9)
-    )
+    stops = tuple(stop(f"t{number}", fix="fix it") for number in range(9))
     shown = todo(replace(STATUS, stopped=stops))
     assert shown.count("<li>") == 5
     assert "topic t0 and 8 more" in shown
@@ -302,11 +301,8 @@ def test_what_was_read_last_stays_on_the_page_while_the_target_is_away(
     """With its age, marked as old; metrics give no old value, and lags are unknown."""
     monkeypatch.setattr("eomirror.serve.polled._POLL_SECONDS", 0.01)
     owner = OwnerStatus(run="r", host="east-1", pid=4711, released=False, claim_age_seconds=1.0)
-    verified = {
-        "topic": EVIL, "outcome": "differs", "offsets": 5, "unverified": 2, "differences": {"missing": 3},
-        "problem": "", "at": 5,
-    }  # fmt: skip
-    reader = Failing(replace(STATUS, owner=owner, verifications=(verified,)))
+    differs = verified(EVIL, "differs", unverified=2, offsets=5, differences={"missing": 3}, timestamp=5)
+    reader = Failing(replace(STATUS, owner=owner, verifications=(differs,)))
     made = PolledEndpoints({FACTS: lambda: reader}, version="1.2.3")
     made.start()
     end = time.monotonic() + 30
@@ -390,9 +386,8 @@ def _luminance(colour: str) -> float:
 
 def test_a_fence_that_stands_is_told_with_the_command_that_lifts_it() -> None:
     """All producers are denied and nothing else shows it; of a promoted link it is no task, but stays on its page."""
-    fence = {"method": "acl", "topics": ["orders"], "host": "h7", "at": 1_600_000_000_000}
     for state, tasks in (("running", 1), ("stopped", 1), ("promoted", 0)):
-        fenced = replace(STATUS, state=state, fence=fence)
+        fenced = replace(STATUS, state=state, fence=fence())
         shown = page(served(fenced), "links", "east->west")
         assert "the fence (acl) stands since 2020-09-13T12:26:40Z, by h7" in shown
         assert all(word in shown for word in ("unfence", "CONFIG", "--link"))
