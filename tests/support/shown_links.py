@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from eomirror.plane.protocol import Serving
 from eomirror.records.events import Event
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
@@ -63,8 +64,8 @@ def running(source: str, target: str, *, rate: float = 420.0, lag: int = 12, top
         lag_seconds=lag / max(rate, 1.0), rate=rate, source_seconds=0.004, target_seconds=0.006,
         owner=OwnerStatus(run=f"{NOW_MS - 7_200_000:012x}" + "0" * 20, host="mirror-1", pid=4711, released=False,
                           claim_age_seconds=1.0),
-        lanes={number: LaneStatus(partitions=4, epoch=7, attempt=1, plane="native", host=f"worker-{number}",
-                                  pid=900 + number, since=NOW_MS - 7_200_000)
+        lanes={number: LaneStatus(lane=number, partitions=4, epoch=7, attempt=1, serving=Serving("native"),
+                                  host=f"worker-{number}", pid=900 + number, since=NOW_MS - 7_200_000)
                for number in range(3)},
         partitions=tuple(
             PartitionStatus(

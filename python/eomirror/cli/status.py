@@ -146,8 +146,7 @@ def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitio
 
     for item, verdict in found:
         _draw_head(console, item, verdict)
-        planes = ((number, lane.plane, lane.plane_reason) for number, lane in item.lanes.items())
-        if text := planes_line(planes):
+        if text := planes_line(item.lanes.values()):
             console.print(escape(text))
         if item.remark:
             console.print(escape(item.remark))

@@ -32,7 +32,7 @@ from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
 from eomirror.spark.attempt import run_lane
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
 from eomirror.spark.jobs import LaneJobs
-from eomirror.status.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
+from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -455,17 +455,16 @@ class MirrorDriver:
     @staticmethod
     def _link_report(link: LinkThread, why: str) -> LinkReport:
         snapshot = link.snapshot()
-        counters: Counters = snapshot.counters
         return LinkReport(
             link=link.name,
             outcome=why,
             generation=link.generation,
-            counters=counters,
+            counters=snapshot.counters,
             lag_records=snapshot.lag_records,
             lag_unknown=snapshot.lag_unknown,
             retries=sum(lane.retries for lane in snapshot.lanes),
             stopped_topics={topic: str(stop) for topic, stop in link.stopped_topics.items()},
-            error=snapshot.error or snapshot.waiting,
+            error=str(link.error or snapshot.waiting),
             behind_open=snapshot.behind_open,
         )
 

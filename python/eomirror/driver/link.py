@@ -337,7 +337,7 @@ class LinkThread:
         with self._lock:
             if self.error is None:
                 self.error = error
-                self._progress.error = str(error)
+                self._progress.error = error.message if isinstance(error, MirrorError) else str(error)
                 self._progress.fix = error.fix if isinstance(error, MirrorError) else ""
                 self._progress.superseded = isinstance(error, SupersededError)
                 self._progress.state = "failed"

@@ -11,7 +11,7 @@ from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
 from eomirror.lane.spec import Ending
 from eomirror.metrics.exposition import Exposition
-from eomirror.metrics.families import PREFIX, by_name
+from eomirror.metrics.families import LANE_FAMILIES, PREFIX, by_name
 from eomirror.metrics.verdict import VERDICTS
 from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.status.lag import total_lag
@@ -138,7 +138,7 @@ class _Link:
         if status.generation is not None:
             self._add("owner_generation", status.generation)
         self._add("owner_claim_age_seconds", None if status.owner is None else status.owner.claim_age_seconds)
-        planes = Counter(lane.plane for lane in status.lanes.values() if lane.plane)
+        planes = Counter(lane.serving.plane for lane in status.lanes.values())
         for plane in ("native", "client"):
             self._add("lanes", planes[plane], plane)
         self._topics(status, per_partition=per_partition)
@@ -301,8 +301,9 @@ class _Link:
             self._histogram("transaction_records", work.measures.records, RECORDS_BOUNDS, number)
             latency = latency.plus(work.measures.latency)
             endings.update(lane.endings)
-            if lane.memory_bytes is not None:
-                self._add("lane_memory_bytes", lane.memory_bytes, number)
+            for family, read in LANE_FAMILIES:
+                if (found := read(lane)) is not None:
+                    self._out.add(family, found, self._name, number)
         self._histogram("replication_latency_seconds", latency, LATENCY_BOUNDS)
         left_out = sum(lane.work.measures.left_out for lane in live.lanes)
         self._add("replication_latency_left_out_total", left_out)
@@ -312,7 +313,7 @@ class _Link:
         self._add("superseded_total", endings[Ending.SUPERSEDED] + int(live.superseded))
         self._add("spark_jobs", live.spark_jobs)
         self._add("delayed_lanes", sum(bool(lane.delayed) for lane in live.lanes))
-        self._add("throttled_seconds", sum(lane.throttled_seconds or 0.0 for lane in live.lanes))
+        self._add("throttled_seconds", sum(lane.serving.throttled or 0.0 for lane in live.lanes))
         if (groups := live.groups) is not None:
             self._add("groups", groups.followed, "followed")
             self._add("groups", sum(groups.pending.values()), "pending")

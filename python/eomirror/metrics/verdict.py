@@ -273,7 +273,9 @@ def _unbegun(view: LinkView) -> tuple[list[int], int]:
     """Returns the lanes that Spark has not begun in the owner's run, and the number of all lanes."""
     if view.live is not None:
         lanes = view.live.lanes
-        begun = [lane.state != "starting" or bool(lane.plane or lane.silent_seconds) for lane in lanes]
+        begun = [
+            lane.state != "starting" or bool(lane.serving.plane or lane.silent_seconds) for lane in lanes
+        ]
         return [lane.lane for lane, has in zip(lanes, begun, strict=True) if not has], len(lanes)
     run = None if view.status.owner is None else view.status.owner.run
     claimed = view.status.lanes

@@ -219,7 +219,7 @@ def _work(live: LinkSnapshot) -> dict[str, Any]:
         "transaction_seconds": _mean(durations),
         "latency_seconds": _mean(latency),
         "commit_seconds": live.commit_ms / 1000,
-        "throttled_seconds": sum(lane.throttled_seconds or 0.0 for lane in live.lanes),
+        "throttled_seconds": sum(lane.serving.throttled or 0.0 for lane in live.lanes),
         "source_age_seconds": live.source_age_seconds,
     }
 

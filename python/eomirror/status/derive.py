@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import BrokerFailedError, UnreachableError
+from eomirror.plane.protocol import Serving
 from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
 from eomirror.status.model import (
@@ -156,17 +157,12 @@ def groups_status(
     )
 
 
-def planes_line(lanes: Iterable[tuple[int, str, str]]) -> str:
-    """
-    Returns one line that names the planes of a link's lanes; empty if no lane has reported its plane.
-
-    Args:
-        lanes: Number, plane, and the reason against the native plane, of each lane.
-    """
+def planes_line(lanes: Iterable[LaneStatus]) -> str:
+    """Returns one line that names the planes of a link's lanes; empty if no lane has reported its plane."""
     of: dict[tuple[str, str], list[str]] = {}
-    for number, plane, reason in lanes:
-        if plane:
-            of.setdefault((plane, reason), []).append(str(number))
+    for lane in lanes:
+        if lane.serving.plane:
+            of.setdefault((lane.serving.plane, lane.serving.reason), []).append(str(lane.lane))
     parts = [
         f"{'lane' if len(numbers) == 1 else 'lanes'} {', '.join(numbers)} on the {plane} plane"
         + (f": {reason}" if reason else "")
@@ -267,6 +263,7 @@ def link_status(
         generation=generation.generation,
         lanes={
             attempt.lane: LaneStatus(
+                lane=attempt.lane,
                 partitions=len(generation.assignment.of(attempt.lane)),
                 run=attempt.run,
                 epoch=attempt.epoch,
@@ -274,8 +271,7 @@ def link_status(
                 host=attempt.host,
                 pid=attempt.pid,
                 since=attempt.timestamp,
-                plane=attempt.plane,
-                plane_reason=attempt.plane_reason,
+                serving=Serving(attempt.plane, attempt.plane_reason),
             )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             if attempt.generation == generation.generation

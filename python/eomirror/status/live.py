@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.records.control import Pause, Stopped
-from eomirror.status.model import GroupsStatus, LaneStatus, LinkStatus, OwnerStatus, PartitionStatus
+from eomirror.status.model import GroupsStatus, LinkStatus, OwnerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eomirror.config import Link
-    from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
+    from eomirror.status.model import LaneStatus, PartitionStatus
+    from eomirror.status.snapshot import LinkSnapshot
 
 __all__ = ["STATES", "LinkFacts", "LinkView", "running_status", "running_view"]
 
@@ -167,7 +168,12 @@ def _with_worker(lane: LaneStatus, recorded: LaneStatus | None) -> LaneStatus:
     if recorded is None or (lane.epoch, lane.attempt) != (recorded.epoch, recorded.attempt):
         return lane
     return replace(
-        recorded, state=lane.state, plane=lane.plane, plane_reason=lane.plane_reason, delayed=lane.delayed
+        lane,
+        partitions=recorded.partitions,
+        run=recorded.run,
+        host=recorded.host,
+        pid=recorded.pid,
+        since=recorded.since,
     )
 
 
@@ -189,7 +195,7 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
     asked = snapshot.caught_up or (age is not None and age <= ASKED_SECONDS)
     seen = {(item.topic, item.partition): item for item in (topics.partitions if topics else ())}
     partitions = tuple(
-        partition for topic in snapshot.topics for partition in _partitions(topic, seen, asked=asked)
+        _partition(item, seen, asked=asked) for topic in snapshot.topics for item in topic.partitions
     )
     going = [item for item in partitions if not item.stopped and not item.paused]
     known = snapshot.lag_records is not None and not any(item.lag_records is None for item in going)
@@ -200,17 +206,7 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         state=snapshot.state,
         generation=snapshot.generation,
         owner=OwnerStatus(run=snapshot.run, claim_age_seconds=snapshot.claim_age_seconds),
-        lanes={
-            lane.lane: LaneStatus(
-                state=lane.state,
-                epoch=lane.epoch,
-                attempt=lane.attempt,
-                plane=lane.plane,
-                plane_reason=lane.plane_reason,
-                delayed=lane.delayed,
-            )
-            for lane in snapshot.lanes
-        },
+        lanes={lane.lane: lane for lane in snapshot.lanes},
         lag_records=sum(item.lag_records or 0 for item in going) if known else None,
         lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
         rate=snapshot.records_per_second,
@@ -218,9 +214,9 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         stopped=tuple(
             Stopped(
                 topic=topic.topic,
-                reason=_without_fix(topic.stopped, topic.fix),
-                fix=topic.fix,
-                exit_code=topic.exit_code,
+                reason=topic.stopped.reason,
+                fix=topic.stopped.fix,
+                exit_code=topic.stopped.exit_code,
                 lane=None,
                 run="",
                 timestamp=0,
@@ -232,7 +228,7 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
         if groups is None
         else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
         paused=Pause(topics=snapshot.paused, host="", timestamp=0) if snapshot.paused else None,
-        problem=_without_fix(snapshot.error or snapshot.waiting or snapshot.away, snapshot.fix),
+        problem=snapshot.error or snapshot.waiting or snapshot.away,
         fix=snapshot.fix,
     )
 
@@ -245,7 +241,7 @@ def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None
     driver's error, by the reader of the topics if it has met an error, too.
     """
     if snapshot.error or snapshot.waiting or snapshot.state not in {"running", "paused"}:
-        return _without_fix(snapshot.error or snapshot.waiting, snapshot.fix), snapshot.fix
+        return snapshot.error or snapshot.waiting, snapshot.fix
     silent = ""
     if snapshot.source_failing_seconds:
         silent = f"cluster {facts.source} has not answered for {snapshot.source_failing_seconds:.0f} s"
@@ -256,7 +252,7 @@ def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None
     if silent and topics is not None and topics.problem:
         return topics.problem, topics.fix
     if snapshot.away or not silent:
-        return _without_fix(snapshot.away, snapshot.fix), snapshot.fix
+        return snapshot.away, snapshot.fix
     return silent, "check bootstrap.servers, the brokers, the credentials and the network"
 
 
@@ -271,36 +267,24 @@ def _away(snapshot: LinkSnapshot, topics: LinkStatus | None) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
 
 
-def _without_fix(reason: str, fix: str) -> str:
-    """Returns a reason without the fix that the text of an error ends with; pages show it apart."""
-    return reason.removesuffix(f"\n  fix: {fix}")
-
-
-def _partitions(
-    topic: TopicSnapshot, seen: Mapping[tuple[str, int], PartitionStatus], *, asked: bool
-) -> list[PartitionStatus]:
-    """Returns the partitions of a topic; what the driver does not know as its topics showed it last, if they did."""
-    return [
-        PartitionStatus(
-            topic=topic.topic,
-            partition=item.partition,
-            target_topic=topic.target_topic,
-            lane=item.lane,
-            position=item.position or 0,
-            source_lso=item.lso,
-            lag_records=item.lag_records if item.lag_records or asked else None,
-            lag_seconds=item.lag_seconds if item.lag_records or asked else None,
-            records=0 if (there := seen.get((topic.topic, item.partition))) is None else there.records,
-            rate=0.0 if there is None else there.rate,
-            last_commit=0 if there is None else there.last_commit,
-            stopped=bool(topic.stopped),
-            paused=topic.paused,
-            problem=_without_fix(topic.stopped, topic.fix) or ("" if there is None else there.problem),
-            fix=topic.fix or ("" if there is None else there.fix),
-            open_records=None if there is None else there.open_records,
-            open_seconds=None if there is None else there.open_seconds,
-            missing=0 if there is None else there.missing,
-            dropped={} if there is None else there.dropped,
-        )
-        for item in topic.partitions
-    ]
+def _partition(
+    item: PartitionStatus, seen: Mapping[tuple[str, int], PartitionStatus], *, asked: bool
+) -> PartitionStatus:
+    """Returns a partition; what the driver does not know as its topics showed it last, if they did."""
+    if not (item.lag_records or asked):
+        item = replace(item, lag_records=None, lag_seconds=None)
+    there = seen.get((item.topic, item.partition))
+    if there is None:
+        return item
+    return replace(
+        item,
+        records=there.records,
+        rate=there.rate,
+        last_commit=there.last_commit,
+        problem=item.problem or there.problem,
+        fix=item.fix or there.fix,
+        open_records=there.open_records,
+        open_seconds=there.open_seconds,
+        missing=there.missing,
+        dropped=there.dropped,
+    )

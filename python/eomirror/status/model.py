@@ -11,14 +11,16 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from eomirror.plane.protocol import Serving
 from eomirror.records.control import Gap, Pause, Stopped
-from eomirror.records.control_record import OMITTED
 from eomirror.records.promotion import Fence
 from eomirror.records.reports import DrillResult, GroupsLeft, LaneRestarts, TailComparison, Verification
+from eomirror.status.work import Counters, LaneWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from eomirror.lane.spec import LaneProgress
     from eomirror.link.foreign_tails import ForeignTail
     from eomirror.records.events import Event
 
@@ -71,6 +73,7 @@ class PartitionStatus:
         missing: Skipped source offsets since the link first ran that were in no batch: holes, which
             compaction makes, and a lost segment file.  The client plane counts only those that it has looked at.
         gone: True if the source has the partition no more (`eomirror.recovery.resume.gone_sources`): it has no lag.
+        lag_unknown: Reason of the driver why ``lag_records`` is unknown; else empty.
     """
 
     topic: str
@@ -78,12 +81,12 @@ class PartitionStatus:
     target_topic: str
     lane: int
     position: int
-    source_lso: int | None
-    lag_records: int | None
-    lag_seconds: float | None
-    records: int
-    rate: float
-    last_commit: int
+    source_lso: int | None = None
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    records: int = 0
+    rate: float = 0.0
+    last_commit: int = 0
     parked: bool = False
     stopped: bool = False
     paused: bool = False
@@ -95,6 +98,7 @@ class PartitionStatus:
     open_seconds: float | None = None
     missing: int = 0
     gone: bool = False
+    lag_unknown: str = field(default="", metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +116,10 @@ class OwnerStatus:
     """
 
     run: str
-    host: str | None = field(default=None, metadata=OMITTED)
-    pid: int | None = field(default=None, metadata=OMITTED)
-    released: bool | None = field(default=None, metadata=OMITTED)
-    claimed_at: int | None = field(default=None, metadata=OMITTED)
+    host: str | None = None
+    pid: int | None = None
+    released: bool | None = None
+    claimed_at: int | None = None
     claim_age_seconds: float | None = None
 
     @property
@@ -130,32 +134,49 @@ class LaneStatus:
     Newest attempt of a lane.
 
     Attributes:
-        state: State of its machine; None if only the topics are known.
+        state: State of its machine while a worker runs it; else ``starting``, ``waiting``, ``idle`` or ``ended``.  None
+            if only the topics are known, as with all that the driver counts in this run.
         partitions: Number of its partitions; None if the topics were not read since the attempt began, as with ``run``,
             ``host``, ``pid`` and ``since``.
         run: Run of the attempt.
         epoch: Number of the lane's Spark task in this run.
-        attempt: Number within the epoch.
+        attempt: Number of the attempt within the epoch.
         host: Host of its worker.
         pid: Process id of its worker.
         since: Time of its start, ms since the epoch.
-        plane: Data plane, ``native`` or ``client``; empty until it has reported.
-        plane_reason: Reason against the native plane.
-        delayed: Source partitions that it has not been able to read for some time, with the reason; None if only the
-            topics are known.
+        serving: Its plane, and what holds it back; topics know plane and reason only.
+        report: Its last report, without partitions; None without a worker.
+        retries: Attempts that ended early.
+        last_failure: Reason of the last early end.
+        counters: Its work.
+        endings: Attempts that ended early, by kind of ending.
+        work: Its transactions, with histograms.
+        silent_seconds: Time since the last report of an attempt that has stopped reporting, such as one whose process
+            stands still; 0 while it reports, and before its first report.
     """
 
-    state: str | None = field(default=None, metadata=OMITTED)
-    partitions: int | None = field(default=None, metadata=OMITTED)
-    run: str | None = field(default=None, metadata=OMITTED)
-    epoch: int
-    attempt: int
-    host: str | None = field(default=None, metadata=OMITTED)
-    pid: int | None = field(default=None, metadata=OMITTED)
-    since: int | None = field(default=None, metadata=OMITTED)
-    plane: str = ""
-    plane_reason: str = ""
-    delayed: str | None = field(default=None, metadata=OMITTED)
+    lane: int
+    state: str | None = None
+    partitions: int | None = None
+    run: str | None = None
+    epoch: int = 0
+    attempt: int = 0
+    host: str | None = None
+    pid: int | None = None
+    since: int | None = None
+    serving: Serving = field(default_factory=Serving)
+    report: LaneProgress | None = None
+    retries: int = 0
+    last_failure: str = ""
+    counters: Counters = field(default_factory=Counters)
+    endings: Mapping[str, int] = field(default_factory=dict)
+    work: LaneWork = field(default_factory=LaneWork)
+    silent_seconds: float = 0.0
+
+    @property
+    def delayed(self) -> str | None:
+        """Source partitions that it has not been able to read for some time, with the reason; None if unknown."""
+        return None if self.state is None else self.serving.delayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +218,8 @@ class OffsetRange:
 
     topic: str
     partition: int
-    start: int = field(metadata={"name": "from"})
-    end: int = field(metadata={"name": "to"})
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,13 +414,17 @@ class LinkStatus:
         return body
 
 
-#: Fields of records in JSON, and their attributes if these have other names.
-_RECORDS: Mapping[type, str] = {
+#: Fields in JSON where they are not those of the class: ``name=attribute``; one with ``?`` is omitted while it is None.
+_FORMS: Mapping[type, str] = {
     DrillResult: "passed rpo_records rto_seconds host stage problem at=timestamp",
     Fence: "method topics host at=timestamp",
     Gap: "topic partition from=start to=end at=timestamp",
     GroupsLeft: "count groups",
     LaneRestarts: "lane count endings ending reason at=timestamp",
+    LaneStatus: "state? partitions? run? epoch attempt host? pid? since? plane=serving.plane "
+    "plane_reason=serving.reason delayed?",
+    OffsetRange: "topic partition from=start to=end",
+    OwnerStatus: "run host? pid? released? claimed_at? claim_age_seconds",
     Pause: "topics=pattern host at=timestamp",
     Stopped: "topic reason fix exit_code lane run at=timestamp",
     TailComparison: "outcome tail topics partitions offsets command problem host at=timestamp",
@@ -408,12 +433,7 @@ _RECORDS: Mapping[type, str] = {
 
 
 def as_json(value: Any) -> Any:
-    """
-    Returns the JSON form of a part of a status.
-
-    A field's metadata may name it (``name``), leave it out (``json``: False), or leave it out while it is None
-    (``omitted``).
-    """
+    """Returns the JSON form of a part of a status; metadata of a field may name it, or leave it out (``json``: False)."""
     if isinstance(value, VerificationStatus):
         return {**as_json(value.result), "unverified": value.unverified}
     if isinstance(value, Stopped) and not value.run:
@@ -437,12 +457,12 @@ def as_json(value: Any) -> Any:
 @cache
 def _shown(kind: Any) -> tuple[tuple[str, ...], frozenset[str], Callable[[Any], tuple[Any, ...]]]:
     """Returns the names of a class's fields in JSON, those that are omitted while they are None, and their reader."""
-    if kind in _RECORDS:
-        pairs = [item.partition("=")[::2] for item in _RECORDS[kind].split()]
-        read = attrgetter(*(attribute or name for name, attribute in pairs))
-        return tuple(name for name, _ in pairs), frozenset(), read
-    shown = {
-        item.metadata.get("name", item.name): item for item in fields(kind) if item.metadata.get("json", True)
-    }
-    omitted = frozenset(name for name, item in shown.items() if item.metadata.get("omitted"))
-    return tuple(shown), omitted, attrgetter(*(item.name for item in shown.values()))
+    form = _FORMS.get(kind) or " ".join(
+        f"{item.metadata.get('name', item.name)}={item.name}"
+        for item in fields(kind)
+        if item.metadata.get("json", True)
+    )
+    pairs = [item.partition("=")[::2] for item in form.split()]
+    read = attrgetter(*((attribute or name).rstrip("?") for name, attribute in pairs))
+    names = tuple(name.rstrip("?") for name, _ in pairs)
+    return names, frozenset(name[:-1] for name, _ in pairs if name.endswith("?")), read

@@ -14,10 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from eomirror.errors import UnreachableError
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
+from eomirror.lane.spec import LaneProgress, StoppedTopic
 from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import FAMILIES, Family
 from eomirror.metrics.verdict import Window
+from eomirror.plane.protocol import Serving
 from eomirror.records.reports import DrillResult, LaneRestarts
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkFacts, LinkView, running_view
@@ -31,14 +33,8 @@ from eomirror.status.model import (
     PartitionStatus,
     RetentionStatus,
 )
-from eomirror.status.snapshot import (
-    Counters,
-    LaneSnapshot,
-    LinkSnapshot,
-    PartitionSnapshot,
-    TopicSnapshot,
-)
-from eomirror.status.work import LaneWork, TopicWork
+from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
+from eomirror.status.work import Counters, LaneWork, TopicWork
 from support.status_records import fence, gap, stop, verified
 
 if TYPE_CHECKING:
@@ -69,8 +65,26 @@ def snapshot(**changes: Any) -> LinkSnapshot:
         topic=EVIL,
         target_topic="east.x",
         partitions=(
-            PartitionSnapshot(partition=0, lane=0, position=7, lso=10, lag_records=3, lag_seconds=1.5),
-            PartitionSnapshot(partition=1, lane=0, position=4, lso=4, lag_records=0, lag_seconds=0.0),
+            PartitionStatus(
+                topic=EVIL,
+                partition=0,
+                target_topic="east.x",
+                lane=0,
+                position=7,
+                source_lso=10,
+                lag_records=3,
+                lag_seconds=1.5,
+            ),
+            PartitionStatus(
+                topic=EVIL,
+                partition=1,
+                target_topic="east.x",
+                lane=0,
+                position=4,
+                source_lso=4,
+                lag_records=0,
+                lag_seconds=0.0,
+            ),
         ),
         lag_records=3,
         lag_seconds=1.5,
@@ -83,11 +97,11 @@ def snapshot(**changes: Any) -> LinkSnapshot:
         lag_records=3,
         lag_seconds=1.5,
         lanes=(
-            LaneSnapshot(
+            LaneStatus(
                 lane=0,
                 state="idle",
-                plane="native",
-                memory_bytes=3_000,
+                serving=Serving("native"),
+                report=LaneProgress(lane=0, epoch=0, state="idle", memory_bytes=3_000),
                 endings={"worker died": 2, "superseded": 1},
                 work=LaneWork(4, measures),
             ),
@@ -168,7 +182,16 @@ def test_a_lag_of_zero_is_known_only_while_the_source_answers() -> None:
         topic="t",
         target_topic="east.t",
         partitions=(
-            PartitionSnapshot(partition=0, lane=0, position=4, lso=4, lag_records=0, lag_seconds=0.0),
+            PartitionStatus(
+                topic="t",
+                partition=0,
+                target_topic="east.t",
+                lane=0,
+                position=4,
+                source_lso=4,
+                lag_records=0,
+                lag_seconds=0.0,
+            ),
         ),
         lag_records=0,
         lag_seconds=0.0,
@@ -205,7 +228,7 @@ def status(**changes: Any) -> LinkStatus:
         state="silent",
         owner=OwnerStatus(run="r", claim_age_seconds=33.0),
         generation=3,
-        lanes={0: LaneStatus(epoch=1, attempt=1, plane="client")},
+        lanes={0: LaneStatus(lane=0, serving=Serving("client"))},
         partitions=(
             partition,
             replace(partition, partition=1, lag_records=0, lag_seconds=0.0),
@@ -377,7 +400,7 @@ def test_a_running_mirror_shows_what_its_topics_hold() -> None:
 
 def test_what_the_run_before_left_in_the_topics_is_not_told_of_this_one() -> None:
     """Topics are read every ten seconds: after a take-over they name another owner, and other attempts."""
-    claimed = LaneStatus(epoch=1, attempt=1, host="old", pid=9, since=5)
+    claimed = LaneStatus(lane=0, epoch=1, attempt=1, host="old", pid=9, since=5)
     mine = OwnerStatus(run="r1", host="new", pid=7, released=False)
     lane = replace(snapshot().lanes[0], epoch=2, attempt=1)
     before = status(owner=replace(mine, run="r0", released=True), lanes={0: claimed})
@@ -402,7 +425,7 @@ def test_the_last_known_ends_count_only_while_the_driver_misses_the_source() -> 
 
 def test_a_running_mirror_shows_since_when_a_topic_is_stopped() -> None:
     """Only its topics have the time of the stop."""
-    halted = replace(snapshot().topics[0], stopped="it was created again", exit_code=4)
+    halted = replace(snapshot().topics[0], stopped=StoppedTopic("it was created again", exit_code=4))
     recorded = (stop(EVIL, "it was created again", timestamp=77),)
     view = running_view(FACTS, snapshot(topics=(halted,)), status(stopped=recorded), 0.3)
     assert [(one.topic, one.timestamp) for one in view.status.stopped] == [(EVIL, 77)]
@@ -440,7 +463,7 @@ def test_a_cluster_that_does_not_answer_is_told_by_the_running_mirror() -> None:
         ({"source_failing_seconds": 7.0, "away": "slow"}, {"problem": "wrong password"}, "wrong password"),
         ({"source_failing_seconds": 7.0, "away": "no answer"}, {}, "no answer"),
         ({"claim_age_seconds": 6.0}, {"problem": "it was away a while ago"}, ""),
-        ({"state": "waiting", "waiting": "no way to east\n  fix: wait", "fix": "wait"}, {}, "no way to east"),
+        ({"state": "waiting", "waiting": "no way to east", "fix": "wait"}, {}, "no way to east"),
     ],
 )
 def test_a_cluster_is_named_before_its_request_fails(
@@ -452,11 +475,12 @@ def test_a_cluster_is_named_before_its_request_fails(
 
 
 def test_a_reason_does_not_repeat_its_fix() -> None:
-    """The driver's text of a stop has both; the page and the data show the fix by itself."""
-    stopped = replace(snapshot().topics[0], stopped="it is gone\n  fix: make it", fix="make it", exit_code=4)
-    view = running_view(FACTS, snapshot(topics=(stopped,)))
-    assert (view.status.stopped[0].reason, view.status.stopped[0].fix) == ("it is gone", "make it")
-    assert view.status.partitions[0].problem == "it is gone"
+    """The page and the data show the fix by itself; a report of the run has both in one text."""
+    stopped = replace(snapshot().topics[0], stopped=StoppedTopic("it is gone", "make it", 4))
+    halted = snapshot(topics=(stopped,))
+    (stop,) = running_view(FACTS, halted).status.stopped
+    assert (stop.reason, stop.fix) == ("it is gone", "make it")
+    assert halted.stopped_topics == {EVIL: "it is gone\n  fix: make it"}
 
 
 def test_a_link_that_another_mirror_took_is_counted() -> None:
@@ -481,7 +505,9 @@ def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
 
 def test_every_family_is_exported_somewhere_and_no_other() -> None:
     """The reference lists what is exported: by `run`, by `serve`, or by both."""
-    driver = snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1, paused=True),))
+    topic = snapshot().topics[0]
+    held = tuple(replace(part, paused=True) for part in topic.partitions)
+    driver = snapshot(topics=(replace(topic, stopped=StoppedTopic("x"), partitions=held),))
     live = running_view(FACTS, driver, status(), 0.1)
     held = (*status().partitions, replace(status().partitions[0], topic="held", paused=True))
     hung = Hanging(topic="t", partition=0, producer_id=1, start=0, end=1, since=None, problem="", fix="")
@@ -509,7 +535,14 @@ def test_a_scrape_of_5000_partitions_stays_below_2_mb() -> None:
         replace(
             snapshot().topics[0],
             topic=f"topic-with-a-usual-name-{number:04}",
-            partitions=tuple(replace(snapshot().topics[0].partitions[0], partition=at) for at in range(10)),
+            partitions=tuple(
+                replace(
+                    snapshot().topics[0].partitions[0],
+                    topic=f"topic-with-a-usual-name-{number:04}",
+                    partition=at,
+                )
+                for at in range(10)
+            ),
             work=TopicWork(11, 110),
         )
         for number in range(500)
@@ -530,7 +563,13 @@ def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
         replace(
             snapshot().topics[0],
             topic=f"topic-with-a-usual-name-{number:04}",
-            partitions=(replace(snapshot().topics[0].partitions[0], lag_seconds=number / 7),),
+            partitions=(
+                replace(
+                    snapshot().topics[0].partitions[0],
+                    topic=f"topic-with-a-usual-name-{number:04}",
+                    lag_seconds=number / 7,
+                ),
+            ),
             work=TopicWork(11 * number, 1_234_567 * number),
         )
         for number in range(5_000)

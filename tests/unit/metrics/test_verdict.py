@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
+from eomirror.plane.protocol import Serving
 from eomirror.status.live import LinkFacts, LinkView
 from eomirror.status.model import LaneStatus, LinkStatus, OwnerStatus, PartitionStatus, RetentionStatus
-from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot
+from eomirror.status.snapshot import LinkSnapshot
 from support.status_records import stop
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
@@ -79,12 +80,14 @@ def test_a_position_that_stands_before_records_is_stalled() -> None:
 
 def test_a_lane_that_is_silent_is_stalled() -> None:
     """Its last report says that it had caught up; a cluster that is away is told before it."""
-    live = LinkSnapshot(link="a->b", state="running", lanes=(LaneSnapshot(lane=3, silent_seconds=9.0),))
+    live = LinkSnapshot(
+        link="a->b", state="running", lanes=(LaneStatus(lane=3, state="open", silent_seconds=9.0),)
+    )
     unknown = replace(view(7, 7, lag_records=None), live=live)
     found = judged((0, unknown))
     assert (found.word, found.text) == ("stalled", "lane 3 has not reported for 9 s")
     assert "eomirror events" in found.fix
-    brief = replace(live, lanes=(LaneSnapshot(lane=3, silent_seconds=6.0),))
+    brief = replace(live, lanes=(LaneStatus(lane=3, state="open", silent_seconds=6.0),))
     assert judged((0, replace(unknown, live=brief))).word == "unknown"
     away = replace(
         unknown, status=replace(unknown.status, away=("source",), problem="no way to a", fix="look")
@@ -159,11 +162,12 @@ def test_a_state_is_told_before_a_trend(changes: dict[str, Any], word: str, text
 def test_a_link_that_waits_for_spark_is_starting() -> None:
     """By its lanes in this process, and by the claims of its lanes in the topics."""
     begins = replace(
-        view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=(LaneSnapshot(lane=0),))
+        view(7, 7),
+        live=LinkSnapshot(link="a->b", state="running", lanes=(LaneStatus(lane=0, state="starting"),)),
     )
     found = judged((0, begins))
     assert (found.word, found.text) == ("starting", "it waits for Spark to begin lane 0")
-    lanes = dict.fromkeys((0, 1), LaneStatus(run="old", epoch=1, attempt=1, plane="native"))
+    lanes = {lane: LaneStatus(lane=lane, run="old", serving=Serving("native")) for lane in (0, 1)}
     before = view(7, 7, owner=OwnerStatus(run="new"), lanes=lanes)
     assert judged((0, before)).text == "it waits for Spark to begin lanes 0, 1"
     assert judged((0, view(7, 7, owner=OwnerStatus(run="old"), lanes=lanes))).word == "ok"
@@ -171,7 +175,10 @@ def test_a_link_that_waits_for_spark_is_starting() -> None:
 
 def test_a_lane_without_a_slot_is_stalled() -> None:
     """Spark began the others: only the lag of some partitions grows."""
-    lanes = (LaneSnapshot(lane=0, state="open", plane="native"), LaneSnapshot(lane=2))
+    lanes = (
+        LaneStatus(lane=0, state="open", serving=Serving("native")),
+        LaneStatus(lane=2, state="starting"),
+    )
     link = replace(view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=lanes))
     assert judged((0, link), (10, link)).word == "ok"
     found = judged((0, link), (66, link))

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror.errors import UnreachableError
+from eomirror.plane.protocol import Serving
 from eomirror.records.events import Event
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
@@ -42,7 +43,7 @@ STATUS = LinkStatus(
     state="running",
     owner=OwnerStatus(run=EVIL, host=EVIL, pid=1, released=False, claim_age_seconds=1.0),
     generation=3,
-    lanes={0: LaneStatus(partitions=1, epoch=1, attempt=1, plane="client", plane_reason=EVIL)},
+    lanes={0: LaneStatus(lane=0, partitions=1, epoch=1, attempt=1, serving=Serving("client", EVIL))},
     lag_records=4,
     lag_seconds=2.0,
     partitions=(

@@ -9,6 +9,7 @@ import pytest
 
 from eomirror.errors import StateError, UnreachableError
 from eomirror.failover.report import LinkHistory
+from eomirror.plane.protocol import Serving
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
@@ -18,6 +19,7 @@ from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.status.derive import Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.status.liveness import Liveness
+from eomirror.status.model import LaneStatus
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
 
@@ -344,11 +346,15 @@ def test_groups_are_told_from_checkpoints() -> None:
 def test_lanes_on_the_same_plane_are_told_together() -> None:
     """Which plane serves, and why it is not the native one; an older release has not said."""
     old = "the target has transaction.version 0"
-    assert planes_line([(0, "native", ""), (1, "native", "")]) == "lanes 0, 1 on the native plane"
-    assert planes_line([(0, "native", ""), (1, "client", old)]) == (
+
+    def lane(number: int, *serving: str) -> LaneStatus:
+        return LaneStatus(lane=number, serving=Serving(*serving))  # type: ignore[arg-type]
+
+    assert planes_line([lane(0, "native"), lane(1, "native")]) == "lanes 0, 1 on the native plane"
+    assert planes_line([lane(0, "native"), lane(1, "client", old)]) == (
         f"lane 0 on the native plane; lane 1 on the client plane: {old}"
     )
-    assert planes_line([(0, "", "")]) == ""
+    assert planes_line([lane(0)]) == ""
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from eomirror.errors import UnreachableError
 from eomirror.lane.spec import LaneProgress, PartitionProgress, StoppedTopic
 from eomirror.metrics.collect import ProcessFacts, exposition
 from eomirror.metrics.verdict import Window
+from eomirror.plane.protocol import Serving
 from eomirror.records.control import ControlView, Gap, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
@@ -155,8 +156,9 @@ def driver() -> Progress:
         for source in (ORDERS, PAY)
     )
     said = LaneProgress(
-        lane=0, epoch=2, state="OPEN", partitions=parts, plane="client", plane_reason="why", records=5, commit_ms=4.0,
-        stopped_topics={"pay": StoppedTopic("refused", "mend it", 4)}, delayed="orders-0: no leader", throttled=2.0,
+        lane=0, epoch=2, state="OPEN", partitions=parts, serving=Serving("client", "why", 2.0, "orders-0: no leader"),
+        records=5, commit_ms=4.0,
+        stopped_topics={"pay": StoppedTopic("refused", "mend it", 4)},
     )  # fmt: skip
     made.update(said, attempt=1, now=1)
     return made
