@@ -433,7 +433,7 @@ _FORMS: Mapping[type, str] = {
 
 
 def as_json(value: Any) -> Any:
-    """Returns the JSON form of a part of a status; metadata of a field may name it, or leave it out (``json``: False)."""
+    """Returns the JSON of a part of a status; metadata of a field may name it, or leave it out (``json``: False)."""
     if isinstance(value, VerificationStatus):
         return {**as_json(value.result), "unverified": value.unverified}
     if isinstance(value, Stopped) and not value.run:
@@ -463,6 +463,16 @@ def _shown(kind: Any) -> tuple[tuple[str, ...], frozenset[str], Callable[[Any], 
         if item.metadata.get("json", True)
     )
     pairs = [item.partition("=")[::2] for item in form.split()]
-    read = attrgetter(*((attribute or name).rstrip("?") for name, attribute in pairs))
+    paths = [(attribute or name).rstrip("?") for name, attribute in pairs]
     names = tuple(name.rstrip("?") for name, _ in pairs)
-    return names, frozenset(name[:-1] for name, _ in pairs if name.endswith("?")), read
+    omitted = frozenset(name[:-1] for name, _ in pairs if name.endswith("?"))
+    if any("." in path for path in paths):
+        return names, omitted, lambda value: tuple(_at(value, path) for path in paths)
+    return names, omitted, attrgetter(*paths)
+
+
+def _at(value: Any, path: str) -> Any:
+    """Returns the value at a path of attributes; None if a part of it is None."""
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
