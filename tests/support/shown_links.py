@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from eomirror.plane.protocol import Serving
@@ -155,8 +156,10 @@ def served(links: list[LinkStatus], *, answers: Mapping[str, object] | None = No
     made.close()
     for each in made.judged():
         # `serve` does not know the time of a commit; a running mirror does
-        body = made._endpoints._body(each)
-        made._endpoints._history[body["link"]].add({**body, "work": {"commit_seconds": 0.014}}, _NOW)
+        link = SimpleNamespace(
+            status=each.status, topic_rows=each.topic_rows, work=SimpleNamespace(commit_seconds=0.014)
+        )
+        made._endpoints._history[each.name].add(link, _NOW)  # type: ignore[arg-type]
     return made
 
 
@@ -179,15 +182,18 @@ def _add(history: object, status: LinkStatus, topics: list[str], ago: int) -> No
     if 1_500 < ago < 1_800:
         lag = 1_200 * (1 - abs(ago - 1_650) / 150)
     history.add(  # type: ignore[attr-defined]
-        {
-            "state": "unknown" if outage else "running", "lag_records": lag,
-            "lag_seconds": None if lag is None else lag / rate, "records_per_second": rate,
-            "work": {"commit_seconds": 0.008 + 0.004 * noise * daily},
-            "topic_rows": [
-                {"topic": topic, "lag_records": None if lag is None else int(lag / (at + 1)), "rate": rate / (at + 2),
-                 "lag_seconds": None if lag is None else lag / rate / (at + 1)}
+        SimpleNamespace(
+            status=SimpleNamespace(
+                unread=outage, lag_records=lag, lag_seconds=None if lag is None else lag / rate, rate=rate
+            ),
+            work=SimpleNamespace(commit_seconds=0.008 + 0.004 * noise * daily),
+            topic_rows=[
+                SimpleNamespace(
+                    topic=topic, lag_records=None if lag is None else int(lag / (at + 1)), rate=rate / (at + 2),
+                    lag_seconds=None if lag is None else lag / rate / (at + 1),
+                )
                 for at, topic in enumerate(topics)
             ],
-        },
+        ),
         _NOW - ago,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from eomirror.errors import UnreachableError
 from eomirror.plane.protocol import Serving
 from eomirror.records.events import Event
+from eomirror.records.reports import TailComparison
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
@@ -242,7 +243,9 @@ def test_five_thousand_topics_stay_small() -> None:
 
 def test_a_comparison_of_ends_is_told_apart_from_a_whole_one() -> None:
     """What stands before the ends was not looked at, so *verified* does not count it."""
-    tail = {"outcome": "equal", "tail": 1_000, "command": "cutover", "at": 5}
+    tail = TailComparison(
+        outcome="equal", tail=1_000, topics=1, partitions=1, offsets=1, command="cutover", timestamp=5
+    )
     shown = page(served(replace(STATUS, tail=tail)), "links", "east->west")
     assert "the last 1,000 offsets of each partition, before cutover" in shown
     assert "no comparison is recorded" in shown

@@ -181,7 +181,9 @@ def bodies() -> dict[str, Any]:
     for name, view in views.items():
         judged = Judged(view, Window().judge(view, 0.0), 0.0)
         found[name] = link_body(judged)
-        found[f"{name}, topic"] = topic_body(judged, "orders")
+        found[f"{name}, topic"] = topic_body(
+            next(row for row in judged.topic_rows if row.topic == "orders"), judged.partitions_of("orders")
+        )
         metrics = exposition(
             [(view, judged.verdict)], PROCESS, now_ms=NOW_MS, per_partition=True, per_group=True
         )

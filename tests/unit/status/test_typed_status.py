@@ -14,8 +14,6 @@ PACKAGES = ("status", "serve", "metrics", "cli")
 ALLOWED = {
     "cli/events.py: rows": "the JSON of the command",
     "cli/import_mm2.py: settings": "the YAML that the command writes",
-    "serve/endpoints.py: _bodies": "the JSON of links, kept until they are read again",
-    "serve/endpoints.py: body": "the JSON of a link, in which secrets are hidden",
     "serve/endpoints.py: facts": "the JSON of /livez and /readyz",
     "serve/queries.py: _answers": "the JSON of answers, kept for some seconds",
     "serve/queries.py: find": "returns the JSON of an answer",
