@@ -50,13 +50,28 @@ _DEAD_LETTER = "dead-letter"
 
 _NUMBERS = {bool, int, float}
 
-# thousands of rows: `asdict` would take a tenth of a second
-_ROW = ("topic", "lag_records", "lag_seconds", "rate", "records", "state", "problem", "fix")
-
-_PARTITION = (
-    "partition", "lane", "position", "source_lso", "lag_records", "lag_seconds", "open_records", "open_seconds",
-    "rate", "records", "last_commit", "problem", "fix",
-)  # fmt: skip
+# JSON of a link, of the rows of its topics, and of what else there is: see `eomirror.status.model.as_json`
+_SUMMARY = """
+    link=name source=facts.source target=facts.target state=status.state ended=status.ended verdict=verdict.word
+    reason=verdict.text fix=verdict.fix since=verdict.since_ms failover=verdict.failover lag_records=status.lag_records
+    lag_seconds=status.lag_seconds known_lag_records known_lost=status.known_lost
+    source_seen_seconds=status.source_seen_seconds unknown_topics records_per_second=status.rate topics
+    kept_seconds=view.kept_seconds away=status.away todo last_commit owner=status.owner
+"""
+_LINK = """
+    naming=facts.naming plane=facts.plane generation=status.generation problem=status.problem
+    clock_offset_seconds=status.clock_offset_seconds source_seconds=status.source_seconds
+    target_seconds=status.target_seconds work stopped=status.stopped gaps=status.gaps fence=status.fence
+    retention=status.retention hanging=status.hanging drifted=status.drifted foreign=status.foreign
+    restarts=status.restarts verifications=status.verifications tail=status.tail drill=status.drill groups=status.groups
+    events
+"""
+_ROW = "topic lag_records lag_seconds rate records state problem fix"
+_PARTITION = """
+    partition lane position source_lso lag_records lag_seconds open_records open_seconds rate records last_commit
+    problem fix
+"""
+_OPEN = "topic partition from=source_lso offsets=open_records seconds=open_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +193,17 @@ class Judged:
     @cached_property
     def body(self) -> dict[str, Any]:
         """The JSON of the link, as of its first use."""
-        return _body(self)
+        lanes = sorted(self.status.lanes.items())
+        return {
+            **summary_body(self),
+            **as_json(self, _LINK),
+            "lanes": [{"lane": number, **as_json(lane)} for number, lane in lanes],
+            "topic_rows": as_json(self.topic_rows, _ROW),
+            "dead_letters": [
+                {"topic": topic, "records": number} for topic, number in self.dead_letters.items()
+            ],
+            "open_transactions": as_json(self.open_transactions, _OPEN),
+        }
 
     @property
     def events(self) -> Sequence[Event]:
@@ -237,35 +262,13 @@ class Judged:
 
 def summary_body(judged: Judged) -> dict[str, Any]:
     """Returns the summary of a link."""
-    facts, status, verdict, before = judged.facts, judged.status, judged.verdict, judged.before
+    before = judged.before
     return {
-        "link": facts.name,
-        "source": facts.source,
-        "target": facts.target,
-        "state": status.state,
-        "ended": status.ended,
-        "verdict": verdict.word,
-        "reason": verdict.text,
-        "fix": verdict.fix,
-        "since": verdict.since_ms,
-        "failover": verdict.failover,
-        "lag_records": status.lag_records,
-        "lag_seconds": status.lag_seconds,
-        "known_lag_records": judged.known_lag_records,
-        "known_lost": status.known_lost,
-        "source_seen_seconds": status.source_seen_seconds,
-        "unknown_topics": judged.unknown_topics,
-        "records_per_second": status.rate,
-        "topics": judged.topics,
-        "stopped_topics": len(status.stopped),
+        **as_json(judged, _SUMMARY),
+        "stopped_topics": len(judged.status.stopped),
         "age_seconds": round(judged.age_seconds, 1),
-        "kept_seconds": judged.view.kept_seconds,
         "live": judged.view.live is not None,
-        "away": list(status.away),
         "before": None if before is None else {"verdict": before.word, "reason": before.text},
-        "todo": as_json(judged.todo),
-        "last_commit": judged.last_commit,
-        "owner": as_json(status.owner),
     }
 
 
@@ -274,58 +277,10 @@ def link_body(judged: Judged) -> dict[str, Any]:
     return {**judged.body, "age_seconds": round(judged.age_seconds, 1)}
 
 
-def _body(judged: Judged) -> dict[str, Any]:
-    facts, status = judged.facts, judged.status
-    return {
-        **summary_body(judged),
-        "naming": facts.naming,
-        "plane": facts.plane,
-        "generation": status.generation,
-        "clock_offset_seconds": status.clock_offset_seconds,
-        "problem": status.problem,
-        "source_seconds": status.source_seconds,
-        "target_seconds": status.target_seconds,
-        "work": as_json(judged.work),
-        "lanes": [{"lane": number, **as_json(lane)} for number, lane in sorted(status.lanes.items())],
-        "topic_rows": [{key: getattr(row, key) for key in _ROW} for row in judged.topic_rows],
-        "stopped": as_json(status.stopped),
-        "gaps": as_json(status.gaps),
-        "fence": as_json(status.fence),
-        "retention": as_json(status.retention),
-        "dead_letters": [
-            {"topic": topic, "records": number} for topic, number in judged.dead_letters.items()
-        ],
-        "hanging": as_json(status.hanging),
-        "open_transactions": [
-            {
-                "topic": item.topic,
-                "partition": item.partition,
-                "from": item.source_lso,
-                "offsets": item.open_records,
-                "seconds": item.open_seconds,
-            }
-            for item in judged.open_transactions
-        ],
-        "drifted": list(status.drifted),
-        "foreign": as_json(status.foreign),
-        "restarts": as_json(status.restarts),
-        "verifications": as_json(status.verifications),
-        "tail": as_json(status.tail),
-        "drill": as_json(status.drill),
-        "groups": as_json(status.groups),
-        "events": as_json(judged.events),
-    }
-
-
 def topic_body(row: LagRow, partitions: Sequence[PartitionStatus]) -> dict[str, Any]:
     """Returns one topic of a link with its partitions."""
-    return {
-        **{key: getattr(row, key) for key in (*_ROW, "target_topic")},
-        "partitions": [
-            {**{key: getattr(item, key) for key in _PARTITION}, "state": topic_state([item])}
-            for item in partitions
-        ],
-    }
+    shown = [{**as_json(item, _PARTITION), "state": topic_state([item])} for item in partitions]
+    return {**as_json(row, f"{_ROW} target_topic"), "partitions": shown}
 
 
 def _mean(histogram: Histogram) -> float | None:

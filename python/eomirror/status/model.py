@@ -432,21 +432,27 @@ _FORMS: Mapping[type, str] = {
 }
 
 
-def as_json(value: Any) -> Any:
-    """Returns the JSON of a part of a status; metadata of a field may name it, or leave it out (``json``: False)."""
+def as_json(value: Any, form: str = "") -> Any:
+    """
+    Returns the JSON of a part of a status.
+
+    Args:
+        value: The part.
+        form: Its fields, as in `_FORMS`; empty for those of its class.  Metadata of a field may name it, or leave it
+            out (``json``: False).
+    """
     if isinstance(value, VerificationStatus):
         return {**as_json(value.result), "unverified": value.unverified}
     if isinstance(value, Stopped) and not value.run:
         # of the driver of this process, to which `eomirror.status.live` adds at most the time
-        known = {"topic": value.topic, "reason": value.reason, "fix": value.fix, "exit_code": value.exit_code}
-        return {**known, "at": value.timestamp} if value.timestamp else known
+        form = "topic reason fix exit_code" + (" at=timestamp" if value.timestamp else "")
     if isinstance(value, dict):
         return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [as_json(item) for item in value]
+        return [as_json(item, form) for item in value]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    names, omitted, read = _shown(type(value))
+    names, omitted, read = _shown(form or _form(type(value)))
     return {
         name: as_json(item)
         for name, item in zip(names, read(value), strict=True)
@@ -455,13 +461,16 @@ def as_json(value: Any) -> Any:
 
 
 @cache
-def _shown(kind: Any) -> tuple[tuple[str, ...], frozenset[str], Callable[[Any], tuple[Any, ...]]]:
-    """Returns the names of a class's fields in JSON, those that are omitted while they are None, and their reader."""
-    form = _FORMS.get(kind) or " ".join(
-        f"{item.metadata.get('name', item.name)}={item.name}"
-        for item in fields(kind)
-        if item.metadata.get("json", True)
+def _form(kind: Any) -> str:
+    shown = [item for item in fields(kind) if item.metadata.get("json", True)]
+    return _FORMS.get(kind) or " ".join(
+        f"{item.metadata.get('name', item.name)}={item.name}" for item in shown
     )
+
+
+@cache
+def _shown(form: str) -> tuple[tuple[str, ...], frozenset[str], Callable[[Any], tuple[Any, ...]]]:
+    """Returns the names of a form, those that are omitted while they are None, and the function that reads all."""
     pairs = [item.partition("=")[::2] for item in form.split()]
     paths = [(attribute or name).rstrip("?") for name, attribute in pairs]
     names = tuple(name.rstrip("?") for name, _ in pairs)
