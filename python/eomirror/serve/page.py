@@ -34,8 +34,8 @@ from eomirror.serve.markup import (
     word,
 )
 from eomirror.serve.topics_table import topics_section
-from eomirror.status.live import ASKED_SECONDS
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
+from eomirror.status.snapshot import ASKED_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

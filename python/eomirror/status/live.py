@@ -11,26 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eomirror.records.control import Pause, Stopped
-from eomirror.status.model import GroupsStatus, LinkStatus, OwnerStatus
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from eomirror.config import Link
-    from eomirror.status.model import LaneStatus, PartitionStatus
+    from eomirror.records.control import Stopped
+    from eomirror.status.model import LaneStatus, LinkStatus, PartitionStatus
     from eomirror.status.snapshot import LinkSnapshot
 
-__all__ = ["STATES", "LinkFacts", "LinkView", "running_status", "running_view"]
+__all__ = ["STATES", "LinkFacts", "LinkView", "running_view"]
 
 #: States of a link: those of a running driver, then those that only its topics show.
 STATES = (
     "preparing", "waiting", "acquiring", "running", "paused", "stopping", "done", "failed",
     "silent", "stopped", "never ran", "handed back", "promoted", "unknown",
 )  # fmt: skip
-
-#: The source was asked if it answered within this time; the driver asks every 5 s.
-ASKED_SECONDS = 15.0
 
 # the driver renews its claim every 5 s
 _LATE_SECONDS = 9.0
@@ -107,21 +100,19 @@ def running_view(
     """
     problem, fix = _trouble(facts, snapshot, topics)
     away = _away(snapshot, topics)
+    status = replace(snapshot.status, away=away, problem=problem, fix=fix)
     if topics is None or topics.state == "unknown":
-        status = replace(running_status(snapshot), away=away, problem=problem, fix=fix)
         if topics is not None and kept_seconds is not None:
             status = _with_topics(status, topics)
         return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
-    status = replace(running_status(snapshot, topics), away=away)
-    mirrored = {(item.topic, item.partition) for item in status.partitions}
-    left_out = tuple(
-        item
-        for item in topics.partitions
-        if item.parked and item.problem and (item.topic, item.partition) not in mirrored
-    )
+    seen = {(item.topic, item.partition): item for item in topics.partitions}
+    partitions = [
+        _partition(item, seen.pop((item.topic, item.partition), None)) for item in status.partitions
+    ]
+    left_out = [item for item in seen.values() if item.parked and item.problem]
     status = replace(
-        _with_topics(replace(status, problem=problem, fix=fix), topics),
-        partitions=status.partitions + left_out,
+        _with_topics(status, topics),
+        partitions=(*partitions, *left_out),
         # it falls behind by an unknown amount
         lag_records=None if left_out else status.lag_records,
         lag_seconds=None if left_out else status.lag_seconds,
@@ -131,7 +122,7 @@ def running_view(
 
 def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
     """
-    Returns the status of a running link with what only its topics hold.
+    Returns what the topics of a running link hold, with what its driver knows better.
 
     They may be those of the run before.  The last known ends of the source count only while the driver misses it, too.
     """
@@ -140,26 +131,25 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         owner = replace(topics.owner, claim_age_seconds=owner.claim_age_seconds)
     away = bool(status.problem)
     return replace(
-        status,
+        topics,
+        state=status.state,
         owner=owner,
+        clock_offset_seconds=0.0,
+        generation=status.generation,
+        lanes={number: _with_worker(lane, topics.lanes.get(number)) for number, lane in status.lanes.items()},
+        lag_records=status.lag_records,
+        lag_seconds=status.lag_seconds,
+        rate=status.rate,
+        partitions=status.partitions,
         stopped=_dated(status.stopped, topics.stopped),
-        gaps=topics.gaps,
-        fence=topics.fence,
         groups=topics.groups or status.groups,
-        hanging=topics.hanging,
-        drifted=topics.drifted,
-        restarts=topics.restarts,
-        verifications=topics.verifications,
-        tail=topics.tail,
-        drill=topics.drill,
-        retention=topics.retention,
-        events=topics.events,
+        paused=status.paused,
         known_lost=topics.known_lost if away else None,
         source_seen_seconds=topics.source_seen_seconds if away else None,
         last_rate=topics.last_rate if away else None,
-        lanes={number: _with_worker(lane, topics.lanes.get(number)) for number, lane in status.lanes.items()},
-        source_seconds=topics.source_seconds,
-        target_seconds=topics.target_seconds,
+        away=status.away,
+        problem=status.problem,
+        fix=status.fix,
     )
 
 
@@ -181,56 +171,6 @@ def _dated(stopped: tuple[Stopped, ...], recorded: tuple[Stopped, ...]) -> tuple
     """Returns the stops of a running link with the times that its owner recorded."""
     times = {stop.topic: stop.timestamp for stop in recorded}
     return tuple(replace(stop, timestamp=times.get(stop.topic, 0)) for stop in stopped)
-
-
-def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> LinkStatus:
-    """
-    Returns the status of a link from the snapshot of its driver.
-
-    A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it for
-    ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.  That of a run
-    that ended as caught up is true as of its goals, which the source answered, however long Spark took to start.
-    """
-    age = snapshot.source_age_seconds
-    asked = snapshot.caught_up or (age is not None and age <= ASKED_SECONDS)
-    seen = {(item.topic, item.partition): item for item in (topics.partitions if topics else ())}
-    partitions = tuple(
-        _partition(item, seen, asked=asked) for topic in snapshot.topics for item in topic.partitions
-    )
-    going = [item for item in partitions if not item.stopped and not item.paused]
-    known = snapshot.lag_records is not None and not any(item.lag_records is None for item in going)
-    in_time = snapshot.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
-    groups = snapshot.groups
-    return LinkStatus(
-        link=snapshot.link,
-        state=snapshot.state,
-        generation=snapshot.generation,
-        owner=OwnerStatus(run=snapshot.run, claim_age_seconds=snapshot.claim_age_seconds),
-        lanes={lane.lane: lane for lane in snapshot.lanes},
-        lag_records=sum(item.lag_records or 0 for item in going) if known else None,
-        lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
-        rate=snapshot.records_per_second,
-        partitions=partitions,
-        stopped=tuple(
-            Stopped(
-                topic=topic.topic,
-                reason=topic.stopped.reason,
-                fix=topic.stopped.fix,
-                exit_code=topic.stopped.exit_code,
-                lane=None,
-                run="",
-                timestamp=0,
-            )
-            for topic in snapshot.topics
-            if topic.stopped
-        ),
-        groups=None
-        if groups is None
-        else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
-        paused=Pause(topics=snapshot.paused, host="", timestamp=0) if snapshot.paused else None,
-        problem=snapshot.error or snapshot.waiting or snapshot.away,
-        fix=snapshot.fix,
-    )
 
 
 def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None) -> tuple[str, str]:
@@ -267,13 +207,8 @@ def _away(snapshot: LinkSnapshot, topics: LinkStatus | None) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
 
 
-def _partition(
-    item: PartitionStatus, seen: Mapping[tuple[str, int], PartitionStatus], *, asked: bool
-) -> PartitionStatus:
+def _partition(item: PartitionStatus, there: PartitionStatus | None) -> PartitionStatus:
     """Returns a partition; what the driver does not know as its topics showed it last, if they did."""
-    if not (item.lag_records or asked):
-        item = replace(item, lag_records=None, lag_seconds=None)
-    there = seen.get((item.topic, item.partition))
     if there is None:
         return item
     return replace(

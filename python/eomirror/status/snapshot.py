@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from eomirror.records.control import Pause, Stopped
+from eomirror.status.model import GroupsStatus, LinkStatus, OwnerStatus
 from eomirror.status.work import Counters, TopicWork
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from eomirror.status.model import LaneStatus, PartitionStatus
 
 __all__ = [
+    "ASKED_SECONDS",
     "RATE_WINDOW_SECONDS",
     "LinkReport",
     "LinkSnapshot",
@@ -24,6 +27,9 @@ __all__ = [
     "max_known",
     "sum_known",
 ]
+
+#: The source was asked if it answered within this time; the driver asks every 5 s.
+ASKED_SECONDS = 15.0
 
 #: Window of rates, in seconds.
 RATE_WINDOW_SECONDS = 5.0
@@ -123,6 +129,59 @@ class LinkSnapshot:
     def stopped_topics(self) -> dict[str, str]:
         """Reason of each stopped topic, with its fix."""
         return {topic.topic: str(topic.stopped) for topic in self.topics if topic.stopped}
+
+    @property
+    def status(self) -> LinkStatus:
+        """
+        Status of the link, as far as the driver knows it.
+
+        A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it
+        for ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.  That of
+        a run that ended as caught up is true as of its goals, which the source answered, however long Spark took to
+        start.
+        """
+        age = self.source_age_seconds
+        asked = self.caught_up or (age is not None and age <= ASKED_SECONDS)
+        partitions = tuple(
+            item if item.lag_records or asked else replace(item, lag_records=None, lag_seconds=None)
+            for topic in self.topics
+            for item in topic.partitions
+        )
+        going = [item for item in partitions if not item.stopped and not item.paused]
+        known = self.lag_records is not None and not any(item.lag_records is None for item in going)
+        in_time = self.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
+        followed = None if self.groups is None else self.groups.followed
+        return LinkStatus(
+            link=self.link,
+            state=self.state,
+            generation=self.generation,
+            owner=OwnerStatus(run=self.run, claim_age_seconds=self.claim_age_seconds),
+            lanes={lane.lane: lane for lane in self.lanes},
+            lag_records=sum(item.lag_records or 0 for item in going) if known else None,
+            lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
+            rate=self.records_per_second,
+            partitions=partitions,
+            stopped=tuple(_stop(topic.topic, topic.stopped) for topic in self.topics if topic.stopped),
+            groups=None
+            if followed is None
+            else GroupsStatus(followed=followed, offsets=0, last_checkpoint=None),
+            paused=Pause(topics=self.paused, host="", timestamp=0) if self.paused else None,
+            problem=self.error or self.waiting or self.away,
+            fix=self.fix,
+        )
+
+
+def _stop(topic: str, stop: StoppedTopic) -> Stopped:
+    """Returns a stop without its record, of which only the topics know run and time."""
+    return Stopped(
+        topic=topic,
+        reason=stop.reason,
+        fix=stop.fix,
+        exit_code=stop.exit_code,
+        lane=None,
+        run="",
+        timestamp=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
