@@ -207,7 +207,7 @@ class Judged:
 
     @property
     def events(self) -> Sequence[Event]:
-        """What changed, newest first."""
+        """Events, newest first."""
         return self.status.events[::-1]
 
     @cached_property
@@ -231,10 +231,10 @@ class Judged:
     @cached_property
     def todo(self) -> list[Task]:
         """
-        What needs an action, the most urgent first.
+        Actions that the link needs, the most urgent first.
 
-        That is the verdict, then what it does not name: stopped topics, records that the source is about to delete, and
-        what was wrong when the topics could be read.
+        They are that of the verdict, then those that it does not name: for stopped topics, for records that the source
+        is about to delete, and for what was wrong when the topics could be read.
         """
         verdict, status, before = self.verdict, self.status, self.before
         found = []

@@ -196,7 +196,7 @@ class VerificationStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionStatus:
     """
-    What is left of the source's retention for a topic.
+    Rest of the source's retention of a topic.
 
     Attributes:
         partition: Partition with the largest share.
