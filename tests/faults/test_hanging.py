@@ -89,16 +89,16 @@ def test_a_copy_that_is_closed_for_good_is_told_and_opened_by_the_fix(
     lose_transaction_state(target)
 
     (found,) = shown(flow).hanging
-    assert (found["topic"], found["partition"], found["producer_id"]) == (flow.copy, 0, lane.producer_id)
+    assert (found.topic, found.partition, found.producer_id) == (flow.copy, 0, lane.producer_id)
     report = flow.run()
     assert report.ending is Ending.FAILED
     assert set(report.stopped_topics) == {flow.topic}, "nothing is written that no consumer would read"
     status = shown(flow)
     (again,) = status.hanging
-    assert again["start"] == found["start"]
+    assert again.start == found.start
     (partition,) = status.partitions
-    assert partition.problem == again["problem"]
-    start = again["start"]
+    assert partition.problem == again.problem
+    start = again.start
     assert (
         f"{flow.copy}-0 of the target is closed to read_committed readers from offset {start}"
         in partition.problem

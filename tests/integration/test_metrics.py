@@ -163,7 +163,7 @@ def test_a_mirror_is_scraped_while_it_copies(  # noqa: PLR0915  one run, looked 
 def kill_worker(config: Any) -> None:
     """Kills the worker of lane 0."""
     with closing(reader(config)) as target:
-        os.kill(target.read().lanes[0]["pid"], signal.SIGKILL)
+        os.kill(target.read().lanes[0].pid, signal.SIGKILL)
 
 
 def check_served(config: Any, topic: str, written: int) -> None:

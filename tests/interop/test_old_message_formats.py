@@ -73,7 +73,7 @@ def _planes(link: TestLink) -> set[tuple[str, str]]:
         lanes = reader.read().lanes.values()
     finally:
         reader.close()
-    return {(lane["plane"], lane["plane_reason"]) for lane in lanes}
+    return {(lane.serving.plane, lane.serving.reason) for lane in lanes}
 
 
 def test_a_topic_of_an_old_message_format_is_mirrored_by_the_client_plane(

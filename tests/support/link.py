@@ -57,7 +57,7 @@ class RunningLink:
         """Topics that it has stopped, and why."""
         if self._snapshot is None:
             return {}
-        return {topic.topic: topic.stopped for topic in self._snapshot.links[0].topics if topic.stopped}
+        return {topic.topic: str(topic.stopped) for topic in self._snapshot.links[0].topics if topic.stopped}
 
     def wait(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Wait for something while the mirror lives; its failure is the test's."""

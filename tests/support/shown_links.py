@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from eomirror.plane.protocol import Serving
 from eomirror.records.events import LinkEvent
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import (
+    GroupsStatus,
+    GroupStatus,
+    LaneStatus,
+    LinkStatus,
+    OwnerStatus,
+    PartitionStatus,
+)
+from support.status_records import stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,10 +63,10 @@ def running(source: str, target: str, *, rate: float = 420.0, lag: int = 12, top
     return LinkStatus(
         link=f"{source}->{target}", state="running", generation=3, lag_records=lag,
         lag_seconds=lag / max(rate, 1.0), rate=rate, source_seconds=0.004, target_seconds=0.006,
-        owner={"run": f"{NOW_MS - 7_200_000:012x}" + "0" * 20, "host": "mirror-1", "pid": 4711, "released": False,
-               "claim_age_seconds": 1.0},
-        lanes={number: {"partitions": 4, "epoch": 7, "attempt": 1, "plane": "native", "plane_reason": "",
-                        "host": f"worker-{number}", "pid": 900 + number, "since": NOW_MS - 7_200_000}
+        owner=OwnerStatus(run=f"{NOW_MS - 7_200_000:012x}" + "0" * 20, host="mirror-1", pid=4711, released=False,
+                          claim_age_seconds=1.0),
+        lanes={number: LaneStatus(lane=number, partitions=4, epoch=7, attempt=1, serving=Serving("native"),
+                                  host=f"worker-{number}", pid=900 + number, since=NOW_MS - 7_200_000)
                for number in range(3)},
         partitions=tuple(
             PartitionStatus(
@@ -68,7 +78,7 @@ def running(source: str, target: str, *, rate: float = 420.0, lag: int = 12, top
             for at, topic in enumerate(names) for number in range(4)
         ),
         groups=GroupsStatus(followed=2, offsets=12, last_checkpoint=NOW_MS - 4_000, by_group=tuple(
-            {"group": group, "offsets": 6, "last_checkpoint": NOW_MS - 4_000, "lag_records": behind}
+            GroupStatus(group=group, offsets=6, last_checkpoint=NOW_MS - 4_000, lag_records=behind)
             for group, behind in (("billing", 40), ("reports", 18_211)))),
         events=(
             LinkEvent(NOW_MS - 9 * 3_600_000, "silent", "the mirror, process 4702 on host mirror-1, was killed"),
@@ -84,7 +94,7 @@ def stopped(status: LinkStatus) -> LinkStatus:
     fix = f"compare, then mirror it from its begin: `eomirror run CONFIG --resume-at {topic}`"
     return replace(
         status,
-        stopped=({"topic": topic, "reason": reason, "fix": fix, "exit_code": 4, "at": NOW_MS - 900_000},),
+        stopped=(stop(topic, reason, fix, timestamp=NOW_MS - 900_000),),
         partitions=tuple(
             replace(item, stopped=True, problem=reason, fix=fix, lag_records=None, lag_seconds=None, rate=0.0)
             if item.topic == topic
@@ -106,7 +116,8 @@ def source_away(status: LinkStatus) -> LinkStatus:
 
 def down(status: LinkStatus) -> LinkStatus:
     """The same link after its mirror was killed."""
-    owner = {**(status.owner or {}), "claim_age_seconds": 95.0, "claimed_at": NOW_MS - 95_000}
+    assert status.owner is not None
+    owner = replace(status.owner, claim_age_seconds=95.0, claimed_at=NOW_MS - 95_000)
     return replace(status, state="silent", owner=owner, lag_records=41_200, lag_seconds=98.0, rate=0.0)
 
 
@@ -145,8 +156,10 @@ def served(links: list[LinkStatus], *, answers: Mapping[str, object] | None = No
     made.close()
     for each in made.judged():
         # `serve` does not know the time of a commit; a running mirror does
-        body = made._endpoints._body(each)
-        made._endpoints._history[body["link"]].add({**body, "work": {"commit_seconds": 0.014}}, _NOW)
+        link = SimpleNamespace(
+            status=each.status, topic_rows=each.topic_rows, work=SimpleNamespace(commit_seconds=0.014)
+        )
+        made._endpoints._history[each.name].add(link, _NOW)  # type: ignore[arg-type]
     return made
 
 
@@ -169,15 +182,18 @@ def _add(history: object, status: LinkStatus, topics: list[str], ago: int) -> No
     if 1_500 < ago < 1_800:
         lag = 1_200 * (1 - abs(ago - 1_650) / 150)
     history.add(  # type: ignore[attr-defined]
-        {
-            "state": "unknown" if outage else "running", "lag_records": lag,
-            "lag_seconds": None if lag is None else lag / rate, "records_per_second": rate,
-            "work": {"commit_seconds": 0.008 + 0.004 * noise * daily},
-            "topic_rows": [
-                {"topic": topic, "lag_records": None if lag is None else int(lag / (at + 1)), "rate": rate / (at + 2),
-                 "lag_seconds": None if lag is None else lag / rate / (at + 1)}
+        SimpleNamespace(
+            status=SimpleNamespace(
+                unread=outage, lag_records=lag, lag_seconds=None if lag is None else lag / rate, rate=rate
+            ),
+            work=SimpleNamespace(commit_seconds=0.008 + 0.004 * noise * daily),
+            topic_rows=[
+                SimpleNamespace(
+                    topic=topic, lag_records=None if lag is None else int(lag / (at + 1)), rate=rate / (at + 2),
+                    lag_seconds=None if lag is None else lag / rate / (at + 1),
+                )
                 for at, topic in enumerate(topics)
             ],
-        },
+        ),
         _NOW - ago,
     )  # fmt: skip

@@ -197,7 +197,7 @@ def test_sources_of_other_partition_counts_become_one_keyed_topic(
             reader.close()
         assert status.groups is None
         assert "offsets of consumer groups are not translated" in status.remark
-        assert {lane["plane"] for lane in status.lanes.values()} == {"client"}
+        assert {lane.serving.plane for lane in status.lanes.values()} == {"client"}
         assert status.lag_records == 0
         assert not any(part.problem for part in status.partitions)
 

@@ -22,9 +22,10 @@ import json, logging, os, sys, threading, warnings
 import structlog
 from eomirror.cli.progress import ProgressDisplay
 from eomirror.log import configure_logging, forward_logging, relay
-from eomirror.status.snapshot import (
-    Counters, LaneSnapshot, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
-)
+from eomirror.plane.protocol import Serving
+from eomirror.status.model import LaneStatus
+from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
+from eomirror.status.work import Counters
 
 def wait():
     os.read(int(sys.argv[1]), 1)
@@ -36,7 +37,7 @@ NAMES = ["orders", "customers", "a-topic-with-a-very-long-name.that-was-given-to
          "payments.settled.by-region", *(f"topic-{n}" for n in range(int(sys.argv[2])))]
 
 def link(state, records, lag):
-    lane = LaneSnapshot(lane=0, state="starting" if lag is None else "running", plane="native")
+    lane = LaneStatus(lane=0, state="starting" if lag is None else "running", serving=Serving("native"))
     return LinkSnapshot(link="east->west", state=state, counters=Counters(records=records), lag_records=lag,
                         lag_seconds=lag, lanes=(lane,), topics=tuple(topic(name, lag) for name in NAMES))
 

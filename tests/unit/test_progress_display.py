@@ -10,6 +10,7 @@ from rich.console import Console
 from eomirror.cli.progress import ProgressDisplay, _draw, _fields, groups_line
 from eomirror.cli.render import print_message
 from eomirror.groups.followed_groups import GroupsSnapshot
+from eomirror.lane.spec import StoppedTopic
 from eomirror.log import configure_logging
 from eomirror.screen import LiveOutput
 from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
@@ -25,7 +26,7 @@ def topic(name: str, lag: int | None, stopped: str = "") -> TopicSnapshot:
         partitions=(),
         lag_records=lag,
         lag_seconds=None,
-        stopped=stopped,
+        stopped=StoppedTopic(stopped) if stopped else None,
     )
 
 

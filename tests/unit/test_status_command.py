@@ -10,9 +10,11 @@ import pytest
 
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
+from eomirror.records.reports import TailComparison
 from eomirror.status import link_readers
 from eomirror.status.link_readers import more_seconds
-from eomirror.status.model import LinkStatus
+from eomirror.status.model import LinkStatus, RetentionStatus
+from support.status_records import verified
 from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
@@ -67,14 +69,10 @@ def test_what_the_source_may_delete_soon_is_told(
     path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nearest topic, with what to do; a topic with time left is in the JSON only."""
-    row = {
-        "topic": "or<b>ders",
-        "partition": 3,
-        "used": 0.9,
-        "left_seconds": 7200.0,
-        "setting": "retention.ms",
-    }
-    rows = (row, {**row, "topic": "b", "used": 0.8}, {**row, "topic": "c", "used": 0.79})
+    row = RetentionStatus(
+        topic="or<b>ders", partition=3, used=0.9, left_seconds=7200.0, setting="retention.ms"
+    )
+    rows = (row, replace(row, topic="b", used=0.8), replace(row, topic="c", used=0.79))
     monkeypatch.setattr(
         Reader, "read", lambda _: LinkStatus(link="west->east", state="stopped", retention=rows)
     )
@@ -96,11 +94,12 @@ def test_a_comparison_of_a_part_is_called_one(
     path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`verify --since`, and the ends that a planned promotion compares."""
-    one = {"topic": "a", "outcome": "equal", "unverified": 3, "from_offset": 0, "since": 0, "at": 1}
-    tail = {"outcome": "equal", "tail": 10_000, "command": "cutover", "at": 1}
-    found = LinkStatus(
-        link="west->east", state="running", verifications=(one, {**one, "topic": "b", "since": 9}), tail=tail
+    one = verified("a", unverified=3)
+    tail = TailComparison(
+        outcome="equal", tail=10_000, topics=1, partitions=1, offsets=1, command="cutover", timestamp=1
     )
+    part = verified("b", unverified=3, since=9)
+    found = LinkStatus(link="west->east", state="running", verifications=(one, part), tail=tail)
     monkeypatch.setattr(Reader, "read", lambda _: found)
     assert exit_code(path, "--link", "west->east", "-o", "table") == 0
     told = " ".join(capsys.readouterr().out.split())

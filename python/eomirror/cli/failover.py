@@ -595,13 +595,13 @@ def draw_failback(found: FailbackReport) -> None:
 
 
 def _draw_history(found: LinkHistory) -> None:
-    from eomirror.status.standing_fence import fence_dict, standing_fence
+    from eomirror.status.standing_fence import standing_fence
 
     console = stdout_console()
     console.print(f"{escape(found.link)}: {found.state}")
     history = found.history
-    if (fence := fence_dict(history.fence)) is not None:
-        text, fix = standing_fence(found.link, fence)
+    if history.fence is not None:
+        text, fix = standing_fence(found.link, history.fence)
         console.print(f"[yellow]fenced[/yellow]: {escape(text)}\n  fix: {escape(fix)}")
     print_table(
         console,

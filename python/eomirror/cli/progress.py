@@ -117,8 +117,8 @@ def progress_line(link: LinkSnapshot) -> str:
 
 def lanes_line(link: LinkSnapshot) -> str:
     """Returns the planes of a link's lanes and the reasons for delays, in one line; may be empty."""
-    line = planes_line((lane.lane, lane.plane, lane.plane_reason) for lane in link.lanes)
-    throttled = sum(lane.throttled_seconds or 0.0 for lane in link.lanes)
+    line = planes_line(link.lanes)
+    throttled = sum(lane.serving.throttled or 0.0 for lane in link.lanes)
     if throttled:
         line += f"; throttled by broker quotas for {human_seconds(throttled)}"
     return line + "".join(f"; lane {lane.lane}: {lane.delayed}" for lane in link.lanes if lane.delayed)

@@ -108,8 +108,7 @@ def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitio
 
     for item, verdict in found:
         _draw_head(console, item, verdict)
-        planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
-        if text := planes_line(planes):
+        if text := planes_line(item.lanes.values()):
             console.print(escape(text))
         if item.remark:
             console.print(escape(item.remark))
@@ -135,10 +134,10 @@ def _draw_head(console: Console, item: LinkStatus, verdict: Verdict) -> None:
     for line in verdict_lines(item, verdict):
         console.print(line)
     if owner := item.owner:
-        console.print(f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim")
+        console.print(f"owner {owner.host}/{owner.pid} run {owner.run}", markup=False, style="dim")
     if item.paused is not None:
         console.print(
-            f"[yellow]paused[/yellow]: topics {escape(item.paused['topics'])}, by {escape(item.paused['host'])}; to go "
+            f"[yellow]paused[/yellow]: topics {escape(item.paused.pattern)}, by {escape(item.paused.host)}; to go "
             f"on: eomirror resume CONFIG --link {escape(quote(item.link))}"
         )
     if item.fence is not None:
@@ -171,26 +170,24 @@ def _draw_orphans(console: Console, item: LinkStatus) -> None:
     """Draws what others wrote behind the link, and what a promotion left on the old source."""
     for one in item.foreign:
         console.print(
-            f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one['target_topic'])}-"
-            f"{one['partition']} [{one['from']}, {one['to']})"
+            f"[yellow]foreign[/yellow]: other producers have written behind the link: {escape(one.target_topic)}-"
+            f"{one.partition} [{one.start}, {one.end})"
         )
     if (found := item.orphans) is None:
         return
-    if found["offsets"]:
-        first = found["ranges"][0]
-        more = f" and {len(found['ranges']) - 1} more" if len(found["ranges"]) > 1 else ""
+    if found.offsets:
+        first = found.ranges[0]
+        more = f" and {len(found.ranges) - 1} more" if len(found.ranges) > 1 else ""
         console.print(
-            f"[yellow]orphans[/yellow]: {'at least ' if found['at_least'] else ''}"
-            f"{human_things(found['offsets'], 'offset')} beyond the cut have no copy: "
-            f"{escape(first['topic'])}-{first['partition']} [{first['from']}, {first['to']}){more}",
+            f"[yellow]orphans[/yellow]: {'at least ' if found.at_least else ''}"
+            f"{human_things(found.offsets, 'offset')} beyond the cut have no copy: "
+            f"{escape(first.topic)}-{first.partition} [{first.start}, {first.end}){more}",
             highlight=False,
         )
         look = f"eomirror restore CONFIG --link {escape(quote(item.link))} --dry-run"
         console.print(f"  fix: {look} shows each way to deal with them")
-    if found["decided"]:
-        texts = (
-            f"{human_count(records)} by {action}" for action, records in sorted(found["decided"].items())
-        )
+    if found.decided:
+        texts = (f"{human_count(records)} by {action}" for action, records in sorted(found.decided.items()))
         console.print(f"orphans that were dealt with: {', '.join(texts)}")
 
 
@@ -209,17 +206,18 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
     now_ms = SYSTEM_CLOCK.wall_ms()
     for one in item.restarts:
         console.print(
-            f"lane {one['lane']} ended early {human_things(one['count'], 'time')}, last {_ago(one['at'], now_ms)}: "
-            + escape(f"{one['ending']}: {one['reason']}")
+            f"lane {one.lane} ended early {human_things(one.count, 'time')}, last {_ago(one.timestamp, now_ms)}: "
+            + escape(f"{one.ending}: {one.reason}")
         )
-    for group, reason in item.left_groups.get("groups", {}).items():
+    for group, reason in ({} if item.left_groups is None else item.left_groups.groups).items():
         console.print(f"[yellow]group {escape(group)} is left alone[/]: {escape(reason)}")
-    if compared := item.verifications:
-        differ = [one["topic"] for one in compared if one["outcome"] == "differs"]
-        since = sum(one["unverified"] for one in compared)
-        oldest = min(one["at"] for one in compared)
+    if item.verifications:
+        compared = [one.result for one in item.verifications]
+        differ = [one.topic for one in compared if one.outcome == "differs"]
+        since = sum(one.unverified for one in item.verifications)
+        oldest = min(one.timestamp for one in compared)
         # `verify --since` and --from-offset
-        part = sum(bool(one["from_offset"] or one["since"]) for one in compared)
+        part = sum(bool(one.from_offset or one.since) for one in compared)
         console.print(
             f"{human_things(len(compared), 'topic')} compared with the source, the oldest {_ago(oldest, now_ms)}; "
             f"{human_count(since)} offsets were mirrored since"
@@ -232,15 +230,15 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
                 "  fix: eomirror verify CONFIG shows the records; see the runbook of EomirrorVerifyDiffers"
             )
     if (tail := item.tail) is not None:
-        colour = "green" if tail["outcome"] == "equal" else "red"
+        colour = "green" if tail.outcome == "equal" else "red"
         console.print(
-            f"only the last {tail['tail']:,} offsets of each partition were compared before a "
-            f"{escape(tail['command'])}, {_ago(tail['at'], now_ms)}: [{colour}]{escape(tail['outcome'])}[/{colour}]"
+            f"only the last {tail.tail:,} offsets of each partition were compared before a "
+            f"{escape(tail.command)}, {_ago(tail.timestamp, now_ms)}: [{colour}]{escape(tail.outcome)}[/{colour}]"
         )
     if (drill := item.drill) is not None:
-        result = "passed" if drill["passed"] else "[red]failed[/red]"
-        where = f" at the stage {escape(drill['stage'])}" if drill["stage"] else ""
-        console.print(f"the last drill {result}{where}, {_ago(drill['at'], now_ms)}")
+        result = "passed" if drill.passed else "[red]failed[/red]"
+        where = f" at the stage {escape(drill.stage)}" if drill.stage else ""
+        console.print(f"the last drill {result}{where}, {_ago(drill.timestamp, now_ms)}")
 
 
 def _ago(at: int, now_ms: int) -> str:
@@ -254,13 +252,13 @@ def _draw_problems(console: Console, item: LinkStatus) -> None:
             highlight=False,
         )
     for stop in item.stopped:
-        console.print(f"[red]stopped[/red]: {escape(stop['topic'])}: {escape(stop['reason'])}")
-        if stop["fix"]:
-            console.print(f"  fix: {escape(stop['fix'])}")
+        console.print(f"[red]stopped[/red]: {escape(stop.topic)}: {escape(stop.reason)}")
+        if stop.fix:
+            console.print(f"  fix: {escape(stop.fix)}")
     # a stop is shown once per topic, not per partition, and so is a problem whose fix is that of the topic
-    shown = {(stop["topic"], stop["reason"]) for stop in item.stopped}
-    mended = {(stop["topic"], stop["fix"]) for stop in item.stopped if stop["fix"]}
-    problems = [("", one["problem"], one["fix"]) for one in item.hanging]
+    shown = {(stop.topic, stop.reason) for stop in item.stopped}
+    mended = {(stop.topic, stop.fix) for stop in item.stopped if stop.fix}
+    problems = [("", one.problem, one.fix) for one in item.hanging]
     problems += [
         (one.topic, one.problem, one.fix)
         for one in item.partitions

@@ -36,7 +36,7 @@ from eomirror.spark.launch import relay_lines
 from eomirror.spark.local_lanes import SHORT_EPOCH_SECONDS, LocalWorkers, MovingJobs
 from eomirror.spark.task import LaneTasks
 from eomirror.spark.transport import check_slots, is_local
-from eomirror.status.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
+from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.types import RunOptions
 
 if TYPE_CHECKING:
@@ -519,17 +519,16 @@ class MirrorDriver:
     @staticmethod
     def _link_report(link: LinkThread, why: str) -> LinkReport:
         snapshot = link.snapshot()
-        counters: Counters = snapshot.counters
         return LinkReport(
             link=link.name,
             outcome=why,
             generation=link.generation,
-            counters=counters,
+            counters=snapshot.counters,
             lag_records=snapshot.lag_records,
             lag_unknown=snapshot.lag_unknown,
             retries=sum(lane.retries for lane in snapshot.lanes),
             stopped_topics={topic: str(stop) for topic, stop in link.progress.stopped_topics.items()},
-            error=snapshot.error or snapshot.waiting,
+            error=str(link.progress.error or snapshot.waiting),
             behind_open=snapshot.behind_open,
         )
 

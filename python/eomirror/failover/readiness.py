@@ -368,7 +368,7 @@ def rough(value: float) -> str:
 
 
 def _topics(status: LinkStatus) -> tuple[TopicReadiness, ...]:
-    stopped = {stop["topic"]: stop["reason"] for stop in status.stopped}
+    stopped = {stop.topic: stop.reason for stop in status.stopped}
     names: dict[str, list[Any]] = {}
     for partition in status.partitions:
         names.setdefault(partition.topic, []).append(partition)
@@ -415,9 +415,9 @@ def _link(facts: Facts) -> Check:
 
 def _claim(facts: Facts) -> Check:
     owner = facts.status.owner
-    if not owner:
+    if owner is None:
         return Check("claim", Level.OK, "free")
-    held = f"held by {owner.get('host', '?')}, generation {facts.status.generation}"
+    held = f"held by {owner.host or '?'}, generation {facts.status.generation}"
     alive = facts.status.state in {"running", "paused"}
     return Check("claim", Level.OK, held if alive else f"free: no mirror renews it; last {held}")
 
@@ -426,7 +426,7 @@ def _pause(facts: Facts, verb: Verb) -> Check:
     pause = facts.status.paused
     if pause is None:
         return Check("pause", Level.OK, "none")
-    text = f"lanes hold topics {pause['topics']}"
+    text = f"lanes hold topics {pause.pattern}"
     # A failover takes what is there; a planned command would wait for what is held.
     level = Level.WARN if verb is Verb.FAILOVER else Level.NO
     return Check("pause", level, text, f"`eomirror resume CONFIG --link {quote(facts.status.link)}`")
@@ -479,7 +479,7 @@ def _stopped(facts: Facts, verb: Verb) -> Check:
     )
     names = sorted(
         {item.topic for item in parts if item.problem and not item.gone}
-        | ({stop["topic"] for stop in facts.status.stopped} - set(gone))
+        | ({stop.topic for stop in facts.status.stopped} - set(gone))
     )
     if not names:
         text = f"0; {len(gone)} gone on the source, their copies stay: {some(gone)}" if gone else "0"
@@ -494,7 +494,7 @@ def _gaps(facts: Facts) -> Check:
     gaps = facts.status.gaps
     if not gaps:
         return Check("gaps", Level.OK, "0")
-    names = [f"{gap['topic']}-{gap['partition']} [{gap['from']}, {gap['to']})" for gap in gaps]
+    names = [f"{gap.topic}-{gap.partition} [{gap.start}, {gap.end})" for gap in gaps]
     return Check("gaps", Level.WARN, f"{len(gaps)} accepted: {some(names)}")
 
 
@@ -502,7 +502,7 @@ def _foreign(facts: Facts) -> Check:
     found = facts.status.foreign
     if not found:
         return Check("foreign records", Level.OK, "0")
-    names = [f"{one['target_topic']}-{one['partition']} [{one['from']}, {one['to']})" for one in found]
+    names = [f"{one.target_topic}-{one.partition} [{one.start}, {one.end})" for one in found]
     return Check(
         "foreign records",
         Level.WARN,
@@ -657,10 +657,10 @@ def _compared(found: Verified) -> Check:
 
 def _verified_before(facts: Facts) -> Check:
     """The last comparison of each topic, as `eomirror verify` has recorded it."""
-    compared = {one["topic"]: one for one in facts.status.verifications}
+    compared = {one.result.topic: one.result for one in facts.status.verifications}
     topics = {part.topic for part in facts.status.partitions if not part.parked and not part.gone}
     missing = sorted(topics - compared.keys())
-    differ = sorted(topic for topic, one in compared.items() if one["outcome"] != "equal")
+    differ = sorted(topic for topic, one in compared.items() if one.outcome != "equal")
     fix = "`eomirror verify CONFIG`, or --verify tail" if facts.source_answers else ""
     if differ:
         return Check("verified", Level.WARN, f"not equal when last compared: {some(differ)}", fix)
@@ -673,10 +673,10 @@ def _verified_before(facts: Facts) -> Check:
         )
     if not compared:
         return Check("verified", Level.OK, "nothing to compare")
-    age = max(0, facts.now_ms - min(one["at"] for one in compared.values())) / 1000
-    since = sum(one["unverified"] for one in compared.values())
+    age = max(0, facts.now_ms - min(one.timestamp for one in compared.values())) / 1000
+    since = sum(one.unverified for one in facts.status.verifications)
     # `verify --since` and --from-offset; what stands before was compared by an earlier one at best
-    part = sum(bool(one.get("from_offset") or one.get("since")) for one in compared.values())
+    part = sum(bool(one.from_offset or one.since) for one in compared.values())
     text = f"up to {age:.0f} s ago, 0 differences, {since} offsets were mirrored since"
     return Check("verified", Level.OK, text + (f"; only a part of {part} topics" if part else ""), fix)
 

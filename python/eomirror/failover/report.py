@@ -23,7 +23,7 @@ from eomirror.failover.verification import verified
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.state import history_of
 from eomirror.records.names import LinkNames
-from eomirror.status.standing_fence import fence_dict
+from eomirror.status.model import as_json
 
 if TYPE_CHECKING:
     from eomirror.config import Config, Link
@@ -76,7 +76,7 @@ class LinkHistory:
             if resumption := self.history.resumptions.get(number):
                 event["resumed"] = {"at": resumption.timestamp, "link": resumption.link}
             events.append(event)
-        fence = fence_dict(self.history.fence)
+        fence = as_json(self.history.fence)
         return {"link": self.link, "state": self.state, "fence": fence, "promotions": events}
 
 

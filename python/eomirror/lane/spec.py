@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from eomirror.lane.measures import LaneMeasures
+from eomirror.plane.protocol import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -229,10 +230,7 @@ class LaneProgress:
         commit_ms: Duration of the last commit, from the cut of the transaction to its end.
         partitions: Only partitions that changed since the last report.
         stopped_topics: Topics that this lane stopped mirroring, such as a recreated source topic.
-        plane: Active plane, ``native`` or ``client``; empty before the first producer.
-        plane_reason: Why it is not the native one.
-        throttled: Seconds of throttling by quotas; None if unknown.
-        delayed: Source partitions that the plane cannot read at present, and why.
+        serving: Its plane, and what holds it back.
         measures: Histograms and failed transactions of this attempt.
         memory_bytes: Resident memory of its worker; None if unknown.
     """
@@ -248,10 +246,7 @@ class LaneProgress:
     commit_ms: float = 0.0
     partitions: tuple[PartitionProgress, ...] = ()
     stopped_topics: dict[str, StoppedTopic] = field(default_factory=dict)
-    plane: str = ""
-    plane_reason: str = ""
-    throttled: float | None = None
-    delayed: str = ""
+    serving: Serving = field(default_factory=Serving)
     measures: LaneMeasures = field(default_factory=LaneMeasures)
     memory_bytes: int | None = None
 

@@ -115,7 +115,7 @@ class AttemptStats:
             wall_ms: Wall clock.
         """
         self._reported_at = now
-        ends, serving = plane.log_ends(), plane.serving()
+        ends = plane.log_ends()
         facts = {source: (position.offset, ends.get(source)) for source, position in positions.items()}
         changed = [source for source, fact in facts.items() if self._reported.get(source) != fact]
         self._reported = facts
@@ -134,10 +134,7 @@ class AttemptStats:
                 for source in sorted(changed)
             ),
             stopped_topics=dict(stopped),
-            plane=serving.plane,
-            plane_reason=serving.reason,
-            throttled=serving.throttled,
-            delayed=serving.delayed,
+            serving=plane.serving(),
             measures=self.measures.reported(),
         )
 

@@ -12,7 +12,8 @@ equal names on both sides, they are records like others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["CopyEnds", "ForeignTails"]
+__all__ = ["CopyEnds", "ForeignTail", "ForeignTails"]
 
 _SECONDS = 60.0
 # Offsets of a copy to look at first, from its end backwards; each further look takes four times as many.
@@ -345,6 +346,26 @@ _TAIL_SECONDS = 2.0
 _OFFSETS = 10_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignTail:
+    """
+    Records behind the last one of a link in one copy.
+
+    Attributes:
+        topic: Source topic.
+        partition: Partition of the copy.
+        target_topic: Copy.
+        start: Offset of the first of them, in the copy.
+        end: End of the copy.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    start: int = field(metadata={"name": "from"})
+    end: int = field(metadata={"name": "to"})
+
+
 class ForeignTails:
     """
     Looks behind the last records of a link; keeps what it has seen, for repeated looks.
@@ -364,9 +385,9 @@ class ForeignTails:
         positions: Iterable[Position],
         ends: Mapping[_Where, int],
         producers: Callable[[], Collection[int]],
-    ) -> tuple[dict[str, Any], ...]:
+    ) -> tuple[ForeignTail, ...]:
         """
-        Returns topic, partition, copy and offsets of such records, one for each partition.
+        Returns such records, one item for each partition.
 
         Args:
             positions: Positions of the link, read before the ends.
@@ -390,13 +411,13 @@ class ForeignTails:
             log.debug("copies_not_looked_at", link=self._link.name, reason=error.message)
             return ()
         return tuple(
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "target_topic": one.target_topic,
-                "from": offset,
-                "to": ends[where],
-            }
+            ForeignTail(
+                topic=one.topic,
+                partition=one.partition,
+                target_topic=one.target_topic,
+                start=offset,
+                end=ends[where],
+            )
             for where, offset in sorted(first.items())
             if (one := longer[where]).source not in mirrored
         )

@@ -260,6 +260,6 @@ def _planned(link: str, control: ControlView, topics: str, *, paused: bool, dry_
         paused=paused,
         topics=(topics or ".*") if paused else "",
         matching=matching,
-        before="" if before is None else (before.topics or ".*"),
+        before="" if before is None else before.pattern,
         committed=not dry_run and not same,
     )

@@ -11,7 +11,7 @@ from eomirror.failover.readiness import Facts, Level, assess
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram
 from eomirror.lane.spec import Ending
 from eomirror.metrics.exposition import Exposition
-from eomirror.metrics.families import PREFIX, by_name
+from eomirror.metrics.families import LANE_FAMILIES, PREFIX, by_name
 from eomirror.metrics.verdict import VERDICTS
 from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.status.lag import total_lag
@@ -137,8 +137,8 @@ class _Link:
             return
         if status.generation is not None:
             self._add("owner_generation", status.generation)
-        self._add("owner_claim_age_seconds", (status.owner or {}).get("claim_age_seconds"))
-        planes = Counter(str(lane["plane"]) for lane in status.lanes.values() if lane["plane"])
+        self._add("owner_claim_age_seconds", None if status.owner is None else status.owner.claim_age_seconds)
+        planes = Counter(lane.serving.plane for lane in status.lanes.values())
         for plane in ("native", "client"):
             self._add("lanes", planes[plane], plane)
         self._topics(status, per_partition=per_partition)
@@ -165,12 +165,12 @@ class _Link:
                 self._waiting(topic, items, per_partition=per_partition)
             for item in items if per_partition else ():
                 self._add("partition_position", item.position, topic, str(item.partition))
-        reasons = Counter(stop_reason(stop["exit_code"]) for stop in status.stopped)
+        reasons = Counter(stop_reason(stop.exit_code) for stop in status.stopped)
         for reason in ("data_loss", "configuration", "superseded", "failed"):
             self._add("stopped_topics", reasons[reason], reason)
         if not status.ended:
             for stop in status.stopped:
-                self._add("topic_stopped", 1, stop["topic"])
+                self._add("topic_stopped", 1, stop.topic)
         for topic in sorted({item.topic for item in status.partitions if item.paused}):
             self._add("topic_paused", 1, topic)
 
@@ -220,7 +220,7 @@ class _Link:
         self._add("recent_take_overs", taken)
         endings: Counter[str] = Counter()
         for lane in status.restarts:
-            endings.update(lane["endings"])
+            endings.update(lane.endings)
         for reason in _EARLY_ENDINGS:
             self._add("lane_restarts_total", endings[reason], reason)
         groups = status.groups
@@ -232,50 +232,51 @@ class _Link:
 
     def _groups(self, status: LinkStatus, now_ms: int) -> None:
         for group in () if status.groups is None else status.groups.by_group:
-            since = (now_ms - group["last_checkpoint"]) / 1000 + status.clock_offset_seconds
-            self._add("group_lag_records", group["lag_records"], group["group"])
-            self._add("group_checkpoint_age_seconds", max(0.0, since), group["group"])
+            since = (now_ms - group.last_checkpoint) / 1000 + status.clock_offset_seconds
+            self._add("group_lag_records", group.lag_records, group.group)
+            self._add("group_checkpoint_age_seconds", max(0.0, since), group.group)
 
     def _from_topics(self, status: LinkStatus, now_ms: int) -> None:
         self._add("problem_partitions", sum(bool(item.problem) for item in status.partitions))
         gaps: Counter[str] = Counter()
         for gap in status.gaps:
-            gaps[gap["topic"]] += gap["to"] - gap["from"]
+            gaps[gap.topic] += gap.end - gap.start
         for topic, count in gaps.items():
             self._add("gap_records_total", count, topic)
         for row in status.retention:
-            self._add("retention_used_ratio", row["used"], row["topic"])
-            if row["left_seconds"] is not None:
-                self._add("retention_left_seconds", row["left_seconds"], row["topic"])
+            self._add("retention_used_ratio", row.used, row.topic)
+            if row.left_seconds is not None:
+                self._add("retention_left_seconds", row.left_seconds, row.topic)
         fence = status.fence
         # a fence of this second stands as well, and so does one of a host whose clock is ahead
         self._add(
-            "source_fenced_seconds", 0 if fence is None else max(1, round((now_ms - fence["at"]) / 1000))
+            "source_fenced_seconds", 0 if fence is None else max(1, round((now_ms - fence.timestamp) / 1000))
         )
         self._add("hanging_transactions", len(status.hanging))
         self._add("drifted_topics", len(status.drifted))
         drill = status.drill
-        self._add("drill_age_seconds", None if drill is None else max(0.0, (now_ms - drill["at"]) / 1000))
-        self._add("drill_passed", None if drill is None else int(drill["passed"]))
+        self._add("drill_age_seconds", None if drill is None else max(0.0, (now_ms - drill.timestamp) / 1000))
+        self._add("drill_passed", None if drill is None else int(drill.passed))
         self._verified(status, now_ms)
 
     def _verified(self, status: LinkStatus, now_ms: int) -> None:
         mirrored = {item.topic for item in status.partitions if not item.parked and not item.gone}
-        compared = [one for one in status.verifications if one["topic"] in mirrored]
-        outcomes = Counter(one["outcome"] for one in compared)
+        found = [one for one in status.verifications if one.result.topic in mirrored]
+        compared = [one.result for one in found]
+        outcomes = Counter(one.outcome for one in compared)
         for outcome in ("equal", "differs"):
             self._add("verified_topics", outcomes[outcome], outcome)
         self._add("verified_topics", len(mirrored) - len(compared), "never")
-        self._add("unverified_records", sum(one["unverified"] for one in compared))
+        self._add("unverified_records", sum(one.unverified for one in found))
         differences: Counter[str] = Counter()
         if not status.ended:
             # the oldest decide whether a copy must be compared again
-            for one in sorted(compared, key=lambda one: (one["at"], one["topic"]))[:MOST_AGES]:
-                self._add("verified_age_seconds", max(0, round((now_ms - one["at"]) / 1000)), one["topic"])
+            for one in sorted(compared, key=lambda one: (one.timestamp, one.topic))[:MOST_AGES]:
+                self._add("verified_age_seconds", max(0, round((now_ms - one.timestamp) / 1000)), one.topic)
         for one in compared:
-            differences.update(one["differences"])
-            if one["outcome"] == "differs":
-                self._add("topic_differs", 1, one["topic"])
+            differences.update(one.differences)
+            if one.outcome == "differs":
+                self._add("topic_differs", 1, one.topic)
         for kind in _DIFFERENCES:
             self._add("verify_differences", differences[kind], kind)
 
@@ -300,8 +301,9 @@ class _Link:
             self._histogram("transaction_records", work.measures.records, RECORDS_BOUNDS, number)
             latency = latency.plus(work.measures.latency)
             endings.update(lane.endings)
-            if lane.memory_bytes is not None:
-                self._add("lane_memory_bytes", lane.memory_bytes, number)
+            for family, read in LANE_FAMILIES:
+                if (found := read(lane)) is not None:
+                    self._out.add(family, found, self._name, number)
         self._histogram("replication_latency_seconds", latency, LATENCY_BOUNDS)
         left_out = sum(lane.work.measures.left_out for lane in live.lanes)
         self._add("replication_latency_left_out_total", left_out)
@@ -311,7 +313,7 @@ class _Link:
         self._add("superseded_total", endings[Ending.SUPERSEDED] + int(live.superseded))
         self._add("spark_jobs", live.spark_jobs)
         self._add("delayed_lanes", sum(bool(lane.delayed) for lane in live.lanes))
-        self._add("throttled_seconds", sum(lane.throttled_seconds or 0.0 for lane in live.lanes))
+        self._add("throttled_seconds", sum(lane.serving.throttled or 0.0 for lane in live.lanes))
         if (groups := live.groups) is not None:
             self._add("groups", groups.followed, "followed")
             self._add("groups", sum(groups.pending.values()), "pending")

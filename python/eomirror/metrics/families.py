@@ -7,8 +7,14 @@ docs/reference/metrics.md is generated from `FAMILIES`.  Users rely on the names
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["FAMILIES", "PREFIX", "Family", "by_name"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eomirror.status.model import LaneStatus
+
+__all__ = ["FAMILIES", "LANE_FAMILIES", "PREFIX", "Family", "by_name"]
 
 #: Prefix of all metrics but those of the process, whose names are Prometheus' own.
 PREFIX = "eomirror_"
@@ -28,6 +34,7 @@ class Family:
         text: Meaning, one line.
         labels: Names of its labels.
         places: Commands that export it: ``run`` (with ``--listen``), ``serve``.
+        read: Returns its value for a lane, None for none; None for a metric that `eomirror.metrics.collect` makes.
     """
 
     name: str
@@ -35,6 +42,12 @@ class Family:
     text: str
     labels: tuple[str, ...]
     places: tuple[str, ...]
+    read: Callable[[LaneStatus], float | None] | None = None
+
+
+def _lane(name: str, kind: str, text: str, read: Callable[[LaneStatus], float | None]) -> Family:
+    """Returns a metric of each lane of a running mirror."""
+    return Family(PREFIX + name, kind, text, ("link", "lane"), _RUN, read)
 
 
 def _link(name: str, kind: str, text: str, *labels: str, places: tuple[str, ...] = _BOTH) -> Family:
@@ -94,8 +107,8 @@ FAMILIES = (
     _link("owner_generation", "gauge", "Generation of the lane layout."),
     _link("owner_claim_age_seconds", "gauge", "Time since the owner renewed its claim; NaN before."),
     _link("lanes", "gauge", "Lanes by data plane.", "plane"),
-    _link("lane_memory_bytes", "gauge", "Resident memory of a lane's worker; absent without one.", "lane",
-          places=_RUN),
+    _lane("lane_memory_bytes", "gauge", "Resident memory of a lane's worker; absent without one.",
+          lambda lane: None if lane.report is None else lane.report.memory_bytes),
     _link("spark_jobs", "gauge", "Attempts of lanes that Spark runs, each a job of its own.", places=_RUN),
     _link("delayed_lanes", "gauge", "Lanes that have not been able to read some partition for some time.",
           places=_RUN),
@@ -173,3 +186,6 @@ FAMILIES = (
 )  # fmt: skip
 
 by_name = {family.name: family for family in FAMILIES}
+
+#: Metrics of each lane, with the functions that return their values.
+LANE_FAMILIES = tuple((family, family.read) for family in FAMILIES if family.read is not None)

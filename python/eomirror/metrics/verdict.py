@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess, rough
-from eomirror.status.live import owner_process
 from eomirror.status.retention import retention_risk
 
 if TYPE_CHECKING:
@@ -252,19 +251,19 @@ def _stopped(status: LinkStatus) -> tuple[str, str, str]:
     more = f" and {len(status.stopped) - 1} more" if len(status.stopped) > 1 else ""
     many = len({item.topic for item in status.partitions if not item.parked})
     of = f" ({len(status.stopped)} of {many})" if many > 1 else ""
-    text = f"topic {first['topic']}{more}{of} {'are' if more else 'is'} stopped: {first['reason']}"
-    return "stopped", text, first["fix"]
+    text = f"topic {first.topic}{more}{of} {'are' if more else 'is'} stopped: {first.reason}"
+    return "stopped", text, first.fix
 
 
 def _since_ms(view: LinkView, word: str, wall_ms: int | None) -> int | None:
     """Returns the time from which on a link is in a state, as far as its records tell it."""
-    status, owner = view.status, view.status.owner or {}
+    status, owner = view.status, view.status.owner
     if word == "stopped":
-        return status.stopped[0].get("at")
+        return status.stopped[0].timestamp or None
     if word == "paused" and status.paused is not None:
-        return status.paused.get("at")
+        return status.paused.timestamp or None
     if word == "down":
-        return owner.get("claimed_at")
+        return None if owner is None else owner.claimed_at
     if word == "source away" and wall_ms is not None and status.source_seen_seconds is not None:
         return wall_ms - round(status.source_seen_seconds * 1000)
     return None
@@ -274,12 +273,14 @@ def _unbegun(view: LinkView) -> tuple[list[int], int]:
     """Returns the lanes that Spark has not begun in the owner's run, and the number of all lanes."""
     if view.live is not None:
         lanes = view.live.lanes
-        begun = [lane.state != "starting" or bool(lane.plane or lane.silent_seconds) for lane in lanes]
+        begun = [
+            lane.state != "starting" or bool(lane.serving.plane or lane.silent_seconds) for lane in lanes
+        ]
         return [lane.lane for lane, has in zip(lanes, begun, strict=True) if not has], len(lanes)
-    run = (view.status.owner or {}).get("run")
-    lanes_of_topics = view.status.lanes
-    waiting = [number for number, lane in lanes_of_topics.items() if run and lane.get("run", run) != run]
-    return sorted(waiting), len(lanes_of_topics)
+    run = None if view.status.owner is None else view.status.owner.run
+    claimed = view.status.lanes
+    waiting = [number for number, lane in claimed.items() if run and (lane.run or run) != run]
+    return sorted(waiting), len(claimed)
 
 
 def _lanes(numbers: list[int]) -> str:
@@ -343,7 +344,7 @@ def _unknown(view: LinkView) -> tuple[str, str]:
 
 def _down(view: LinkView) -> tuple[str, str, str]:
     status = view.status
-    mirror = f"its mirror{owner_process(status.owner)}"
+    mirror = f"its mirror{'' if status.owner is None else status.owner.process}"
     text = {
         "never ran": "the link never ran",
         "stopped": "its mirror was stopped",

@@ -154,13 +154,13 @@ class Serving:
     The plane that moves a lane's bytes, and what holds it back.
 
     Attributes:
-        plane: ``native`` or ``client``.
+        plane: ``native`` or ``client``; empty before the first producer.
         reason: Why it is not the native one; empty if it is.
         throttled: Seconds for which brokers' quotas have throttled this lane (KIP-219); None if unknown.
         delayed: Source partitions that cannot be read at present, and why; empty if unknown.
     """
 
-    plane: str
+    plane: str = ""
     reason: str = ""
     throttled: float | None = None
     delayed: str = ""

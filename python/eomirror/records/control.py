@@ -317,6 +317,11 @@ class Pause(SingleRecord):
         """Returns True if lanes hold this source topic."""
         return not self.topics or re.fullmatch(self.topics, topic) is not None
 
+    @property
+    def pattern(self) -> str:
+        """Regular expression of the source topics that lanes hold."""
+        return self.topics or ".*"
+
     def sentence(self) -> str:
         """Returns the text of the record in the timeline."""
         return f"{self.host} paused {self.topics or 'all topics'}"

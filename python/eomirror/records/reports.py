@@ -207,6 +207,11 @@ class DrillResult(SingleRecord):
     stage: str = ""
     problem: Excerpt = ""
 
+    @property
+    def rto_seconds(self) -> float:
+        """Time from the loss of the source to the promotion."""
+        return self.rto_ms / 1000
+
     def sentence(self) -> str:
         """Returns the text of the record in the timeline."""
         if not self.passed:

@@ -27,6 +27,8 @@ from eomirror.serve.page import ROWS, tabs
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from eomirror.serve.body import Judged
+
 __all__ = ["Question", "groups_page", "offset_page", "readiness_page"]
 
 # the answers cost the clusters requests
@@ -52,12 +54,12 @@ _DETAILS = {
 Question = dict[str, str]
 
 
-def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
+def readiness_page(link: Judged, answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
     """
     Returns the page of a link's readiness.
 
     Args:
-        link: Body of the link.
+        link: The link.
         answer: Answer of `eomirror.serve.queries.LinkQueries.readiness`.
         version: Release of eomirror.
         wall_ms: Wall clock, in ms.
@@ -74,12 +76,12 @@ def readiness_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, versio
             parts.reverse()
         parts += _checks(link, planned, failover)
     return _page(
-        f"readiness of {link['link']}", html("Can {} fail over?", name(link["link"])), top, parts,
+        f"readiness of {link.name}", html("Can {} fail over?", name(link.name)), top, parts,
         version=version, wall_ms=wall_ms, tabs=tabs(link, "readiness"), every=_every(answer),
     )  # fmt: skip
 
 
-def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
+def groups_page(link: Judged, answer: Mapping[str, Any], *, version: str, wall_ms: int) -> str:
     """Returns the page of a link's groups; arguments are those of `readiness_page`."""
     top, parts = _unanswered(answer), []
     if not top:
@@ -100,7 +102,7 @@ def groups_page(link: Mapping[str, Any], answer: Mapping[str, Any], *, version: 
         top += html("<p>{}</p>", lead)
         parts = [_groups(moves, since), _moves(moves)]
     return _page(
-        f"groups of {link['link']}", html("Consumer groups of {}", name(link["link"])), top, parts,
+        f"groups of {link.name}", html("Consumer groups of {}", name(link.name)), top, parts,
         version=version, wall_ms=wall_ms, tabs=tabs(link, "groups"), every=_every(answer),
     )  # fmt: skip
 
@@ -110,7 +112,7 @@ def _page(title: str, heading: Markup, top: Markup, parts: Sequence[Section], **
 
 
 def offset_page(
-    link: Mapping[str, Any],
+    link: Judged,
     question: Question,
     answer: Mapping[str, Any] | None,
     *,
@@ -121,16 +123,17 @@ def offset_page(
     Returns the page that translates one offset.
 
     Args:
-        link: Name, source and target of the link.
+        link: The link.
         question: Values of the form, as sent.
         answer: Answer of `eomirror.serve.queries.LinkQueries.offset`; None without a question.
         version: Release of eomirror.
         wall_ms: Wall clock, in ms.
     """
     reverse = question.get("from") == "target"
-    here, there = (link["target"], link["source"]) if reverse else (link["source"], link["target"])
+    ends = link.facts.source, link.facts.target
+    here, there = reversed(ends) if reverse else ends
     return drawn(
-        "offset.html", title=f"offset of {link['link']}", link=link, question=question, reverse=reverse,
+        "offset.html", title=f"offset of {link.name}", link=link, question=question, reverse=reverse,
         answer=None if answer is None else _offsets(answer, here, there), version=version, wall_ms=wall_ms,
         tabs=tabs(link, "offset"), every=_PENDING_SECONDS if answer is not None and answer.get("pending") else 0,
     )  # fmt: skip
@@ -151,7 +154,7 @@ def _offsets(answer: Mapping[str, Any], here: str, there: str) -> Markup:
     return joined(parts, "") or html("<p>no link knows this topic</p>")
 
 
-def _verdict(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], key: str) -> Section:
+def _verdict(link: Judged, title: str, readiness: Mapping[str, Any], key: str) -> Section:
     """Returns one sentence."""
     state = "ok" if readiness["ready"] else "no"
     if (
@@ -163,13 +166,11 @@ def _verdict(link: Mapping[str, Any], title: str, readiness: Mapping[str, Any], 
     refused = ", ".join(check["name"] for check in readiness["checks"] if check["level"] == "no")
     told = "it would start" if readiness["ready"] else f"it would not start, because of: {refused}"
     # the same words as on the other pages: two numbers a second apart would look like two answers
-    loss = f"; {link['failover'].removeprefix('yes: ')}" if key == "failover" else ""
+    loss = f"; {link.verdict.failover.removeprefix('yes: ')}" if key == "failover" else ""
     return Section(key, title, html('<p class="verdict">{} {}{}</p>', word(state), told, loss))
 
 
-def _checks(
-    link: Mapping[str, Any], planned: Mapping[str, Any], failover: Mapping[str, Any]
-) -> list[Section]:
+def _checks(link: Judged, planned: Mapping[str, Any], failover: Mapping[str, Any]) -> list[Section]:
     """Returns the checks that need attention, the worst first, and those that are met, folded."""
     # a check with the same words for both kinds of promotion is one row
     levels: dict[tuple[str, str, str], list[str]] = {}
@@ -200,7 +201,7 @@ def _level(level: str) -> Markup | str:
     return word(level) if level in _LEVELS else level
 
 
-def _named(link: Mapping[str, Any], check: str) -> Markup | str:
+def _named(link: Judged, check: str) -> Markup | str:
     """Returns the name of a check, as a link to what it counts."""
     parts = _DETAILS.get(check)
     if parts is None:
@@ -213,10 +214,10 @@ def _check(readiness: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     return next((check for check in readiness["checks"] if check["name"] == name), None)
 
 
-def _checkpoints(link: Mapping[str, Any]) -> dict[str, int]:
+def _checkpoints(link: Judged) -> dict[str, int]:
     """Returns the time of the newest checkpoint of each group, as far as known."""
-    groups = link.get("groups") or {"by_group": ()}
-    return {each["group"]: each["last_checkpoint"] for each in groups["by_group"]}
+    groups = link.status.groups
+    return {} if groups is None else {each.group: each.last_checkpoint for each in groups.by_group}
 
 
 def _groups(moves: Sequence[Mapping[str, Any]], since: Mapping[str, int]) -> Section:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eomirror.clock import utc
 from eomirror.serve.history import PERIODS, SAMPLE_SECONDS
 from eomirror.serve.markup import count, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+
+    from eomirror.serve.history import Lines
 
 __all__ = ["HEIGHT", "Chart", "charts"]
 
@@ -57,7 +59,7 @@ class Chart:
     end: str
 
 
-def charts(history: Mapping[str, Any], wall_ms: int) -> list[tuple[str, list[Chart]]]:
+def charts(history: Lines, wall_ms: int) -> list[tuple[str, list[Chart]]]:
     """
     Returns the charts of each period that has a known value.
 

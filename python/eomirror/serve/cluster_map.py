@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from eomirror.serve.body import Judged
 
 __all__ = ["Box", "ClusterMap", "Edge", "cluster_map"]
 
@@ -54,13 +56,13 @@ class Box:
 @dataclass(frozen=True, slots=True)
 class Edge:
     """
-    A link: its body, the path of its line and the middle of its label.
+    A link, the path of its line and the middle of its label.
 
     Attributes:
         back: True if it leads to the left.
     """
 
-    link: Mapping[str, Any]
+    link: Judged
     path: str
     x: int
     y: int
@@ -87,16 +89,16 @@ _Place = tuple[str, int]
 class _Route:
     """A link with the places that it passes, from left to right."""
 
-    link: Mapping[str, Any]
+    link: Judged
     places: list[_Place]
     back: bool
 
 
-def cluster_map(links: Sequence[Mapping[str, Any]]) -> ClusterMap | None:
-    """Returns the map of links, each a summary with ``source`` and ``target``; None if they are too many for one."""
+def cluster_map(links: Sequence[Judged]) -> ClusterMap | None:
+    """Returns the map of links, or None if they are too many for one."""
     if not 0 < len(links) <= MOST_LINKS:
         return None
-    columns = _columns([(str(link["source"]), str(link["target"])) for link in links])
+    columns = _columns([(link.facts.source, link.facts.target) for link in links])
     if max(columns.values()) >= MOST_COLUMNS:
         return None
     routes = [_route(number, link, columns) for number, link in enumerate(links)]
@@ -130,11 +132,11 @@ def _reaches(after: Mapping[str, set[str]], start: str, goal: str) -> bool:
     return False
 
 
-def _route(number: int, link: Mapping[str, Any], columns: Mapping[str, int]) -> _Route:
-    ends = sorted((str(link["source"]), str(link["target"])), key=lambda cluster: columns[cluster])
+def _route(number: int, link: Judged, columns: Mapping[str, int]) -> _Route:
+    ends = sorted((link.facts.source, link.facts.target), key=lambda cluster: columns[cluster])
     left, right = columns[ends[0]], columns[ends[1]]
     passed = [(f"\0{number}", column) for column in range(left + 1, right)]
-    back = ends[0] != str(link["source"])
+    back = ends[0] != link.facts.source
     return _Route(link, [(ends[0], left), *passed, (ends[1], right)], back)
 
 

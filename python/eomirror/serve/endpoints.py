@@ -14,8 +14,8 @@ import psutil
 from eomirror.metrics.collect import ProcessFacts, collect, exposition
 from eomirror.metrics.exposition import wants_openmetrics
 from eomirror.serve.answer_pages import groups_page, offset_page, readiness_page
-from eomirror.serve.body import link_body, masked, summary_body, topic_body
-from eomirror.serve.history import LinkSeries, topics_each
+from eomirror.serve.body import Value, link_body, masked, summary_body, topic_body
+from eomirror.serve.history import PERIODS, LinkSeries, topics_each
 from eomirror.serve.http import Response
 from eomirror.serve.markup import prepare
 from eomirror.serve.overview_page import overview_page
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.metrics.sink import Sink
     from eomirror.serve.body import Judged
+    from eomirror.serve.history import Lines
     from eomirror.serve.http import Request
+    from eomirror.status.lag import LagRow
     from eomirror.status.live import LinkView
+    from eomirror.status.model import PartitionStatus
 
 __all__ = ["Endpoints", "LinkSource", "Queries", "process_facts"]
 
@@ -114,8 +117,8 @@ class Endpoints:
         queries: Queries | None = None,
     ) -> None:
         self._queries = queries
-        # Bodies of the newest views: thousands of topics are masked and sorted once for each read.
-        self._bodies: dict[str, tuple[LinkView, dict[str, Any]]] = {}
+        # Of the newest views, without secrets: thousands of topics are masked and sorted once for each read.
+        self._shown: dict[str, tuple[LinkView, Judged]] = {}
         self._lock = threading.Lock()
         self._history = {name: LinkSeries(topics_each(len(links))) for name in links}
         self._source = source
@@ -155,22 +158,25 @@ class Endpoints:
     def _api(self, path: Sequence[str], request: Request) -> Response:
         match path:
             case ("v1", "links"):
-                return _json({"links": [self._masked(summary_body(each)) for each in self._source.judged()]})
+                return _json(
+                    {"links": [summary_body(self._without_secrets(each)) for each in self._source.judged()]}
+                )
             case ("v1", "links", name, *rest) if tuple(rest) in {(), ("readiness",), ("offset",)}:
                 return self._data(name, "".join(rest), request)
             case ("v1", "links", name, "topics", topic):
                 found = self._find_topic(name, topic)
-                return (
-                    _json({"error": "no such topic"}, HTTPStatus.NOT_FOUND) if found is None else _json(found)
-                )
+                if found is None:
+                    return _json({"error": "no such topic"}, HTTPStatus.NOT_FOUND)
+                _, row, partitions, history = found
+                return _json({**topic_body(row, partitions), "history": _history(history)})
             case _:
                 return _json({"error": "no such path"}, HTTPStatus.NOT_FOUND)
 
     def prepare(self, judged: Judged) -> None:
         """Builds what a request about a link needs, so that the request only draws it, and adds it to the history."""
-        body, now = self._body(judged), self._clock.monotonic()
+        shown, now = self._without_secrets(judged), self._clock.monotonic()
         with self._lock:
-            self._history[judged.view.facts.name].add(body, now)
+            self._history[judged.name].add(shown, now)
 
     def collect(self, out: Sink) -> None:
         """Adds to a sink what ``/metrics`` says."""
@@ -185,44 +191,48 @@ class Endpoints:
 
     def _overview(self) -> Response:
         judged = self._source.judged()
-        links = [self._masked(summary_body(each)) for each in judged]
+        links = [self._without_secrets(each) for each in judged]
         oldest = max((each.age_seconds for each in judged), default=0.0)
         wall_ms = self._clock.wall_ms() - round(oldest * 1000)
         return _html(overview_page(links, version=self._version, wall_ms=_whole_second(wall_ms)))
 
-    def _find(self, name: str) -> dict[str, Any] | None:
+    def _find(self, name: str) -> tuple[Judged, Lines] | None:
         for each in self._source.judged():
-            if each.view.facts.name == name:
+            if each.name == name:
                 with self._lock:
                     history = self._history[name].link(self._clock.monotonic())
-                return {**self._body(each), "age_seconds": round(each.age_seconds, 1), "history": history}
+                return self._without_secrets(each), history
         return None
 
-    def _find_topic(self, name: str, topic: str) -> dict[str, Any] | None:
-        for each in self._source.judged():
-            if each.view.facts.name == name and (body := topic_body(each, topic)) is not None:
-                with self._lock:
-                    history = self._history[name].topic(topic, self._clock.monotonic())
-                return {**self._masked(body), "history": history}
-        return None
+    def _find_topic(
+        self, name: str, topic: str
+    ) -> tuple[Judged, LagRow, list[PartitionStatus], Lines | None] | None:
+        found = self._find(name)
+        row = (
+            None if found is None else next((row for row in found[0].topic_rows if row.topic == topic), None)
+        )
+        if found is None or row is None:
+            return None
+        with self._lock:
+            history = self._history[name].topic(topic, self._clock.monotonic())
+        return found[0], row, found[0].partitions_of(topic), history
 
-    def _body(self, judged: Judged) -> dict[str, Any]:
-        name = judged.view.facts.name
-        known = self._bodies.get(name)
+    def _without_secrets(self, judged: Judged) -> Judged:
+        known = self._shown.get(judged.name)
         if known is None or known[0] is not judged.view:
-            known = self._bodies[name] = judged.view, self._masked(link_body(judged))
+            known = self._shown[judged.name] = judged.view, self._masked(judged)
+        known[1].age_seconds = judged.age_seconds
         return known[1]
 
-    def _masked(self, body: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = masked(body, self._holds_secret)
-        return found
+    def _masked(self, value: Value) -> Value:
+        return masked(value, self._holds_secret)
 
     def _data(self, name: str, what: str, request: Request) -> Response:
         found = self._find(name)
         if found is None:
             return _json({"error": "no such link"}, HTTPStatus.NOT_FOUND)
         if not what:
-            return _json(found)
+            return _json({**link_body(found[0]), "history": _history(found[1])})
         answer = self._readiness(name) if what == "readiness" else self._offset(name, request)
         return _json(answer)
 
@@ -256,27 +266,28 @@ class Endpoints:
         now_ms = self._clock.wall_ms()
         if found is None:
             return self._no_page("No such link", name)
+        link, history = found
         query, shown = request.query, _Shown(version=self._version, wall_ms=_whole_second(now_ms))
         if what in {"readiness", "groups"}:
             # an answer is given again for some seconds: the page shows when it was found
             shown["wall_ms"] = _whole_second(now_ms - round(answer.get("age_seconds", 0.0) * 1000))
             draw = readiness_page if what == "readiness" else groups_page
-            return _html(draw(found, answer, **shown))
+            return _html(draw(link, answer, **shown))
         if what == "offset":
             question = {key: query.get(key, "") for key in ("from", "topic", "partition", "offset")}
             translated = (
                 self._offset(name, request) if any(map(query.get, ("topic", "partition", "offset"))) else None
             )
-            return _html(offset_page(found, question, translated, **shown))
-        shown["wall_ms"] = _whole_second(now_ms - round(found["age_seconds"] * 1000))
-        return _html(link_page(found, query, **shown))
+            return _html(offset_page(link, question, translated, **shown))
+        shown["wall_ms"] = _whole_second(now_ms - round(link.age_seconds * 1000))
+        return _html(link_page(link, history, query, **shown))
 
     def _topic_page(self, name: str, topic: str, request: Request) -> Response:
-        link, found = self._find(name), self._find_topic(name, topic)
-        if link is None or found is None:
+        found = self._find_topic(name, topic)
+        if found is None:
             return self._no_page("No such topic", f"{name} mirrors no topic of this name: {topic}")
-        wall_ms = _whole_second(self._clock.wall_ms() - round(link["age_seconds"] * 1000))
-        return _html(topic_page(link, found, request.query, version=self._version, wall_ms=wall_ms))
+        wall_ms = _whole_second(self._clock.wall_ms() - round(found[0].age_seconds * 1000))
+        return _html(topic_page(*found, request.query, version=self._version, wall_ms=wall_ms))
 
     def _no_page(self, title: str, message: str) -> Response:
         wall_ms = _whole_second(self._clock.wall_ms())
@@ -293,6 +304,13 @@ class Endpoints:
             openmetrics=wants_openmetrics(request.accept),
         )
         return Response(found.text(), found.content_type)
+
+
+def _history(lines: Lines | None) -> dict[str, Any] | None:
+    """Returns lines as JSON, with the seconds of one value."""
+    if lines is None:
+        return None
+    return {name: {"step_seconds": PERIODS[name][0], **values} for name, values in lines.items()}
 
 
 def _whole_second(wall_ms: int) -> int:

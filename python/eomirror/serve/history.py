@@ -10,15 +10,29 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LINES", "MOST_TOPICS", "PERIODS", "SAMPLE_SECONDS", "LinkSeries", "Series", "topics_each"]
+    from eomirror.serve.body import Judged
+
+__all__ = [
+    "LINES",
+    "MOST_TOPICS",
+    "PERIODS",
+    "SAMPLE_SECONDS",
+    "Lines",
+    "LinkSeries",
+    "Series",
+    "topics_each",
+]
 
 #: Lines of a link; a topic has all but the last.
 LINES = ("lag_records", "lag_seconds", "rate", "commit_seconds")
+
+#: Period -> line -> its values, the newest last; None is unknown.
+Lines: TypeAlias = "Mapping[str, Mapping[str, Sequence[float | None]]]"
 
 #: Seconds between two values of the finer ring.
 SAMPLE_SECONDS = 10
@@ -113,13 +127,10 @@ class Series:
         for ring in self._rings.values():
             ring.put(now, values)
 
-    def lines(self, now: float) -> dict[str, Any]:
-        """Returns, for each of `PERIODS`, the seconds of one value and the values of each line, the newest last."""
+    def lines(self, now: float) -> Lines:
+        """Returns the values of each line for each of `PERIODS`."""
         return {
-            name: {
-                "step_seconds": PERIODS[name][0],
-                **dict(zip(LINES[: self._columns], ring.read(now), strict=True)),
-            }
+            name: dict(zip(LINES[: self._columns], ring.read(now), strict=True))
             for name, ring in self._rings.items()
         }
 
@@ -143,22 +154,16 @@ class LinkSeries:
         self._link = Series(len(LINES))
         self._topics: dict[str, Series] = {}
 
-    def add(self, body: Mapping[str, Any], now: float) -> None:
-        """
-        Adds the values of a moment.
-
-        Args:
-            body: Body of the link (`eomirror.serve.body.link_body`).
-            now: Monotonic seconds.
-        """
-        unread = body["state"] == "unknown"
-        rate = None if unread else body["records_per_second"]
+    def add(self, link: Judged, now: float) -> None:
+        """Adds the values of a moment, in monotonic seconds."""
+        status, work = link.status, link.work
         # 0 is the time of a commit that was not heard of
-        commit = (body["work"] or {}).get("commit_seconds") or None
-        self._link.put(now, (body["lag_records"], body["lag_seconds"], rate, commit))
+        commit = None if work is None else work.commit_seconds or None
+        rate = None if status.unread else status.rate
+        self._link.put(now, (status.lag_records, status.lag_seconds, rate, commit))
         lines = {
-            row["topic"]: (row["lag_records"], row["lag_seconds"], None if unread else row["rate"])
-            for row in body["topic_rows"]
+            row.topic: (row.lag_records, row.lag_seconds, None if status.unread else row.rate)
+            for row in link.topic_rows
         }
         for topic, series in self._topics.items():
             series.put(now, lines.get(topic, (None, None, None)))
@@ -166,11 +171,11 @@ class LinkSeries:
             self._topics[topic] = Series(len(LINES) - 1)
             self._topics[topic].put(now, lines[topic])
 
-    def link(self, now: float) -> dict[str, Any]:
+    def link(self, now: float) -> Lines:
         """Returns the lines of the link, as `Series.lines` does."""
         return self._link.lines(now)
 
-    def topic(self, topic: str, now: float) -> dict[str, Any] | None:
+    def topic(self, topic: str, now: float) -> Lines | None:
         """Returns the lines of a topic; None for one that is not kept."""
         found = self._topics.get(topic)
         return None if found is None else found.lines(now)

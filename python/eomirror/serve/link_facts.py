@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -12,7 +12,8 @@ from eomirror.serve.markup import age, count, fix, html, joined, link_path, many
 from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from eomirror.serve.body import Judged
+    from eomirror.status.model import OwnerStatus
 
 __all__ = [
     "HOUR_MS",
@@ -37,100 +38,108 @@ _CALM_SECONDS = 5.0
 _ALIVE = {"preparing", "waiting", "acquiring", "running", "paused", "stopping"}
 
 
-def unread(link: Mapping[str, Any]) -> bool:
+def unread(link: Judged) -> bool:
     """Returns True if the target did not answer: what its topics hold is unknown, not absent."""
-    return bool(link["state"] == "unknown")
+    return link.status.unread
 
 
-def old(link: Mapping[str, Any]) -> Markup:
+def old(link: Judged) -> Markup:
     """Returns a banner if the values are not those of the moment; empty if they are."""
-    if (kept := link["kept_seconds"]) is not None:
-        shown = "Events, gaps, groups and comparisons were" if link.get("live") else "What is shown here was"
+    if (kept := link.view.kept_seconds) is not None:
+        shown = (
+            "Events, gaps, groups and comparisons were"
+            if link.view.live is not None
+            else "What is shown here was"
+        )
         told = html(
             "The topics of the link on {} cannot be read now. {} read {} ago.",
-            link["target"], shown, seconds(kept + link["age_seconds"]),
+            link.facts.target, shown, seconds(kept + link.age_seconds),
         )  # fmt: skip
-        if before := link["before"]:
-            told += html(" The link was then {} {}", word(before["verdict"]), before["reason"])
-    elif link["age_seconds"] > _OLD_SECONDS:
-        told = html("This is old: the link was last read {} ago.", seconds(link["age_seconds"]))
+        if before := link.before:
+            told += html(" The link was then {} {}", word(before.word), before.text)
+    elif link.age_seconds > _OLD_SECONDS:
+        told = html("This is old: the link was last read {} ago.", seconds(link.age_seconds))
     else:
         return Markup()
     return html('<p class="banner">{}</p>', told)
 
 
-def since(link: Mapping[str, Any], wall_ms: int) -> Markup:
+def since(link: Judged, wall_ms: int) -> Markup:
     """Returns the time from which on a link has had its verdict; empty if it needs no action or that is unknown."""
-    if link["verdict"] in NO_ACTION or not link["since"]:
+    if link.verdict.word in NO_ACTION or not link.verdict.since_ms:
         return Markup()
-    return html(' <span class="soft">since</span> {}', age(link["since"], wall_ms))
+    return html(' <span class="soft">since</span> {}', age(link.verdict.since_ms, wall_ms))
 
 
-def failover(link: Mapping[str, Any]) -> Markup:
+def failover(link: Judged) -> Markup:
     """Returns what a failover would lose, with the way to its checks."""
-    return html('{} <a href="{}">Readiness</a>', link["failover"], link_path(link, "readiness"))
+    return html('{} <a href="{}">Readiness</a>', link.verdict.failover, link_path(link, "readiness"))
 
 
-def lag(link: Mapping[str, Any], wall_ms: int) -> Markup:
+def lag(link: Judged, wall_ms: int) -> Markup:
     """Returns the lag of a link, and since when it is behind if that is a problem."""
-    if link["ended"]:
+    if link.status.ended:
         return html("none: the link no longer mirrors")
-    if (seen := link["source_seen_seconds"]) is not None and (lost := link["known_lost"]) is not None:
+    if (seen := link.status.source_seen_seconds) is not None and (lost := link.status.known_lost) is not None:
         then = f"at least {many(lost, 'record')};" if lost else "unknown; no record was waiting when"
         return html("{} the source was last read, {} ago", then, seconds(seen))
-    if link["lag_records"] is None:
-        unknown, all_topics = link["unknown_topics"], link["topics"]
+    if link.status.lag_records is None:
+        unknown, all_topics = link.unknown_topics, link.topics
         if not all_topics or unknown == all_topics:
             return html("unknown")
-        rest = f"{many(link['known_lag_records'], 'record')} in the others"
+        rest = f"{many(link.known_lag_records, 'record')} in the others"
         return html("unknown for {} of {} topics; {}", count(unknown), count(all_topics), rest)
-    if not link["lag_records"]:
+    if not link.status.lag_records:
         return html("0 records: caught up")
-    shown, behind = many(link["lag_records"], "record"), link["lag_seconds"]
+    shown, behind = many(link.status.lag_records, "record"), link.status.lag_seconds
     if behind is None:
         return html("{}, for an unknown time", shown)
     if behind < _CALM_SECONDS:
         return html("{}, less than {:.0f} s", shown, _CALM_SECONDS)
-    if link["verdict"] in NO_ACTION:
+    if link.verdict.word in NO_ACTION:
         # it catches up, so the time of its begin would be another one at each look
         return html("{}, {}", shown, seconds(behind))
     return html("{}, {}: behind since {}", shown, seconds(behind), time(wall_ms - behind * 1000))
 
 
-def rate(link: Mapping[str, Any]) -> str:
+def rate(link: Judged) -> str:
     """Returns the rate of a link."""
-    return "unknown" if unread(link) else f"{count(link['records_per_second'])} records/s"
+    return "unknown" if unread(link) else f"{count(link.status.rate)} records/s"
 
 
-def last_commit(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
+def last_commit(link: Judged, wall_ms: int) -> Markup | str:
     """Returns the time of the last commit."""
-    return age(link["last_commit"], wall_ms) if link["last_commit"] else "unknown"
+    return age(link.last_commit, wall_ms) if link.last_commit else "unknown"
 
 
-def topics(link: Mapping[str, Any]) -> str:
+def topics(link: Judged) -> str:
     """Returns the number of topics, and of those that are stopped."""
-    if unread(link) and not link["topics"]:
+    if unread(link) and not link.topics:
         return "unknown"
-    stopped = link["stopped_topics"]
-    return count(link["topics"]) + (f", {count(stopped)} stopped" if stopped else "")
+    stopped = len(link.status.stopped)
+    return count(link.topics) + (f", {count(stopped)} stopped" if stopped else "")
 
 
-def host(link: Mapping[str, Any]) -> str:
+def host(link: Judged) -> str:
     """Returns host and process of the owner, and if it is alive."""
-    owner = link["owner"] or {}
-    if not owner.get("run"):
+    owner = link.status.owner
+    if owner is None or not owner.run:
         return "unknown" if unread(link) else "none"
-    shown = f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process"
+    shown = _process(owner)
     if unread(link):
         return f"{shown}, as far as known"
-    if owner.get("released"):
+    if owner.released:
         return f"{shown}, which released it"
-    if link["state"] == "silent":
+    if link.status.state == "silent":
         return f"{shown}: does not renew its claim"
-    return f"{shown}: alive" if link["state"] in _ALIVE else shown
+    return f"{shown}: alive" if link.status.state in _ALIVE else shown
 
 
-def link_facts(link: Mapping[str, Any], wall_ms: int) -> list[tuple[str, object]]:
+def _process(owner: OwnerStatus) -> str:
+    return f"{owner.host}, process {owner.pid}" if owner.host else "this process"
+
+
+def link_facts(link: Judged, wall_ms: int) -> list[tuple[str, object]]:
     """Returns names and values of what a reader asks first."""
     listed: list[tuple[str, object]] = [
         ("safe to fail over", failover(link)),
@@ -140,93 +149,92 @@ def link_facts(link: Mapping[str, Any], wall_ms: int) -> list[tuple[str, object]
         ("last commit", last_commit(link, wall_ms)),
         ("verified", _verified(link, wall_ms)),
         ("owner", _owner(link, wall_ms)),
-        ("state", link["state"]),
-        ("from, to", html("{} → {}, names: {}", link["source"], link["target"], link["naming"])),
+        ("state", link.status.state),
+        ("from, to", html("{} → {}, names: {}", link.facts.source, link.facts.target, link.facts.naming)),
     ]
-    if fence := link.get("fence"):
-        what, advice = standing_fence(link["link"], fence)
+    if (fence := link.status.fence) is not None:
+        what, advice = standing_fence(link.name, fence)
         listed.insert(0, ("fence", html("{} {}{}", word("warn"), what, fix(advice))))
-    if tail := link.get("tail"):
+    if (tail := link.status.tail) is not None:
         told = html(
             "{} the last {} offsets of each partition, before {}, {}",
-            word(tail["outcome"]), count(tail["tail"]), tail["command"], age(tail["at"], wall_ms),
+            word(tail.outcome), count(tail.tail), tail.command, age(tail.timestamp, wall_ms),
         )  # fmt: skip
         listed.append(("compared at the cut", told))
-    if drill := link.get("drill"):
+    if (drill := link.status.drill) is not None:
         # a drill that failed measured nothing
-        failed = f"failed at {drill['stage']}: {drill['problem']}" if drill.get("stage") else "failed"
-        outcome = f"passed, {seconds(drill['rto_seconds'])} to promote" if drill["passed"] else failed
-        advice = "" if drill["passed"] else "repeat it, and see its stage: eomirror drill --report FILE"
-        listed.append(("last drill", html("{}, {}{}", outcome, age(drill["at"], wall_ms), fix(advice))))
-    if link["clock_offset_seconds"]:
-        listed.append(("clocks", f"the owner's differs by {seconds(abs(link['clock_offset_seconds']))}"))
+        failed = f"failed at {drill.stage}: {drill.problem}" if drill.stage else "failed"
+        outcome = f"passed, {seconds(drill.rto_seconds)} to promote" if drill.passed else failed
+        advice = "" if drill.passed else "repeat it, and see its stage: eomirror drill --report FILE"
+        listed.append(("last drill", html("{}, {}{}", outcome, age(drill.timestamp, wall_ms), fix(advice))))
+    if link.status.clock_offset_seconds:
+        listed.append(("clocks", f"the owner's differs by {seconds(abs(link.status.clock_offset_seconds))}"))
     return listed
 
 
-def _worst(link: Mapping[str, Any]) -> Markup:
+def _worst(link: Judged) -> Markup:
     """Returns the topic that lags most, if there are several."""
-    rows = link["topic_rows"]
-    if len(rows) < 2 or not rows[0]["lag_records"]:  # noqa: PLR2004  one topic is the link
+    rows = link.topic_rows
+    if len(rows) < 2 or not rows[0].lag_records:  # noqa: PLR2004  one topic is the link
         return Markup()
-    topic, records = rows[0]["topic"], many(rows[0]["lag_records"], "record")
+    topic, records = rows[0].topic, many(rows[0].lag_records or 0, "record")
     path = link_path(link, "topics", topic)
     return html('<br><span class="soft">most in <a href="{}">{}</a>: {}</span>', path, topic, records)
 
 
-def _changed(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
-    recent = [event for event in link["events"] if event["at"] >= wall_ms - HOUR_MS]
+def _changed(link: Judged, wall_ms: int) -> Markup | str:
+    recent = [event for event in link.events if event.at >= wall_ms - HOUR_MS]
     if not recent:
         return "unknown" if unread(link) else "nothing"
     number = many(len(recent), "event")
-    return html('<a href="#events">{}</a>, the newest: {}', number, recent[0]["text"])
+    return html('<a href="#events">{}</a>, the newest: {}', number, recent[0].text)
 
 
-def _owner(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
-    owner = link["owner"] or {}
-    run = str(owner.get("run") or "")
-    if not run:
+def _owner(link: Judged, wall_ms: int) -> Markup | str:
+    owner = link.status.owner
+    if owner is None or not owner.run:
         return "unknown" if unread(link) else "none"
-    shown = html("{}", f"{owner['host']}, process {owner['pid']}" if owner.get("host") else "this process")
+    shown = html("{}", _process(owner))
     try:
         # the first 48 bits of a run's id are its start
-        began = int(run[:12], 16)
+        began = int(owner.run[:12], 16)
     except ValueError:
         began = 0
     if 0 < began <= wall_ms:
         shown += html(", since {}", age(began, wall_ms))
-    if owner.get("released"):
+    if owner.released:
         shown += html(", released since")
-    elif link["state"] == "silent" and owner.get("claimed_at"):
-        shown += html(", claim last renewed {}", age(owner["claimed_at"], wall_ms))
-    elif owner.get("claim_age_seconds") is not None:
-        shown += html(", claim {} old", seconds(owner["claim_age_seconds"] // 5 * 5))
-    generation = f", generation {link['generation']}" if link["generation"] else ""
-    return shown + html('<br><span class="soft">run {}{}</span>', run, generation)
+    elif link.status.state == "silent" and owner.claimed_at:
+        shown += html(", claim last renewed {}", age(owner.claimed_at, wall_ms))
+    elif owner.claim_age_seconds is not None:
+        shown += html(", claim {} old", seconds(owner.claim_age_seconds // 5 * 5))
+    generation = f", generation {link.status.generation}" if link.status.generation else ""
+    return shown + html('<br><span class="soft">run {}{}</span>', owner.run, generation)
 
 
-def _verified(link: Mapping[str, Any], wall_ms: int) -> Markup | str:
-    found = link.get("verifications") or []
+def _verified(link: Judged, wall_ms: int) -> Markup | str:
+    found = [each.result for each in link.status.verifications]
     if not found and unread(link):
         return "unknown"
     if not found:
         return html("no comparison is recorded; compare: <code>eomirror verify CONFIG</code>")
     # a topic without records, or one that was created again, is equal to nothing
-    empty = [each for each in found if each["outcome"] == "equal" and not each["offsets"]]
-    worst = [each for each in found if each["outcome"] != "equal"]
-    of = f"of {count(link['topics'])} topics"
+    empty = [each for each in found if each.outcome == "equal" and not each.offsets]
+    worst = [each for each in found if each.outcome != "equal"]
+    of = f"of {count(link.topics)} topics"
     told = [
         html("{} {} {}", word(str(outcome)), count(number), of)
-        + (html(", {} first", worst[0]["topic"]) if outcome == worst[0]["outcome"] else "")
-        for outcome, number in Counter(each["outcome"] for each in worst).items()
+        + (html(", {} first", worst[0].topic) if outcome == worst[0].outcome else "")
+        for outcome, number in Counter(each.outcome for each in worst).items()
     ]
     if equal := len(found) - len(worst) - len(empty):
         told.append(html("{} {} {}", word("equal"), count(equal), of))
     if empty:
-        told.append(html("{} had no records to compare, such as {}", count(len(empty)), empty[0]["topic"]))
-    if never := max(0, link["topics"] - len(found)):
+        told.append(html("{} had no records to compare, such as {}", count(len(empty)), empty[0].topic))
+    if never := max(0, link.topics - len(found)):
         told.append(html("{} {} never compared", word("warn"), count(never)))
-    oldest = min(each["at"] for each in found)
-    later = count(sum(each["unverified"] for each in found))
+    oldest = min(each.timestamp for each in found)
+    later = count(sum(each.unverified for each in link.status.verifications))
     told.append(
         html("the oldest comparison: {}; {} offsets were mirrored since", age(oldest, wall_ms), later)
     )

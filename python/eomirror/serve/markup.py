@@ -18,7 +18,9 @@ from markupsafe import Markup
 from eomirror.clock import utc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from eomirror.serve.body import Judged
 
 __all__ = [
     "Head",
@@ -209,9 +211,9 @@ def partition(topic: object, number: object) -> Markup:
     return html('<span class="t">{}</span>' if len(shown) <= _MOST_UNDIVIDED else "{}", shown)
 
 
-def link_path(link: Mapping[str, Any], *parts: str) -> str:
+def link_path(link: Judged, *parts: str) -> str:
     """Returns the path of a page about a link."""
-    return "/".join(["/links", *(quote(part, safe="") for part in (str(link["link"]), *parts))])
+    return "/".join(["/links", *(quote(part, safe="") for part in (link.name, *parts))])
 
 
 def count(value: float | None) -> str:

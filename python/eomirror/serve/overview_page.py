@@ -1,8 +1,8 @@
-"""Draws the page of all links from their summaries in the API. Pure."""
+"""Draws the page of all links. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eomirror.metrics.verdict import NO_ACTION, VERDICTS
 from eomirror.serve.cluster_map import cluster_map
@@ -10,7 +10,9 @@ from eomirror.serve.link_facts import failover, host, lag, last_commit, old, rat
 from eomirror.serve.markup import count, drawn, html, many
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from eomirror.serve.body import Judged
 
 __all__ = ["overview_page"]
 
@@ -18,19 +20,19 @@ __all__ = ["overview_page"]
 _MOST_OPEN = 6
 
 
-def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: int) -> str:
-    """Returns the page of all links; each is a summary of `eomirror.serve.body`."""
+def overview_page(links: Sequence[Judged], *, version: str, wall_ms: int) -> str:
+    """Returns the page of all links."""
     # worst first
-    graded = sorted(links, key=lambda link: (-VERDICTS.index(link["verdict"]), str(link["link"])))
-    calm = [link for link in graded if link["verdict"] in NO_ACTION and not link["todo"]]
+    graded = sorted(links, key=lambda link: (-VERDICTS.index(link.verdict.word), link.name))
+    calm = [link for link in graded if link.verdict.word in NO_ACTION and not link.todo]
     folded = calm if len(links) > _MOST_OPEN else []
     shown = [link for link in (graded if folded else links) if link not in folded]
     return drawn(
         "overview.html",
         title=_title(links, len(links) - len(calm)),
         links=links,
-        clusters=len({str(link[end]) for link in links for end in ("source", "target")}),
-        todo=[(link, each) for link in links for each in link["todo"]],
+        clusters=len({end for link in links for end in (link.facts.source, link.facts.target)}),
+        todo=[(link, each) for link in links for each in link.todo],
         map=cluster_map(links),
         told="; ".join(_told(link) for link in links),
         graded=graded,
@@ -45,7 +47,7 @@ def overview_page(links: Sequence[Mapping[str, Any]], *, version: str, wall_ms: 
     )
 
 
-def _title(links: Sequence[Mapping[str, Any]], troubled: int) -> str:
+def _title(links: Sequence[Judged], troubled: int) -> str:
     if not links:
         return "links"
     if troubled:
@@ -53,9 +55,9 @@ def _title(links: Sequence[Mapping[str, Any]], troubled: int) -> str:
     return f"ok: {many(len(links), 'link')}"
 
 
-def _rate(link: Mapping[str, Any]) -> str:
+def _rate(link: Judged) -> str:
     """Returns the rate as the map has it, in few letters."""
-    return "rate unknown" if unread(link) else f"{_short(link['records_per_second'])}/s"
+    return "rate unknown" if unread(link) else f"{_short(link.status.rate)}/s"
 
 
 def _short(value: float) -> str:
@@ -65,21 +67,21 @@ def _short(value: float) -> str:
     return count(value)
 
 
-def _lag(link: Mapping[str, Any]) -> str:
-    if link["ended"]:
+def _lag(link: Judged) -> str:
+    if link.status.ended:
         return "no lag"
-    return "lag unknown" if link["lag_records"] is None else f"lag {_short(link['lag_records'])}"
+    return "lag unknown" if link.status.lag_records is None else f"lag {_short(link.status.lag_records)}"
 
 
-def _told(link: Mapping[str, Any]) -> str:
-    return f"{link['source']} to {link['target']}: {link['verdict']}, {_rate(link)}, {_lag(link)}"
+def _told(link: Judged) -> str:
+    return f"{link.facts.source} to {link.facts.target}: {link.verdict.word}, {_rate(link)}, {_lag(link)}"
 
 
-def _card(link: Mapping[str, Any], wall_ms: int) -> dict[str, Any]:
+def _card(link: Judged, wall_ms: int) -> dict[str, object]:
     """Returns a card; *What to do now* has the reason of a verdict that needs an action."""
     return {
         "link": link,
-        "reason": link["reason"] if link["verdict"] in NO_ACTION else since(link, wall_ms),
+        "reason": link.verdict.text if link.verdict.word in NO_ACTION else since(link, wall_ms),
         "old": old(link),
         "facts": [
             ("lag", lag(link, wall_ms)),
@@ -88,6 +90,6 @@ def _card(link: Mapping[str, Any], wall_ms: int) -> dict[str, Any]:
             ("last commit", last_commit(link, wall_ms)),
             ("owner", host(link)),
             ("topics", topics(link)),
-            ("from, to", html("{} → {}", link["source"], link["target"])),
+            ("from, to", html("{} → {}", link.facts.source, link.facts.target)),
         ],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eomirror.serve.link_facts import old, unread
 from eomirror.serve.markup import (
@@ -21,33 +21,45 @@ from eomirror.serve.markup import (
 )
 from eomirror.serve.page import lines, tabs
 from eomirror.serve.topics_table import Column, sorted_rows, topic_state
+from eomirror.status.lag import topic_state as partition_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from eomirror.serve.body import Judged
+    from eomirror.serve.history import Lines
     from eomirror.serve.markup import Section
+    from eomirror.status.lag import LagRow
+    from eomirror.status.model import PartitionStatus
 
 __all__ = ["topic_page"]
 
 _MOST_SHOWN = 50
 _MOST_LISTED = 10
 
-_COLUMNS = (
-    Column("partition", "partition", lambda row: row["partition"], "n", "ascending"),
-    Column("state", "state", lambda row: row["state"]),
-    Column("lag", "lag, records", lambda row: row["lag_records"], "n"),
-    Column("time", "lag, time", lambda row: row["lag_seconds"], "n"),
-    Column("rate", "records/s", lambda row: row["rate"], "n"),
-    Column("position", "position", lambda row: row["position"], "n"),
-    Column("end", "end of the source", lambda row: row["source_lso"], "n"),
-    Column("lane", "lane", lambda row: row["lane"], "n", "ascending"),
-    Column("commit", "last commit", lambda row: row["last_commit"], "t"),
+
+def _state(row: PartitionStatus) -> str:
+    return partition_state([row])
+
+
+_COLUMNS: tuple[Column[PartitionStatus], ...] = (
+    Column("partition", "partition", lambda row: row.partition, "n", "ascending"),
+    Column("state", "state", _state),
+    Column("lag", "lag, records", lambda row: row.lag_records, "n"),
+    Column("time", "lag, time", lambda row: row.lag_seconds, "n"),
+    Column("rate", "records/s", lambda row: row.rate, "n"),
+    Column("position", "position", lambda row: row.position, "n"),
+    Column("end", "end of the source", lambda row: row.source_lso, "n"),
+    Column("lane", "lane", lambda row: row.lane, "n", "ascending"),
+    Column("commit", "last commit", lambda row: row.last_commit, "t"),
 )
 
 
 def topic_page(
-    link: Mapping[str, Any],
-    topic: Mapping[str, Any],
+    link: Judged,
+    topic: LagRow,
+    partitions: Sequence[PartitionStatus],
+    history: Lines | None,
     question: Mapping[str, str],
     *,
     version: str,
@@ -57,58 +69,60 @@ def topic_page(
     Returns the page of one topic.
 
     Args:
-        link: Body of its link.
-        topic: Body of the topic (`eomirror.serve.body.topic_body`).
+        link: Its link.
+        topic: The topic.
+        partitions: Its partitions, those that lag most first.
+        history: Its lines; None if they are not kept.
         question: Query of the request, which filters and sorts partitions (`eomirror.serve.topics_table`).
         version: Release of eomirror.
         wall_ms: Time of the data, in ms.
     """
     state = topic_state(topic, link)
-    path = link_path(link, "topics", topic["topic"])
+    path = link_path(link, "topics", topic.topic)
     found = sorted_rows(
-        topic["partitions"], _COLUMNS, question, path=path, noun="partition", anchor="partitions"
+        partitions, _COLUMNS, question, state=_state, path=path, noun="partition", anchor="partitions"
     )
     rows = [_cells(row, link, wall_ms) for row in found.rows]
     facts = [
         ("lag", _lag(topic)),
-        ("rate", "unknown" if unread(link) else f"{count(topic['rate'])} records/s"),
-        ("mirrored", many(topic["records"], "record")),
-        ("copy", html("{} on {}", topic["target_topic"], link["target"])),
-        ("link", html('<a href="{}">{}</a>', link_path(link), name(link["link"]))),
+        ("rate", "unknown" if unread(link) else f"{count(topic.rate)} records/s"),
+        ("mirrored", many(topic.records, "record")),
+        ("copy", html("{} on {}", topic.target_topic, link.facts.target)),
+        ("link", html('<a href="{}">{}</a>', link_path(link), name(link.name))),
     ]
     top = html(
         '<section id="verdict"><p class="verdict">{} {}{}</p>{}</section><section id="facts">{}</section>',
-        word(state), topic["problem"], fix(topic["fix"]), old(link), macro("facts", facts),
+        word(state), topic.problem, fix(topic.fix), old(link), macro("facts", facts),
     )  # fmt: skip
     parts = [
-        _problems(topic["partitions"]),
-        lines(topic["history"], wall_ms),
+        _problems(partitions),
+        lines(history, wall_ms),
         section("Partitions", found.heads, rows, key="partitions", before=found.before),
     ]
     return drawn(
-        "sections.html", title=f"{state}: {topic['topic']} of {link['link']}", heading=topic["topic"], top=top,
+        "sections.html", title=f"{state}: {topic.topic} of {link.name}", heading=topic.topic, top=top,
         parts=[part for part in parts if part is not None], listed=False, version=version, wall_ms=wall_ms,
         tabs=tabs(link, None), every=3,
     )  # fmt: skip
 
 
-def _lag(topic: Mapping[str, Any]) -> str:
-    if topic["lag_records"] is None:
+def _lag(topic: LagRow) -> str:
+    if topic.lag_records is None:
         return "unknown"
-    if not topic["lag_records"]:
+    if not topic.lag_records:
         return "0 records: caught up"
-    return f"{many(topic['lag_records'], 'record')}, {seconds(topic['lag_seconds'])}"
+    return f"{many(topic.lag_records, 'record')}, {seconds(topic.lag_seconds)}"
 
 
-def _problems(partitions: Sequence[Mapping[str, Any]]) -> Section | None:
+def _problems(partitions: Sequence[PartitionStatus]) -> Section | None:
     """Returns what is wrong, once for all partitions with the same words."""
     found: dict[tuple[str, str], list[int]] = {}
     for row in partitions:
-        if row["problem"]:
-            found.setdefault((row["problem"], row["fix"]), []).append(row["partition"])
-        if row["open_records"]:
-            held = f"open transactions hold back {many(row['open_records'], 'offset')} behind the lag"
-            found.setdefault((held, ""), []).append(row["partition"])
+        if row.problem:
+            found.setdefault((row.problem, row.fix), []).append(row.partition)
+        if row.open_records:
+            held = f"open transactions hold back {many(row.open_records, 'offset')} behind the lag"
+            found.setdefault((held, ""), []).append(row.partition)
     rows = [
         (_listed(sorted(some)), html("{}{}", told, fix(advice))) for (told, advice), some in found.items()
     ]
@@ -122,9 +136,9 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:_MOST_LISTED])) + (f" and {count(more)} more" if more > 0 else "")
 
 
-def _cells(row: Mapping[str, Any], link: Mapping[str, Any], wall_ms: int) -> tuple[object, ...]:
+def _cells(row: PartitionStatus, link: Judged, wall_ms: int) -> tuple[object, ...]:
     return (
-        count(row["partition"]), word(row["state"]), count(row["lag_records"]), seconds(row["lag_seconds"]),
-        count(None if unread(link) else row["rate"]), count(row["position"]), count(row["source_lso"]),
-        count(row["lane"]), age(row["last_commit"], wall_ms) if row["last_commit"] else "-",
+        count(row.partition), word(_state(row)), count(row.lag_records), seconds(row.lag_seconds),
+        count(None if unread(link) else row.rate), count(row.position), count(row.source_lso),
+        count(row.lane), age(row.last_commit, wall_ms) if row.last_commit else "-",
     )  # fmt: skip

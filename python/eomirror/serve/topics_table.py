@@ -9,8 +9,8 @@ without a question, so that each link works without scripts.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -20,6 +20,9 @@ from eomirror.serve.markup import Head, Section, count, html, link_path, many, s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.serve.body import Judged
+    from eomirror.status.lag import LagRow
 
 __all__ = ["Column", "Sorted", "digits", "sorted_rows", "topic_state", "topics_section"]
 
@@ -35,9 +38,11 @@ _MOST_PAGES = 30
 
 _ORDERS = ("ascending", "descending")
 
+Row = TypeVar("Row")
+
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(Generic[Row]):
     """
     A column by which rows are sorted.
 
@@ -51,13 +56,13 @@ class Column:
 
     key: str
     title: str
-    value: Callable[[Mapping[str, Any]], Any]
+    value: Callable[[Row], Any]
     kind: str = ""
     first: str = "descending"
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class Sorted(Generic[Row]):
     """
     The rows that a question wants.
 
@@ -68,7 +73,7 @@ class Sorted:
         asked: True if the question names anything.
     """
 
-    rows: list[Mapping[str, Any]]
+    rows: list[Row]
     heads: list[Head]
     before: Markup
     asked: bool
@@ -82,32 +87,34 @@ def digits(text: str | None) -> int | None:
 
 
 def sorted_rows(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[Column],
+    rows: Sequence[Row],
+    columns: Sequence[Column[Row]],
     question: Mapping[str, str],
     *,
+    state: Callable[[Row], str],
     path: str,
     noun: str,
     anchor: str,
-) -> Sorted:
+) -> Sorted[Row]:
     """
     Returns the rows that a question wants, in its order.
 
     Args:
-        rows: All rows, in the order of a question that names none; each has ``state``.
+        rows: All rows, in the order of a question that names none.
         columns: Columns of the table.
         question: Query of the request.
+        state: Returns the state of a row.
         path: Path of the page.
         noun: What a row is.
         anchor: Id of the section.
     """
     wanted = {key: question[key] for key in ("topic", "state", "sort", "order") if question.get(key)}
-    states = Counter(str(row["state"]) for row in rows)
+    states = Counter(map(state, rows))
     column = next((each for each in columns if each.key == wanted.get("sort")), None)
     order = wanted.get("order", "")
     if column is not None and order not in _ORDERS:
         order = column.first
-    found = [row for row in rows if wanted.get("state", row["state"]) == row["state"]]
+    found = [row for row in rows if wanted.get("state") in {None, state(row)}]
     if column is not None:
         value = column.value
         found.sort(key=lambda row: _place(value(row)), reverse=order == "descending")
@@ -124,8 +131,8 @@ def sorted_rows(
         turned = _ORDERS[1 - _ORDERS.index(here)] if here else each.first
         heads.append(Head(each.title, each.kind, to(sort=each.key, order=turned), here))
     chips = [_chip("all", len(rows), to(state=""), current="state" not in wanted)] + [
-        _chip(state, number, to(state=state), current=wanted.get("state") == state)
-        for state, number in sorted(states.items(), key=lambda each: (each[0] != "ok", each[0]))
+        _chip(each, number, to(state=each), current=wanted.get("state") == each)
+        for each, number in sorted(states.items(), key=lambda pair: (pair[0] != "ok", pair[0]))
     ]
     others = Markup().join(
         html(' <a href="{}" aria-label="page {}">{}</a>', to(page=number), number, number)
@@ -151,42 +158,49 @@ def _chip(state: str, number: int, path: str, *, current: bool) -> Markup:
     return html('<a href="{}"{}>{} {}</a>', path, here, state, count(number))
 
 
-def topic_state(row: Mapping[str, Any], link: Mapping[str, Any]) -> str:
+def topic_state(row: LagRow, link: Judged) -> str:
     """Returns the state of a topic; records on their way are no trouble unless the link falls behind."""
-    trouble = link["verdict"] in {"behind", "stalled"}
-    return "behind" if row["state"] == "ok" and row["lag_records"] and trouble else str(row["state"])
+    trouble = link.verdict.word in {"behind", "stalled"}
+    return "behind" if row.state == "ok" and row.lag_records and trouble else row.state
 
 
-_COLUMNS = (
-    Column("topic", "topic", lambda row: row["topic"], first="ascending"),
-    Column("state", "state", lambda row: row["state"], first="descending"),
-    Column("lag", "lag, records", lambda row: row["lag_records"], "n"),
-    Column("time", "lag, time", lambda row: row["lag_seconds"], "n"),
-    Column("rate", "records/s", lambda row: row["rate"], "n"),
-    Column("records", "records", lambda row: row["records"], "n"),
+def _state(row: LagRow) -> str:
+    return row.state
+
+
+_COLUMNS: tuple[Column[LagRow], ...] = (
+    Column("topic", "topic", lambda row: row.topic, first="ascending"),
+    Column("state", "state", lambda row: row.state, first="descending"),
+    Column("lag", "lag, records", lambda row: row.lag_records, "n"),
+    Column("time", "lag, time", lambda row: row.lag_seconds, "n"),
+    Column("rate", "records/s", lambda row: row.rate, "n"),
+    Column("records", "records", lambda row: row.records, "n"),
 )
 
 
-def topics_section(link: Mapping[str, Any], question: Mapping[str, str]) -> list[Section]:
+def topics_section(link: Judged, question: Mapping[str, str]) -> list[Section]:
     """
     Returns the topics of a link: those that are not well, then all, which are folded if they are many.
 
     Args:
-        link: Its body.
+        link: The link.
         question: Query of the request.
     """
-    every = [{**row, "state": topic_state(row, link)} for row in link["topic_rows"]]
+    every = [
+        row if (state := topic_state(row, link)) == row.state else replace(row, state=state)
+        for row in link.topic_rows
+    ]
     wanted = question.get("topic", "")
-    rows = [row for row in every if wanted in row["topic"]]
+    rows = [row for row in every if wanted in row.topic]
     path = link_path(link)
-    found = sorted_rows(rows, _COLUMNS, question, path=path, noun="topic", anchor="topics")
+    found = sorted_rows(rows, _COLUMNS, question, state=_state, path=path, noun="topic", anchor="topics")
     form = html(
         '<form role="search" action="{}#topics"><label for="topic">Topics whose name contains</label>'
         '<input id="topic" name="topic" value="{}"><button>Show</button></form>',
         path, wanted,
     )  # fmt: skip
-    well = [row for row in every if row["state"] == "ok"]
-    troubled = [row for row in every if row["state"] != "ok"]
+    well = [row for row in every if row.state == "ok"]
+    troubled = [row for row in every if row.state != "ok"]
     folded = not found.asked and len(every) > _MOST_OPEN and (len(troubled) <= _MOST_OPEN)
     parts = []
     if folded and troubled:
@@ -201,9 +215,9 @@ def topics_section(link: Mapping[str, Any], question: Mapping[str, str]) -> list
     return [*parts, part]
 
 
-def _topic_cells(row: Mapping[str, Any], link: Mapping[str, Any]) -> tuple[object, ...]:
+def _topic_cells(row: LagRow, link: Judged) -> tuple[object, ...]:
     return (
-        html('<a href="{}">{}</a>', link_path(link, "topics", row["topic"]), row["topic"]),
-        word(row["state"]), count(row["lag_records"]), seconds(row["lag_seconds"]),
-        count(None if unread(link) else row["rate"]), count(row["records"]),
+        html('<a href="{}">{}</a>', link_path(link, "topics", row.topic), row.topic),
+        word(row.state), count(row.lag_records), seconds(row.lag_seconds),
+        count(None if unread(link) else row.rate), count(row.records),
     )  # fmt: skip

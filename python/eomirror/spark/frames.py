@@ -33,6 +33,7 @@ import orjson
 
 from eomirror.lane.measures import Histogram, LaneMeasures
 from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, PartitionProgress, StoppedTopic
+from eomirror.plane.protocol import Serving
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
         "type": "progress",
         **{name: getattr(progress, name) for name in LaneProgress.__slots__},
         "stopped_topics": {topic: astuple(stop) for topic, stop in progress.stopped_topics.items()},
+        "serving": astuple(progress.serving),
         "measures": astuple(progress.measures),
     }
     return [
@@ -205,8 +207,13 @@ def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
             for topic, (reason, fix, code, retried) in fields.pop("stopped_topics").items()
         }
         measures = _decode_measures(fields.pop("measures"))
+        serving = Serving(*fields.pop("serving"))
         return replace(
-            LaneProgress(**fields), partitions=partitions, stopped_topics=stopped, measures=measures
+            LaneProgress(**fields),
+            partitions=partitions,
+            stopped_topics=stopped,
+            measures=measures,
+            serving=serving,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not a progress message: {error}") from error

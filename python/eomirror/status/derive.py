@@ -17,10 +17,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import BrokerFailedError, UnreachableError
+from eomirror.plane.protocol import Serving
 from eomirror.records.dealt_ranges import rest
 from eomirror.recovery.resume import Stop, decide_resume
-from eomirror.status.model import MOST_GROUPS, GroupsStatus, LinkStatus, PartitionStatus
-from eomirror.status.standing_fence import fence_dict
+from eomirror.status.model import (
+    MOST_GROUPS,
+    GroupsStatus,
+    GroupStatus,
+    LaneStatus,
+    LinkStatus,
+    OffsetRange,
+    OrphansStatus,
+    OwnerStatus,
+    PartitionStatus,
+    VerificationStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,7 +40,7 @@ if TYPE_CHECKING:
     from eomirror.records.control import ControlView, Stopped
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import AttemptClaim, Position
-    from eomirror.records.reports import GroupsLeft, LaneRestarts, Reports, TailComparison, Verification
+    from eomirror.records.reports import Reports, Verification
     from eomirror.recovery.resume import SourceFacts, TargetFacts
     from eomirror.status.liveness import Liveness
     from eomirror.types import SourcePartition
@@ -54,84 +65,29 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
     Args:
         reports: Informative records of the link.
     """
-    run = (status.owner or {}).get("run")
+    run = None if status.owner is None else status.owner.run
     positions: dict[str, dict[str, int]] = {}
     for item in status.partitions:
         if not item.parked or item.problem:
             positions.setdefault(item.topic, {})[str(item.partition)] = item.position
-    drill = reports.drill
+    left = reports.left
     return replace(
         status,
-        restarts=tuple(_restart(one) for one in reports.restarts if one.run == run),
+        restarts=tuple(one for one in reports.restarts if one.run == run),
         verifications=tuple(
-            _verification(one, positions[one.topic])
+            VerificationStatus(one, _unverified(one, positions[one.topic]))
             for one in reports.verifications
             if one.topic in positions
         ),
-        left_groups=_left(reports.left, run),
-        drill=None
-        if drill is None
-        else {
-            "passed": drill.passed,
-            "rpo_records": drill.rpo_records,
-            "rto_seconds": drill.rto_ms / 1000,
-            "host": drill.host,
-            "stage": drill.stage,
-            "problem": drill.problem,
-            "at": drill.timestamp,
-        },
-        tail=None if reports.tail is None else _tail(reports.tail),
+        left_groups=left if left is not None and left.run == run and left.count else None,
+        drill=reports.drill,
+        tail=reports.tail,
     )
 
 
-def _left(one: GroupsLeft | None, run: str | None) -> dict[str, Any]:
-    if one is None or one.run != run or not one.count:
-        return {}
-    return {"count": one.count, "groups": dict(one.groups)}
-
-
-def _restart(one: LaneRestarts) -> dict[str, Any]:
-    return {
-        "lane": one.lane,
-        "count": one.count,
-        "endings": dict(one.endings),
-        "ending": one.ending,
-        "reason": one.reason,
-        "at": one.timestamp,
-    }
-
-
-def _tail(tail: TailComparison) -> dict[str, Any]:
-    return {
-        "outcome": tail.outcome,
-        "tail": tail.tail,
-        "topics": tail.topics,
-        "partitions": tail.partitions,
-        "offsets": tail.offsets,
-        "command": tail.command,
-        "problem": tail.problem,
-        "host": tail.host,
-        "at": tail.timestamp,
-    }
-
-
-def _verification(one: Verification, positions: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "outcome": one.outcome,
-        "partitions": one.partitions,
-        "offsets": one.offsets,
-        # mirrored since; of a partition that was not compared, everything from its beginning
-        "unverified": sum(
-            max(0, position - one.up_to.get(number, 0)) for number, position in positions.items()
-        ),
-        "differences": dict(one.differences),
-        "problem": one.problem,
-        "from_offset": one.from_offset,
-        "since": one.since,
-        "host": one.host,
-        "at": one.timestamp,
-    }
+def _unverified(one: Verification, positions: Mapping[str, int]) -> int:
+    # of a partition that was not compared, everything from its beginning
+    return sum(max(0, position - one.up_to.get(number, 0)) for number, position in positions.items())
 
 
 #: Records per second are averaged over this time before the newest commit.
@@ -195,28 +151,18 @@ def groups_status(
         unreadable=len(unreadable),
         first_unreadable=unreadable[0] if unreadable else "",
         by_group=tuple(
-            {
-                "group": group,
-                "offsets": len(times),
-                "last_checkpoint": max(times),
-                "lag_records": lags[group],
-            }
+            GroupStatus(group=group, offsets=len(times), last_checkpoint=max(times), lag_records=lags[group])
             for group, times in sorted(by_group.items())[:MOST_GROUPS]
         ),
     )
 
 
-def planes_line(lanes: Iterable[tuple[int, str, str]]) -> str:
-    """
-    Returns one line that names the planes of a link's lanes; empty if no lane has reported its plane.
-
-    Args:
-        lanes: Number, plane, and the reason against the native plane, of each lane.
-    """
+def planes_line(lanes: Iterable[LaneStatus]) -> str:
+    """Returns one line that names the planes of a link's lanes; empty if no lane has reported its plane."""
     of: dict[tuple[str, str], list[str]] = {}
-    for number, plane, reason in lanes:
-        if plane:
-            of.setdefault((plane, reason), []).append(str(number))
+    for lane in lanes:
+        if lane.serving.plane:
+            of.setdefault((lane.serving.plane, lane.serving.reason), []).append(str(lane.lane))
     parts = [
         f"{'lane' if len(numbers) == 1 else 'lanes'} {', '.join(numbers)} on the {plane} plane"
         + (f": {reason}" if reason else "")
@@ -316,17 +262,17 @@ def link_status(
         clock_offset_seconds=liveness.offset_ms / 1000,
         generation=generation.generation,
         lanes={
-            attempt.lane: {
-                "partitions": len(generation.assignment.of(attempt.lane)),
-                "run": attempt.run,
-                "epoch": attempt.epoch,
-                "attempt": attempt.attempt,
-                "host": attempt.host,
-                "pid": attempt.pid,
-                "since": attempt.timestamp,
-                "plane": attempt.plane,
-                "plane_reason": attempt.plane_reason,
-            }
+            attempt.lane: LaneStatus(
+                lane=attempt.lane,
+                partitions=len(generation.assignment.of(attempt.lane)),
+                run=attempt.run,
+                epoch=attempt.epoch,
+                attempt=attempt.attempt,
+                host=attempt.host,
+                pid=attempt.pid,
+                since=attempt.timestamp,
+                serving=Serving(attempt.plane, attempt.plane_reason),
+            )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             if attempt.generation == generation.generation
         },
@@ -336,36 +282,10 @@ def link_status(
         ),
         rate=sum(item.rate for item in partitions),
         partitions=partitions,
-        stopped=tuple(
-            {
-                "topic": stop.topic,
-                "reason": stop.reason,
-                "fix": stop.fix,
-                "exit_code": stop.exit_code,
-                "lane": stop.lane,
-                "run": stop.run,
-                "at": stop.timestamp,
-            }
-            for _, stop in sorted(stopped.items())
-        ),
-        gaps=tuple(
-            {
-                "topic": gap.topic,
-                "partition": gap.partition,
-                "from": gap.start,
-                "to": gap.end,
-                "at": gap.timestamp,
-            }
-            for gap in control.gaps
-        ),
-        paused=None
-        if control.pause is None
-        else {
-            "topics": control.pause.topics or ".*",
-            "host": control.pause.host,
-            "at": control.pause.timestamp,
-        },
-        fence=fence_dict(control.history.fence),
+        stopped=tuple(stop for _, stop in sorted(stopped.items())),
+        gaps=tuple(control.gaps),
+        paused=control.pause,
+        fence=control.history.fence,
         known_lost=None if seen_ms is None else _known_lost(positions, control),
         source_seen_seconds=None if seen_ms is None else max(0.0, (owner_ms - seen_ms) / 1000),
         last_rate=None if seen_ms is None else control.seen_rate,
@@ -399,7 +319,7 @@ def unread_status(link: str, last: LinkStatus | None, error: MirrorError) -> Lin
         return LinkStatus(link=link, state="unknown", away=away, problem=problem, fix=fix)
     if last.state == "unknown":
         return replace(last, away=away, problem=problem, fix=fix)
-    owner = None if last.owner is None else {**last.owner, "claim_age_seconds": None}
+    owner = None if last.owner is None else replace(last.owner, claim_age_seconds=None)
     return replace(
         last,
         state="unknown",
@@ -437,13 +357,13 @@ def _known_lost(positions: Mapping[SourcePartition, Position], control: ControlV
     return lost
 
 
-def _orphans(control: ControlView, observed: Mapping[SourcePartition, Observed]) -> dict[str, Any] | None:
+def _orphans(control: ControlView, observed: Mapping[SourcePartition, Observed]) -> OrphansStatus | None:
     """Returns what the promotion in force left on the source; without its answer up to the recorded ends."""
     history = control.history
     if (promotion := history.current) is None:
         return None
     reversal, dealt = history.reversals.get(promotion.number), history.dealt(promotion.number)
-    ranges: list[dict[str, Any]] = []
+    ranges: list[OffsetRange] = []
     decided: dict[str, int] = {}
     for cut in promotion.cuts:
         seen, done = observed.get(cut.source), dealt.get(cut.source, ())
@@ -459,15 +379,15 @@ def _orphans(control: ControlView, observed: Mapping[SourcePartition, Observed])
         if end is None:
             return None
         ranges += [
-            {"topic": cut.topic, "partition": cut.partition, "from": low, "to": high}
+            OffsetRange(topic=cut.topic, partition=cut.partition, start=low, end=high)
             for low, high in rest(cut.position, end, done)
         ]
-    return {
-        "offsets": sum(one["to"] - one["from"] for one in ranges),
-        "at_least": bool(promotion.uncut or promotion.at_least),
-        "ranges": ranges,
-        "decided": decided,
-    }
+    return OrphansStatus(
+        offsets=sum(one.end - one.start for one in ranges),
+        at_least=bool(promotion.uncut or promotion.at_least),
+        ranges=tuple(ranges),
+        decided=decided,
+    )
 
 
 def _state(control: ControlView, liveness: Liveness) -> str:
@@ -580,18 +500,18 @@ def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, fl
     return {source: count / RATE_WINDOW_SECONDS for source, count in records.items()}
 
 
-def _owner(control: ControlView, now_ms: int, offset_ms: int) -> dict[str, Any] | None:
+def _owner(control: ControlView, now_ms: int, offset_ms: int) -> OwnerStatus | None:
     claim = control.claim
     if claim is None:
         return None
-    return {
-        "run": claim.run,
-        "host": claim.host,
-        "pid": claim.pid,
-        "released": claim.released,
-        "claimed_at": claim.timestamp - offset_ms,
-        "claim_age_seconds": max(0.0, (now_ms + offset_ms - claim.timestamp) / 1000),
-    }
+    return OwnerStatus(
+        run=claim.run,
+        host=claim.host,
+        pid=claim.pid,
+        released=claim.released,
+        claimed_at=claim.timestamp - offset_ms,
+        claim_age_seconds=max(0.0, (now_ms + offset_ms - claim.timestamp) / 1000),
+    )
 
 
 def _all_known(values: Sequence[Any], fold: Any) -> Any:

@@ -20,7 +20,7 @@ serve the cluster, or the user of `status` lacks the rights, the scan reports no
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,6 +32,7 @@ from eomirror.errors import ClusterError, MirrorError
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
 from eomirror.recovery.hanging import OpenRange
+from eomirror.status.model import Hanging
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.status.model import LinkStatus
 
-__all__ = ["DEFAULT_LONGEST_MS", "Hanging", "HangingTransactions", "candidates", "hanging", "with_hanging"]
+__all__ = ["DEFAULT_LONGEST_MS", "HangingTransactions", "candidates", "hanging", "with_hanging"]
 
 
 log = structlog.get_logger(__name__)
@@ -135,30 +136,6 @@ def _open(client: HangingTransactionClient, ends: Mapping[_Where, int]) -> list[
 DEFAULT_LONGEST_MS = 900_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hanging:
-    """
-    A hanging transaction.
-
-    Attributes:
-        producer_id: Id of the producer that wrote it.
-        start: Offset of its first record; ``read_committed`` readers see no records from this offset.
-        end: High watermark of the partition.
-        since: Latest possible time of its beginning, ms since the epoch by the owner's clock; None if unknown.
-        problem: Description for people.
-        fix: Recommended action.
-    """
-
-    topic: str
-    partition: int
-    producer_id: int
-    start: int
-    end: int
-    since: int | None
-    problem: str
-    fix: str
-
-
 def candidates(
     found: Iterable[OpenRange], history: Iterable[Position], *, now_ms: int, longest_ms: int
 ) -> list[OpenRange]:
@@ -222,7 +199,7 @@ def with_hanging(status: LinkStatus, found: Sequence[Hanging]) -> LinkStatus:
         else item
         for item in status.partitions
     )
-    return replace(status, partitions=partitions, hanging=tuple(asdict(one) for one in found))
+    return replace(status, partitions=partitions, hanging=tuple(found))
 
 
 def _since(one: OpenRange, history: Iterable[Position]) -> int | None:

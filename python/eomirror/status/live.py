@@ -9,26 +9,21 @@ What only the topics hold, such as accepted gaps, comes from a status that it re
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from eomirror.config import Link
-    from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
+    from eomirror.records.control import Stopped
+    from eomirror.status.model import LaneStatus, LinkStatus, PartitionStatus
+    from eomirror.status.snapshot import LinkSnapshot
 
-__all__ = ["STATES", "LinkFacts", "LinkView", "owner_process", "running_status", "running_view"]
+__all__ = ["STATES", "LinkFacts", "LinkView", "running_view"]
 
 #: States of a link: those of a running driver, then those that only its topics show.
 STATES = (
     "preparing", "waiting", "acquiring", "running", "paused", "stopping", "done", "failed",
     "silent", "stopped", "never ran", "handed back", "promoted", "unknown",
 )  # fmt: skip
-
-#: The source was asked if it answered within this time; the driver asks every 5 s.
-ASKED_SECONDS = 15.0
 
 # the driver renews its claim every 5 s
 _LATE_SECONDS = 9.0
@@ -86,11 +81,6 @@ class LinkView:
         return self.read_seconds is not None
 
 
-def owner_process(owner: Mapping[str, Any] | None) -> str:
-    """Returns process and host of a link's owner as an insertion in a sentence; empty if they are not known."""
-    return f", process {owner['pid']} on host {owner['host']}," if owner and owner.get("host") else ""
-
-
 def running_view(
     facts: LinkFacts,
     snapshot: LinkSnapshot,
@@ -110,21 +100,19 @@ def running_view(
     """
     problem, fix = _trouble(facts, snapshot, topics)
     away = _away(snapshot, topics)
+    status = replace(snapshot.status, away=away, problem=problem, fix=fix)
     if topics is None or topics.state == "unknown":
-        status = replace(running_status(snapshot), away=away, problem=problem, fix=fix)
         if topics is not None and kept_seconds is not None:
             status = _with_topics(status, topics)
         return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
-    status = replace(running_status(snapshot, topics), away=away)
-    mirrored = {(item.topic, item.partition) for item in status.partitions}
-    left_out = tuple(
-        item
-        for item in topics.partitions
-        if item.parked and item.problem and (item.topic, item.partition) not in mirrored
-    )
+    seen = {(item.topic, item.partition): item for item in topics.partitions}
+    partitions = [
+        _partition(item, seen.pop((item.topic, item.partition), None)) for item in status.partitions
+    ]
+    left_out = [item for item in seen.values() if item.parked and item.problem]
     status = replace(
-        _with_topics(replace(status, problem=problem, fix=fix), topics),
-        partitions=status.partitions + left_out,
+        _with_topics(status, topics),
+        partitions=(*partitions, *left_out),
         # it falls behind by an unknown amount
         lag_records=None if left_out else status.lag_records,
         lag_seconds=None if left_out else status.lag_seconds,
@@ -134,108 +122,55 @@ def running_view(
 
 def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
     """
-    Returns the status of a running link with what only its topics hold.
+    Returns what the topics of a running link hold, with what its driver knows better.
 
     They may be those of the run before.  The last known ends of the source count only while the driver misses it, too.
     """
-    mine = (topics.owner or {}).get("run") == (status.owner or {}).get("run")
+    owner = status.owner
+    if owner is not None and topics.owner is not None and topics.owner.run == owner.run:
+        owner = replace(topics.owner, claim_age_seconds=owner.claim_age_seconds)
     away = bool(status.problem)
     return replace(
-        status,
-        owner={**((topics.owner or {}) if mine else {}), **(status.owner or {})},
+        topics,
+        state=status.state,
+        owner=owner,
+        clock_offset_seconds=0.0,
+        generation=status.generation,
+        lanes={number: _with_worker(lane, topics.lanes.get(number)) for number, lane in status.lanes.items()},
+        lag_records=status.lag_records,
+        lag_seconds=status.lag_seconds,
+        rate=status.rate,
+        partitions=status.partitions,
         stopped=_dated(status.stopped, topics.stopped),
-        gaps=topics.gaps,
-        fence=topics.fence,
         groups=topics.groups or status.groups,
-        hanging=topics.hanging,
-        drifted=topics.drifted,
-        restarts=topics.restarts,
-        verifications=topics.verifications,
-        tail=topics.tail,
-        drill=topics.drill,
-        retention=topics.retention,
-        events=topics.events,
+        paused=status.paused,
         known_lost=topics.known_lost if away else None,
         source_seen_seconds=topics.source_seen_seconds if away else None,
         last_rate=topics.last_rate if away else None,
-        lanes={
-            number: {**_worker(lane, topics.lanes.get(number, {})), **lane}
-            for number, lane in status.lanes.items()
-        },
-        source_seconds=topics.source_seconds,
-        target_seconds=topics.target_seconds,
+        away=status.away,
+        problem=status.problem,
+        fix=status.fix,
     )
 
 
-def _worker(lane: Mapping[str, Any], recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns what the topics say of a lane's attempt; empty if they know another attempt."""
-    same = (lane.get("epoch"), lane.get("attempt")) == (recorded.get("epoch"), recorded.get("attempt"))
-    return recorded if same else {}
+def _with_worker(lane: LaneStatus, recorded: LaneStatus | None) -> LaneStatus:
+    """Returns a lane with what the topics say of its attempt; without it if they know another attempt."""
+    if recorded is None or (lane.epoch, lane.attempt) != (recorded.epoch, recorded.attempt):
+        return lane
+    return replace(
+        lane,
+        partitions=recorded.partitions,
+        run=recorded.run,
+        host=recorded.host,
+        pid=recorded.pid,
+        since=recorded.since,
+    )
 
 
-def _dated(
-    stopped: tuple[dict[str, Any], ...], recorded: tuple[dict[str, Any], ...]
-) -> tuple[dict[str, Any], ...]:
+def _dated(stopped: tuple[Stopped, ...], recorded: tuple[Stopped, ...]) -> tuple[Stopped, ...]:
     """Returns the stops of a running link with the times that its owner recorded."""
-    times = {stop["topic"]: stop.get("at") for stop in recorded}
-    return tuple({**stop, "at": times.get(stop["topic"])} for stop in stopped)
-
-
-def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> LinkStatus:
-    """
-    Returns the status of a link from the snapshot of its driver.
-
-    A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it for
-    ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.  That of a run
-    that ended as caught up is true as of its goals, which the source answered, however long Spark took to start.
-    """
-    age = snapshot.source_age_seconds
-    asked = snapshot.caught_up or (age is not None and age <= ASKED_SECONDS)
-    seen = {(item.topic, item.partition): item for item in (topics.partitions if topics else ())}
-    partitions = tuple(
-        partition for topic in snapshot.topics for partition in _partitions(topic, seen, asked=asked)
-    )
-    going = [item for item in partitions if not item.stopped and not item.paused]
-    known = snapshot.lag_records is not None and not any(item.lag_records is None for item in going)
-    in_time = snapshot.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
-    groups = snapshot.groups
-    return LinkStatus(
-        link=snapshot.link,
-        state=snapshot.state,
-        generation=snapshot.generation,
-        owner={"run": snapshot.run, "claim_age_seconds": snapshot.claim_age_seconds},
-        lanes={
-            lane.lane: {
-                "state": lane.state,
-                "epoch": lane.epoch,
-                "attempt": lane.attempt,
-                "plane": lane.plane,
-                "plane_reason": lane.plane_reason,
-                "delayed": lane.delayed,
-            }
-            for lane in snapshot.lanes
-        },
-        lag_records=sum(item.lag_records or 0 for item in going) if known else None,
-        lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
-        rate=snapshot.records_per_second,
-        partitions=partitions,
-        stopped=tuple(
-            {
-                "topic": topic.topic,
-                "reason": _without_fix(topic.stopped, topic.fix),
-                "fix": topic.fix,
-                "exit_code": topic.exit_code,
-            }
-            for topic in snapshot.topics
-            if topic.stopped
-        ),
-        groups=None
-        if groups is None
-        else GroupsStatus(followed=groups.followed, offsets=0, last_checkpoint=None),
-        paused={"topics": snapshot.paused} if snapshot.paused else None,
-        problem=_without_fix(snapshot.error or snapshot.waiting or snapshot.away, snapshot.fix),
-        fix=snapshot.fix,
-    )
+    times = {stop.topic: stop.timestamp for stop in recorded}
+    return tuple(replace(stop, timestamp=times.get(stop.topic, 0)) for stop in stopped)
 
 
 def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None) -> tuple[str, str]:
@@ -246,7 +181,7 @@ def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None
     driver's error, by the reader of the topics if it has met an error, too.
     """
     if snapshot.error or snapshot.waiting or snapshot.state not in {"running", "paused"}:
-        return _without_fix(snapshot.error or snapshot.waiting, snapshot.fix), snapshot.fix
+        return snapshot.error or snapshot.waiting, snapshot.fix
     silent = ""
     if snapshot.source_failing_seconds:
         silent = f"cluster {facts.source} has not answered for {snapshot.source_failing_seconds:.0f} s"
@@ -257,7 +192,7 @@ def _trouble(facts: LinkFacts, snapshot: LinkSnapshot, topics: LinkStatus | None
     if silent and topics is not None and topics.problem:
         return topics.problem, topics.fix
     if snapshot.away or not silent:
-        return _without_fix(snapshot.away, snapshot.fix), snapshot.fix
+        return snapshot.away, snapshot.fix
     return silent, "check bootstrap.servers, the brokers, the credentials and the network"
 
 
@@ -272,36 +207,19 @@ def _away(snapshot: LinkSnapshot, topics: LinkStatus | None) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
 
 
-def _without_fix(reason: str, fix: str) -> str:
-    """Returns a reason without the fix that the text of an error ends with; pages show it apart."""
-    return reason.removesuffix(f"\n  fix: {fix}")
-
-
-def _partitions(
-    topic: TopicSnapshot, seen: Mapping[tuple[str, int], PartitionStatus], *, asked: bool
-) -> list[PartitionStatus]:
-    """Returns the partitions of a topic; what the driver does not know as its topics showed it last, if they did."""
-    return [
-        PartitionStatus(
-            topic=topic.topic,
-            partition=item.partition,
-            target_topic=topic.target_topic,
-            lane=item.lane,
-            position=item.position or 0,
-            source_lso=item.lso,
-            lag_records=item.lag_records if item.lag_records or asked else None,
-            lag_seconds=item.lag_seconds if item.lag_records or asked else None,
-            records=0 if (there := seen.get((topic.topic, item.partition))) is None else there.records,
-            rate=0.0 if there is None else there.rate,
-            last_commit=0 if there is None else there.last_commit,
-            stopped=bool(topic.stopped),
-            paused=topic.paused,
-            problem=_without_fix(topic.stopped, topic.fix) or ("" if there is None else there.problem),
-            fix=topic.fix or ("" if there is None else there.fix),
-            open_records=None if there is None else there.open_records,
-            open_seconds=None if there is None else there.open_seconds,
-            missing=0 if there is None else there.missing,
-            dropped={} if there is None else there.dropped,
-        )
-        for item in topic.partitions
-    ]
+def _partition(item: PartitionStatus, there: PartitionStatus | None) -> PartitionStatus:
+    """Returns a partition; what the driver does not know as its topics showed it last, if they did."""
+    if there is None:
+        return item
+    return replace(
+        item,
+        records=there.records,
+        rate=there.rate,
+        last_commit=there.last_commit,
+        problem=item.problem or there.problem,
+        fix=item.fix or there.fix,
+        open_records=there.open_records,
+        open_seconds=there.open_seconds,
+        missing=there.missing,
+        dropped=there.dropped,
+    )

@@ -6,15 +6,39 @@ Status of a link, for every view. Pure.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from eomirror.plane.protocol import Serving
+from eomirror.records.control import Gap, Pause, Stopped
+from eomirror.records.promotion import Fence
+from eomirror.records.reports import DrillResult, GroupsLeft, LaneRestarts, TailComparison, Verification
+from eomirror.status.work import Counters, LaneWork
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eomirror.lane.spec import LaneProgress
+    from eomirror.link.copy_ends import ForeignTail
     from eomirror.records.events import LinkEvent
 
-__all__ = ["MOST_GROUPS", "GroupsStatus", "LinkStatus", "PartitionStatus"]
+__all__ = [
+    "MOST_GROUPS",
+    "GroupStatus",
+    "GroupsStatus",
+    "Hanging",
+    "LaneStatus",
+    "LinkStatus",
+    "OffsetRange",
+    "OrphansStatus",
+    "OwnerStatus",
+    "PartitionStatus",
+    "RetentionStatus",
+    "VerificationStatus",
+    "as_json",
+]
 
 #: Groups that a status lists by name.
 MOST_GROUPS = 500
@@ -51,6 +75,7 @@ class PartitionStatus:
         missing: Skipped source offsets since the link first ran that were in no batch: holes, which
             compaction makes, and a lost segment file.  The client plane counts only those that it has looked at.
         gone: True if the source has the partition no more (`eomirror.recovery.resume.gone_sources`): it has no lag.
+        lag_unknown: Reason of the driver why ``lag_records`` is unknown; else empty.
     """
 
     topic: str
@@ -58,12 +83,12 @@ class PartitionStatus:
     target_topic: str
     lane: int
     position: int
-    source_lso: int | None
-    lag_records: int | None
-    lag_seconds: float | None
-    records: int
-    rate: float
-    last_commit: int
+    source_lso: int | None = None
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    records: int = 0
+    rate: float = 0.0
+    last_commit: int = 0
     parked: bool = False
     stopped: bool = False
     paused: bool = False
@@ -75,6 +100,187 @@ class PartitionStatus:
     open_seconds: float | None = None
     missing: int = 0
     gone: bool = False
+    lag_unknown: str = field(default="", metadata={"json": False})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerStatus:
+    """
+    Owner of a link.
+
+    Attributes:
+        run: Id of its run.
+        host: Host of its process; None if the topics were not read since it took the link, as all that follows.
+        pid: Id of its process.
+        released: True if it has released the link.
+        claimed_at: Time at which it last renewed its claim, ms since the epoch by our clock.
+        claim_age_seconds: Time since then; None if it is not known now.
+    """
+
+    run: str
+    host: str | None = None
+    pid: int | None = None
+    released: bool | None = None
+    claimed_at: int | None = None
+    claim_age_seconds: float | None = None
+
+    @property
+    def process(self) -> str:
+        """Process and host as an insertion in a sentence; empty if they are not known."""
+        return f", process {self.pid} on host {self.host}," if self.host else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatus:
+    """
+    Newest attempt of a lane.
+
+    Attributes:
+        state: State of its machine while a worker runs it; else ``starting``, ``waiting``, ``idle`` or ``ended``.  None
+            if only the topics are known, as with all that the driver counts in this run.
+        partitions: Number of its partitions; None if the topics were not read since the attempt began, as with ``run``,
+            ``host``, ``pid`` and ``since``.
+        run: Run of the attempt.
+        epoch: Number of the lane's Spark task in this run.
+        attempt: Number of the attempt within the epoch.
+        host: Host of its worker.
+        pid: Process id of its worker.
+        since: Time of its start, ms since the epoch.
+        serving: Its plane, and what holds it back; topics know plane and reason only.
+        report: Its last report, without partitions; None without a worker.
+        retries: Attempts that ended early.
+        last_failure: Reason of the last early end.
+        counters: Its work.
+        endings: Attempts that ended early, by kind of ending.
+        work: Its transactions, with histograms.
+        silent_seconds: Time since the last report of an attempt that has stopped reporting, such as one whose process
+            stands still; 0 while it reports, and before its first report.
+    """
+
+    lane: int
+    state: str | None = None
+    partitions: int | None = None
+    run: str | None = None
+    epoch: int = 0
+    attempt: int = 0
+    host: str | None = None
+    pid: int | None = None
+    since: int | None = None
+    serving: Serving = field(default_factory=Serving)
+    report: LaneProgress | None = None
+    retries: int = 0
+    last_failure: str = ""
+    counters: Counters = field(default_factory=Counters)
+    endings: Mapping[str, int] = field(default_factory=dict)
+    work: LaneWork = field(default_factory=LaneWork)
+    silent_seconds: float = 0.0
+
+    @property
+    def delayed(self) -> str | None:
+        """Source partitions that it has not been able to read for some time, with the reason; None if unknown."""
+        return None if self.state is None else self.serving.delayed
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationStatus:
+    """
+    Last comparison of a topic.
+
+    Attributes:
+        result: Its result.
+        unverified: Offsets that were mirrored since; of a partition that was not compared, all.
+    """
+
+    result: Verification
+    unverified: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionStatus:
+    """
+    Rest of the source's retention of a topic.
+
+    Attributes:
+        partition: Partition with the largest share.
+        used: Share that is used; 1 if the source may delete at any time.
+        left_seconds: Time that is left; None without ``retention.ms``, or if the age is unknown.
+        setting: Setting that limits it: ``retention.ms`` or ``retention.bytes``.
+    """
+
+    topic: str
+    partition: int
+    used: float
+    left_seconds: float | None
+    setting: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Source offsets ``[start, end)`` of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansStatus:
+    """
+    Source offsets that a promotion left behind.
+
+    Attributes:
+        offsets: Number of those about which nothing was decided; markers count.
+        at_least: True if the source had topics without a position.
+        ranges: These offsets.
+        decided: Decided records by action (`eomirror restore`).
+    """
+
+    offsets: int
+    at_least: bool
+    ranges: tuple[OffsetRange, ...]
+    decided: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hanging:
+    """
+    A hanging transaction.
+
+    Attributes:
+        producer_id: Id of the producer that wrote it.
+        start: Offset of its first record; ``read_committed`` readers see no records from this offset.
+        end: High watermark of the partition.
+        since: Latest possible time of its beginning, ms since the epoch by the owner's clock; None if unknown.
+        problem: Description for people.
+        fix: Recommended action.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    start: int
+    end: int
+    since: int | None
+    problem: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """
+    A followed group.
+
+    Attributes:
+        offsets: Number of its checkpoints.
+        last_checkpoint: Time of the newest, ms since the epoch.
+        lag_records: Source offsets from the checkpoints to the end of the source; None if the source is unknown.
+    """
+
+    group: str
+    offsets: int
+    last_checkpoint: int
+    lag_records: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +294,7 @@ class GroupsStatus:
         last_checkpoint: Timestamp of the newest checkpoint, ms since the epoch; None without checkpoints.
         unreadable: Skipped records that are not checkpoints.
         first_unreadable: Location and error of the first of them; empty for none.
-        by_group: The first `MOST_GROUPS` groups by name: name, number of checkpoints, time of the newest, and source
-            offsets from the checkpoints to the end of the source (None if the source is unknown).
+        by_group: The first `MOST_GROUPS` groups by name.
     """
 
     followed: int
@@ -97,7 +302,7 @@ class GroupsStatus:
     last_checkpoint: int | None
     unreadable: int = 0
     first_unreadable: str = ""
-    by_group: tuple[dict[str, Any], ...] = ()
+    by_group: tuple[GroupStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,18 +316,17 @@ class LinkStatus:
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
             advance), ``handed back`` (MirrorMaker 2 mirrors since), ``promoted`` (applications may write to the copies
             since), ``paused`` (its owner lives and holds all topics), or ``unknown`` (its topics cannot be read).
-        owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
+        owner: Its owner; None if it never ran.
         clock_offset_seconds: How far the owner's clock is ahead of ours; 0 if they agree, or if that is unknown.
         generation: Newest lane layout.
-        lanes: Lane -> its newest attempt, with its plane and the reason against the native one.
+        lanes: Lane -> its newest attempt.
         lag_records: Sum over partitions that are not parked; None if one is unknown, or was left out.
         lag_seconds: Largest over partitions that are not parked; None if one is unknown, or was left out.
         rate: Records per second, all partitions.
         partitions: One per source partition that has a position.
-        stopped: Topics that the owner has stopped, or had when it ended: topic, reason, fix, exit code of the error,
-            lane and run that stopped it, and time.  A topic that resumes is removed.
-        paused: Pause that stands: topics (a regular expression; ``.*`` for all), host and time; None for none.
-        fence: Fence of the source's applications that stands: method, topics, host and time; None for none
+        stopped: Topics that the owner has stopped, or had when it ended.  A topic that resumes is removed.
+        paused: Pause that stands; None for none.
+        fence: Fence of the source's applications that stands; None for none
             (`eomirror.status.standing_fence.standing_fence` makes its text).
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
@@ -134,47 +338,43 @@ class LinkStatus:
         away: Clusters that do not answer, of ``source`` and ``target``.
         problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
         fix: Recommended action.
-        hanging: Hanging transactions on the target (`eomirror.status.hanging.Hanging`), also of the link's
-            own topics; the first of each copy is the problem of its partition as well.
+        hanging: Hanging transactions on the target, also of the link's own topics; the first of each copy is the
+            problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
-        restarts: Lanes that restarted in the owner's run: lane, count, count by kind of ending, last reason, time.
+        restarts: Lanes that restarted in the owner's run.
         left_groups: Groups that the owner leaves alone on the target, because consumers there have reached their
-            offsets: their ``count``, and the first ``groups`` with the reason of each; empty for none.
-        verifications: Last comparison of each topic that was compared: outcome, counts, mirrored offsets since
-            (``unverified``), time.
-        drill: Last recorded drill: passed, RPO, RTO, time; None for none.
-        tail: Last comparison of only the ends of all copies, before a planned promotion: outcome, requested offsets of
-            each partition, counts, command, time; None for none.  ``verifications`` do not show it.
+            offsets; None for none.
+        verifications: Last comparison of each topic that was compared.
+        drill: Last recorded drill; None for none.
+        tail: Last comparison of only the ends of all copies, before a planned promotion; None for none.
+            ``verifications`` do not show it.
         retention: Topics whose records have waited for a minute or more, with what is left of the source's retention,
             the nearest first (`eomirror.status.retention.retention_rows`).
         source_seconds: Time in which the source answered one request of the reader; None if it did not.
         target_seconds: The same of the target.
         events: Newest events, oldest first; older ones thin out (`eomirror.records.events`).
         remark: Restriction that the link's settings imply; empty for none.
-        orphans: Of a promoted link, source ``offsets`` beyond the cut that have no copy and about which nothing was
-            decided (markers count), their ``ranges``, and the ``decided`` records by action (`eomirror restore`);
-            ``at_least`` is true if the source had topics without a position.  None if the link is not promoted, or an
-            end is not known.
-        foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors:
-            topic, partition, copy, and offsets of the copy (``from`` the first record, ``to`` the end).
+        orphans: Of a promoted link, source offsets beyond the cut that have no copy; None if the link is not promoted,
+            or an end is not known.
+        foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors.
         awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
     """
 
     link: str
     state: str
-    owner: dict[str, Any] | None = None
+    owner: OwnerStatus | None = None
     clock_offset_seconds: float = 0.0
     generation: int | None = None
-    lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    lanes: Mapping[int, LaneStatus] = field(default_factory=dict)
     lag_records: int | None = None
     lag_seconds: float | None = None
     rate: float = 0.0
     partitions: tuple[PartitionStatus, ...] = ()
-    stopped: tuple[dict[str, Any], ...] = ()
-    gaps: tuple[dict[str, Any], ...] = ()
+    stopped: tuple[Stopped, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     groups: GroupsStatus | None = None
-    paused: dict[str, Any] | None = None
-    fence: dict[str, Any] | None = None
+    paused: Pause | None = None
+    fence: Fence | None = None
     known_lost: int | None = None
     source_seen_seconds: float | None = None
     last_rate: float | None = None
@@ -182,19 +382,19 @@ class LinkStatus:
     problem: str = ""
     fix: str = ""
     drifted: tuple[str, ...] = ()
-    hanging: tuple[dict[str, Any], ...] = ()
-    restarts: tuple[dict[str, Any], ...] = ()
-    verifications: tuple[dict[str, Any], ...] = ()
-    drill: dict[str, Any] | None = None
-    left_groups: dict[str, Any] = field(default_factory=dict)
-    tail: dict[str, Any] | None = None
-    retention: tuple[dict[str, Any], ...] = ()
+    hanging: tuple[Hanging, ...] = ()
+    restarts: tuple[LaneRestarts, ...] = ()
+    verifications: tuple[VerificationStatus, ...] = ()
+    drill: DrillResult | None = None
+    left_groups: GroupsLeft | None = None
+    tail: TailComparison | None = None
+    retention: tuple[RetentionStatus, ...] = ()
     source_seconds: float | None = None
     target_seconds: float | None = None
-    events: tuple[LinkEvent, ...] = ()
+    events: tuple[LinkEvent, ...] = field(default=(), metadata={"json": False})
     remark: str = ""
-    orphans: dict[str, Any] | None = None
-    foreign: tuple[dict[str, Any], ...] = ()
+    orphans: OrphansStatus | None = None
+    foreign: tuple[ForeignTail, ...] = ()
     awaited: tuple[str, ...] = ()
 
     @property
@@ -209,10 +409,83 @@ class LinkStatus:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the status for ``-o json``, without events: topics hold their partitions."""
-        body = asdict(replace(self, events=()))
-        del body["events"]
+        body: dict[str, Any] = as_json(self)
+        body["left_groups"] = body["left_groups"] or {}
         topics: dict[str, list[dict[str, Any]]] = {}
         for partition in body.pop("partitions"):
             topics.setdefault(partition.pop("topic"), []).append(partition)
         body["topics"] = [{"topic": topic, "partitions": found} for topic, found in topics.items()]
         return body
+
+
+#: Fields in JSON where they are not those of the class: ``name=attribute``; one with ``?`` is omitted while it is None.
+_FORMS: Mapping[type, str] = {
+    DrillResult: "passed rpo_records rto_seconds host stage problem at=timestamp",
+    Fence: "method topics host at=timestamp",
+    Gap: "topic partition from=start to=end at=timestamp",
+    GroupsLeft: "count groups",
+    LaneRestarts: "lane count endings ending reason at=timestamp",
+    LaneStatus: "state? partitions? run? epoch attempt host? pid? since? plane=serving.plane "
+    "plane_reason=serving.reason delayed?",
+    OffsetRange: "topic partition from=start to=end",
+    OwnerStatus: "run host? pid? released? claimed_at? claim_age_seconds",
+    Pause: "topics=pattern host at=timestamp",
+    Stopped: "topic reason fix exit_code lane run at=timestamp",
+    TailComparison: "outcome tail topics partitions offsets command problem host at=timestamp",
+    Verification: "topic outcome partitions offsets differences problem from_offset since host at=timestamp",
+}
+
+
+def as_json(value: Any, form: str = "") -> Any:
+    """
+    Returns the JSON of a part of a status.
+
+    Args:
+        value: The part.
+        form: Its fields, as in `_FORMS`; empty for those of its class.  Metadata of a field may name it, or leave it
+            out (``json``: False).
+    """
+    if isinstance(value, VerificationStatus):
+        return {**as_json(value.result), "unverified": value.unverified}
+    if isinstance(value, Stopped) and not value.run:
+        # of the driver of this process, to which `eomirror.status.live` adds at most the time
+        form = "topic reason fix exit_code" + (" at=timestamp" if value.timestamp else "")
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(item, form) for item in value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    names, omitted, read = _shown(form or _form(type(value)))
+    return {
+        name: as_json(item)
+        for name, item in zip(names, read(value), strict=True)
+        if item is not None or name not in omitted
+    }
+
+
+@cache
+def _form(kind: Any) -> str:
+    shown = [item for item in fields(kind) if item.metadata.get("json", True)]
+    return _FORMS.get(kind) or " ".join(
+        f"{item.metadata.get('name', item.name)}={item.name}" for item in shown
+    )
+
+
+@cache
+def _shown(form: str) -> tuple[tuple[str, ...], frozenset[str], Callable[[Any], tuple[Any, ...]]]:
+    """Returns the names of a form, those that are omitted while they are None, and the function that reads all."""
+    pairs = [item.partition("=")[::2] for item in form.split()]
+    paths = [(attribute or name).rstrip("?") for name, attribute in pairs]
+    names = tuple(name.rstrip("?") for name, _ in pairs)
+    omitted = frozenset(name[:-1] for name, _ in pairs if name.endswith("?"))
+    if any("." in path for path in paths):
+        return names, omitted, lambda value: tuple(_at(value, path) for path in paths)
+    return names, omitted, attrgetter(*paths)
+
+
+def _at(value: Any, path: str) -> Any:
+    """Returns the value at a path of attributes; None if a part of it is None."""
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value

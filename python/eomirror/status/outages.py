@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.records.events import LinkEvent
-from eomirror.status.live import owner_process
 
 if TYPE_CHECKING:
     from eomirror.status.live import LinkView
@@ -52,9 +51,12 @@ class StandingEvents:
             for name, since in self._since.items()
         ]
         if status.state == "silent":
-            owner = status.owner or {}
-            text = f"the mirror{owner_process(owner)} stopped renewing its claim: it was killed, or its host is away"
-            events.append(LinkEvent(owner.get("claimed_at") or wall_ms, "silent", text))
+            owner = status.owner
+            text = (
+                f"the mirror{owner.process if owner else ''} stopped renewing its claim: it was killed, or its host is "
+                "away"
+            )
+            events.append(LinkEvent((owner and owner.claimed_at) or wall_ms, "silent", text))
         if not events:
             return view
         found = sorted((*status.events, *events), key=lambda event: event.at)

@@ -21,24 +21,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, SupersededError
-from eomirror.lane.spec import LaneProgress
+from eomirror.plane.protocol import Serving
+from eomirror.status.model import LaneStatus, PartitionStatus
 from eomirror.status.snapshot import (
     RATE_WINDOW_SECONDS,
-    Counters,
-    LaneSnapshot,
     LinkSnapshot,
-    PartitionSnapshot,
     TopicSnapshot,
     max_known,
     sum_known,
 )
-from eomirror.status.work import LaneWork, TopicWork, WorkLedger
+from eomirror.status.work import Counters, LaneWork, TopicWork, WorkLedger
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.lane.spec import LaneReport, PartitionProgress, StoppedTopic
+    from eomirror.lane.spec import LaneProgress, LaneReport, PartitionProgress, StoppedTopic
     from eomirror.records.control import Pause
 
 __all__ = ["SILENT_SECONDS", "LinkPhase", "Progress"]
@@ -98,7 +96,7 @@ class LinkPhase:
 
     def fail(self, error: BaseException) -> None:
         """Records the error that fails the link."""
-        self.error = str(error)
+        self.error = error.message if isinstance(error, MirrorError) else str(error)
         self.fix = error.fix if isinstance(error, MirrorError) else ""
         self.superseded = isinstance(error, SupersededError)
         self.state = "failed"
@@ -202,7 +200,7 @@ class Progress:
         lane.reported = True
         if not lane.resting:
             lane.state = progress.state
-        lane.last = progress
+        lane.report, lane.serving = replace(progress, partitions=()), progress.serving
         # its report may have come first
         lane.current = lane.current.at_least(counters)
         self._remember(now)
@@ -269,7 +267,7 @@ class Progress:
         """Returns the state of the link at ``now`` (monotonic seconds)."""
         self._remember(now)
         counters = Counters.sum(lane.total for lane in self._lanes.values())
-        by_topic: dict[str, list[PartitionSnapshot]] = {}
+        by_topic: dict[str, list[PartitionStatus]] = {}
         for source, lane in sorted(self._lane_of.items()):
             by_topic.setdefault(source.topic, []).append(self._partition(source, lane, now))
         topics = tuple(self._topic(topic, tuple(partitions)) for topic, partitions in by_topic.items())
@@ -289,7 +287,8 @@ class Progress:
         then, records, size = self._history[0]
         seconds = max(now - then, 1e-3)
         measured = len(self._history) > 1
-        commits = [lane.last.commit_ms for lane in self._lanes.values() if lane.last.commit_ms > 0]
+        reports = [lane.report for lane in self._lanes.values() if lane.report is not None]
+        commits = [report.commit_ms for report in reports if report.commit_ms > 0]
         return LinkSnapshot(
             link=self.link,
             state=self.phase.state,
@@ -343,41 +342,46 @@ class Progress:
         while len(self._history) > 1 and self._history[1][0] <= now - RATE_WINDOW_SECONDS:
             self._history.popleft()
 
-    def _topic(self, topic: str, partitions: tuple[PartitionSnapshot, ...]) -> TopicSnapshot:
-        stop = self.stopped.get(topic)
+    def _topic(self, topic: str, partitions: tuple[PartitionStatus, ...]) -> TopicSnapshot:
         return TopicSnapshot(
             topic=topic,
             target_topic=self._target_of[topic],
             partitions=partitions,
             lag_records=sum_known([item.lag_records for item in partitions]),
             lag_seconds=max_known([item.lag_seconds for item in partitions]),
-            stopped="" if stop is None else str(stop),
-            fix="" if stop is None else stop.fix,
-            exit_code=0 if stop is None else stop.exit_code,
+            stopped=self.stopped.get(topic),
             work=self._work.topics.get(topic, TopicWork()),
             paused=self.pause is not None and self.pause.holds(topic),
         )
 
-    def _partition(self, source: SourcePartition, number: int, now: float) -> PartitionSnapshot:
+    def _partition(self, source: SourcePartition, number: int, now: float) -> PartitionStatus:
         known = self._positions.get(source)
-        goal = self._goals.get(source)
-        lane = self._lane(number)
+        lane, stop = self._lane(number), self.stopped.get(source.topic)
+        shown = PartitionStatus(
+            topic=source.topic,
+            partition=source.partition,
+            target_topic=self._target_of[source.topic],
+            lane=number,
+            position=0,
+            stopped=stop is not None,
+            paused=self.pause is not None and self.pause.holds(source.topic),
+            problem="" if stop is None else stop.reason,
+            fix="" if stop is None else stop.fix,
+        )
         if known is None:
-            reason = self._reason(number, now)
-            return PartitionSnapshot(partition=source.partition, lane=number, goal=goal, lag_unknown=reason)
+            return replace(shown, lag_unknown=self._reason(number, now))
         lasting = (lane.resting or self._concluded) and self.phase.state != "failed"
         item = known.item if lasting or lane.reports(now) else _without_end(known.item)
+        goal = self._goals.get(source)
         if item.lso is None and goal is not None and self._concluded and self.phase.state != "failed":
             item = replace(item, lso=max(goal, item.position))
         lag = None if item.lso is None else max(0, item.lso - item.position)
-        return PartitionSnapshot(
-            partition=source.partition,
-            lane=number,
+        return replace(
+            shown,
             position=item.position,
-            lso=item.lso,
+            source_lso=item.lso,
             lag_records=lag,
             lag_seconds=self._behind(source, known, now) if lag else None if lag is None else 0.0,
-            goal=goal,
             lag_unknown=self._reason(number, now) if lag is None else "",
         )
 
@@ -388,8 +392,8 @@ class Progress:
             return "the link has failed"
         if lane.failed:
             return f"lane {number} restarts after a failure: {lane.last_failure}"
-        if lane.last.delayed and not lane.resting:
-            return f"lane {number} is delayed: {lane.last.delayed}"
+        if lane.serving.delayed and not lane.resting:
+            return f"lane {number} is delayed: {lane.serving.delayed}"
         if not lane.reported and not lane.resting:
             return f"lane {number} is starting: its worker has not reported yet"
         if silent := lane.silent(now):
@@ -446,8 +450,8 @@ class _Lane:
     """Tracks a lane: the work of earlier attempts of this run, and the state of the current one."""
 
     __slots__ = (
-        "attempt_id", "before", "current", "endings", "failed", "heard", "last", "last_failure", "last_id", "recent",
-        "reported", "resting", "retries", "state",
+        "attempt_id", "before", "current", "endings", "failed", "heard", "last_failure", "last_id", "recent", "report",
+        "reported", "resting", "retries", "serving", "state",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -457,8 +461,9 @@ class _Lane:
         self.recent: dict[tuple[int, int], Counters] = {}
         self.current = Counters()
         self.state = "starting"
-        # last report of an attempt that was the current one
-        self.last = LaneProgress(lane=0, epoch=0, state="")
+        # last report of an attempt, and its plane as far as it is still true
+        self.report: LaneProgress | None = None
+        self.serving = Serving()
         self.retries = 0
         self.last_failure = ""
         self.endings: Counter[str] = Counter()
@@ -482,7 +487,7 @@ class _Lane:
         self.current = Counters()
         self.failed = self.resting = self.reported = False
         self.state = "starting"
-        self.last = replace(self.last, delayed="")
+        self.serving = replace(self.serving, delayed="")
 
     def mirrors(self, epoch: int, attempt: int) -> bool:
         """Returns True if this attempt mirrors: it is the current one, or the one before until that has reported."""
@@ -511,8 +516,9 @@ class _Lane:
         expected = self.reported and not self.failed and not self.resting
         return now - self.heard if expected and not self.reports(now) else 0.0
 
-    def snapshot(self, number: int, work: LaneWork, now: float) -> LaneSnapshot:
-        return LaneSnapshot(
+    def snapshot(self, number: int, work: LaneWork, now: float) -> LaneStatus:
+        without = self.failed or self.resting
+        return LaneStatus(
             lane=number,
             state=self.state,
             silent_seconds=self.silent(now),
@@ -520,13 +526,9 @@ class _Lane:
             attempt=self.attempt_id[1],
             retries=self.retries,
             last_failure=self.last_failure,
-            commit_ms=self.last.commit_ms,
             counters=self.total,
-            plane=self.last.plane,
-            plane_reason=self.last.plane_reason,
-            throttled_seconds=self.last.throttled,
-            delayed="" if self.failed or self.resting else self.last.delayed,
+            serving=replace(self.serving, delayed="") if without else self.serving,
+            report=None if without else self.report,
             endings=dict(self.endings),
             work=work,
-            memory_bytes=None if self.failed or self.resting else self.last.memory_bytes,
         )

@@ -15,8 +15,9 @@ Brokers delete whole segments, so a record may stay longer than this, and never 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from eomirror.status.model import RetentionStatus
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def retention_rows(
     partitions: Iterable[PartitionStatus],
     starts: Mapping[SourcePartition, int],
     limits: Mapping[str, RetentionLimits],
-) -> tuple[dict[str, Any], ...]:
+) -> tuple[RetentionStatus, ...]:
     """
     Returns what is left of retention for each topic that waits, the largest share first.
 
@@ -88,12 +89,8 @@ def retention_rows(
         partitions: Partitions of the link.
         starts: First offset of each source partition.
         limits: Limits of the topics that wait, as far as known.
-
-    Returns:
-        Topic, partition with the largest share, ``used`` (the share; 1 if the source may delete at any time),
-        ``left_seconds`` (None without ``retention.ms``, or if the age is unknown), and the name of the setting.
     """
-    worst: dict[str, dict[str, Any]] = {}
+    worst: dict[str, RetentionStatus] = {}
     for item in partitions:
         limit = limits.get(item.topic)
         if limit is None or not _waits(item):
@@ -104,12 +101,12 @@ def retention_rows(
     return tuple(sorted(worst.values(), key=_order))
 
 
-def risky_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def risky_rows(rows: Iterable[RetentionStatus]) -> list[RetentionStatus]:
     """Returns the rows of `retention_rows` whose records are about to be lost."""
-    return [row for row in rows if row["used"] >= RETENTION_RISK]
+    return [row for row in rows if row.used >= RETENTION_RISK]
 
 
-def retention_risk(rows: Iterable[Mapping[str, Any]]) -> str:
+def retention_risk(rows: Iterable[RetentionStatus]) -> str:
     """Returns the nearest loss, with the number of others, one line; empty if no record is about to be lost."""
     near = risky_rows(rows)
     if not near:
@@ -117,17 +114,17 @@ def retention_risk(rows: Iterable[Mapping[str, Any]]) -> str:
     return retention_text(near[0]) + (f" (and {len(near) - 1} more)" if len(near) > 1 else "")
 
 
-def retention_text(row: Mapping[str, Any]) -> str:
+def retention_text(row: RetentionStatus) -> str:
     """Returns what a row of `retention_rows` means, one line."""
-    left = row["left_seconds"]
-    if row["used"] >= 1:
+    left = row.left_seconds
+    if row.used >= 1:
         when = "at any time"
-    elif row["setting"] == "retention.ms" and left is not None:
+    elif row.setting == "retention.ms" and left is not None:
         when = f"in {_duration(left)}"
     else:
-        when = f"once its log has grown by {1 - row['used']:.0%}"
-    where = f"{row['topic']}-{row['partition']}"
-    return f"{where}: the source may delete records that are not mirrored, {when} ({row['setting']})"
+        when = f"once its log has grown by {1 - row.used:.0%}"
+    where = f"{row.topic}-{row.partition}"
+    return f"{where}: the source may delete records that are not mirrored, {when} ({row.setting})"
 
 
 def _duration(seconds: float) -> str:
@@ -146,7 +143,7 @@ def _waits(item: PartitionStatus) -> bool:
     return item.lag_seconds is None or item.lag_seconds >= _WAITING_SECONDS
 
 
-def _row(item: PartitionStatus, start: int, limit: RetentionLimits) -> dict[str, Any] | None:
+def _row(item: PartitionStatus, start: int, limit: RetentionLimits) -> RetentionStatus | None:
     shares: list[tuple[float, str]] = []
     left: float | None = None
     if limit.seconds is not None and item.lag_seconds is not None:
@@ -157,15 +154,15 @@ def _row(item: PartitionStatus, start: int, limit: RetentionLimits) -> dict[str,
     if not shares:
         return None
     used, setting = max(shares)
-    return {
-        "topic": item.topic,
-        "partition": item.partition,
-        "used": round(min(1.0, used), 4),
-        "left_seconds": None if left is None else max(0.0, left),
-        "setting": setting,
-    }
+    return RetentionStatus(
+        topic=item.topic,
+        partition=item.partition,
+        used=round(min(1.0, used), 4),
+        left_seconds=None if left is None else max(0.0, left),
+        setting=setting,
+    )
 
 
-def _order(row: Mapping[str, Any]) -> tuple[float, float, str, int]:
-    left = row["left_seconds"]
-    return -row["used"], float("inf") if left is None else left, row["topic"], row["partition"]
+def _order(row: RetentionStatus) -> tuple[float, float, str, int]:
+    left = row.left_seconds
+    return -row.used, float("inf") if left is None else left, row.topic, row.partition

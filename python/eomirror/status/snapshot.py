@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror.status.work import LaneWork, TopicWork
+from eomirror.records.control import Pause, Stopped
+from eomirror.status.model import GroupsStatus, LinkStatus, OwnerStatus
+from eomirror.status.work import Counters, TopicWork
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from eomirror.groups.followed_groups import GroupsSnapshot
+    from eomirror.lane.spec import StoppedTopic
+    from eomirror.status.model import LaneStatus, PartitionStatus
 
 __all__ = [
+    "ASKED_SECONDS",
     "RATE_WINDOW_SECONDS",
-    "Counters",
-    "LaneSnapshot",
     "LinkReport",
     "LinkSnapshot",
-    "PartitionSnapshot",
     "RunReport",
     "Snapshot",
     "TopicSnapshot",
@@ -26,82 +28,11 @@ __all__ = [
     "sum_known",
 ]
 
+#: The source was asked if it answered within this time; the driver asks every 5 s.
+ASKED_SECONDS = 15.0
+
 #: Window of rates, in seconds.
 RATE_WINDOW_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """
-    Counters of committed work.
-
-    Attributes:
-        records: Mirrored records.
-        bytes: Size of keys, values and headers of the mirrored records.
-        dropped: Records dropped by configuration.
-        copied_headers: Mirrored records that carried the provenance header of another record: an application had
-            copied it, and they count as local.
-    """
-
-    transactions: int = 0
-    records: int = 0
-    bytes: int = 0
-    dropped: int = 0
-    copied_headers: int = 0
-
-    def at_least(self, other: Counters) -> Counters:
-        """Returns the maximum of each counter; for two reports of one attempt."""
-        return Counters(
-            transactions=max(self.transactions, other.transactions),
-            records=max(self.records, other.records),
-            bytes=max(self.bytes, other.bytes),
-            dropped=max(self.dropped, other.dropped),
-            copied_headers=max(self.copied_headers, other.copied_headers),
-        )
-
-    def plus(self, other: Counters) -> Counters:
-        """Returns the sum of both."""
-        return Counters(
-            transactions=self.transactions + other.transactions,
-            records=self.records + other.records,
-            bytes=self.bytes + other.bytes,
-            dropped=self.dropped + other.dropped,
-            copied_headers=self.copied_headers + other.copied_headers,
-        )
-
-    @staticmethod
-    def sum(several: Iterable[Counters]) -> Counters:
-        """Returns the sum of all."""
-        total = Counters()
-        for counters in several:
-            total = total.plus(counters)
-        return total
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSnapshot:
-    """
-    State of a source partition.
-
-    Attributes:
-        lane: Lane that mirrors it.
-        position: Next offset to fetch, as committed; None until its lane has reported.
-        lso: Last stable offset of the source, as last seen.
-        lag_records: Offsets between position and ``lso``, including control batches; None if unknown.
-        lag_seconds: Upper bound of the time that the oldest unmirrored record has been on the source; 0 if there is
-            none; None if unknown.
-        goal: Offset that ``until="caught-up"`` waits for; None for no wait.
-        lag_unknown: Reason why ``lag_records`` is unknown; else empty.
-    """
-
-    partition: int
-    lane: int
-    position: int | None = None
-    lso: int | None = None
-    lag_records: int | None = None
-    lag_seconds: float | None = None
-    goal: int | None = None
-    lag_unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,67 +45,19 @@ class TopicSnapshot:
         partitions: States of its partitions, by number.
         lag_records: Sum over partitions; None if one is unknown.
         lag_seconds: Maximum over partitions; None if one is unknown.
-        stopped: Reason why the topic is stopped; empty while it is mirrored.
-        superseded: True if it failed because another mirror has taken it.
-        fix: Recommended action for a stopped topic; may be empty.
-        exit_code: Exit code of the error that stopped it; 0 while it is mirrored.
+        stopped: Reason why the topic is stopped; None while it is mirrored.
         work: Work on it in this run.
         paused: True if lanes hold it (`eomirror pause`).
     """
 
     topic: str
     target_topic: str
-    partitions: tuple[PartitionSnapshot, ...]
+    partitions: tuple[PartitionStatus, ...]
     lag_records: int | None
     lag_seconds: float | None
-    stopped: str = ""
-    fix: str = ""
-    exit_code: int = 0
+    stopped: StoppedTopic | None = None
     work: TopicWork = field(default_factory=TopicWork)
     paused: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneSnapshot:
-    """
-    State of a lane.
-
-    Reason for its size: one field for each figure that is shown.
-
-    Attributes:
-        state: State of its machine while a worker runs it; else ``starting``, ``waiting``, ``idle`` or ``ended``.
-        attempt: Number of the attempt within the epoch.
-        retries: Attempts of this run that ended early.
-        last_failure: Reason of the last early end.
-        commit_ms: Duration of its last commit.
-        counters: Its work in this run.
-        plane: Data plane of the lane, ``native`` or ``client``; empty until it has reported.
-        plane_reason: Reason why the lane does not use the native plane.
-        throttled_seconds: Time that broker quotas have throttled it since it opened its plane; None if unknown.
-        delayed: Source partitions that it has not been able to read for some time, with the reason; else empty.
-        endings: Attempts that ended early, by kind of ending.
-        work: Its transactions in this run, with histograms.
-        memory_bytes: Resident memory of its worker, as last reported; None if unknown or without a worker.
-        silent_seconds: Time since the last report of an attempt that has stopped reporting, such as one whose process
-            stands still; 0 while it reports, and before its first report.
-    """
-
-    lane: int
-    state: str = "starting"
-    epoch: int = 0
-    attempt: int = 0
-    retries: int = 0
-    last_failure: str = ""
-    commit_ms: float = 0.0
-    counters: Counters = field(default_factory=Counters)
-    plane: str = ""
-    plane_reason: str = ""
-    throttled_seconds: float | None = None
-    delayed: str = ""
-    endings: Mapping[str, int] = field(default_factory=dict)
-    work: LaneWork = field(default_factory=LaneWork)
-    memory_bytes: int | None = None
-    silent_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +70,8 @@ class LinkSnapshot:
     Attributes:
         state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``paused``, ``stopping``, ``done`` or
             ``failed``.
-        error: Reason of its failure.
+        error: Reason of its failure, without the fix.
+        superseded: True if it failed because another mirror has taken it.
         waiting: Error that it waits for before it can run, with alias and address of the cluster; it is retried.
         away: Error of the driver's last question to a cluster while the link runs; empty if the last one of each kind
             was answered.
@@ -227,7 +111,7 @@ class LinkSnapshot:
     commit_ms: float = 0.0
     lag_records: int | None = None
     lag_seconds: float | None = None
-    lanes: tuple[LaneSnapshot, ...] = ()
+    lanes: tuple[LaneStatus, ...] = ()
     topics: tuple[TopicSnapshot, ...] = ()
     goals: int = 0
     goals_reached: int = 0
@@ -245,8 +129,61 @@ class LinkSnapshot:
 
     @property
     def stopped_topics(self) -> dict[str, str]:
-        """Reason of each stopped topic."""
-        return {topic.topic: topic.stopped for topic in self.topics if topic.stopped}
+        """Reason of each stopped topic, with its fix."""
+        return {topic.topic: str(topic.stopped) for topic in self.topics if topic.stopped}
+
+    @property
+    def status(self) -> LinkStatus:
+        """
+        Status of the link, as far as the driver knows it.
+
+        A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it
+        for ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.  That of
+        a run that ended as caught up is true as of its goals, which the source answered, however long Spark took to
+        start.
+        """
+        age = self.source_age_seconds
+        asked = self.caught_up or (age is not None and age <= ASKED_SECONDS)
+        partitions = tuple(
+            item if item.lag_records or asked else replace(item, lag_records=None, lag_seconds=None)
+            for topic in self.topics
+            for item in topic.partitions
+        )
+        going = [item for item in partitions if not item.stopped and not item.paused]
+        known = self.lag_records is not None and not any(item.lag_records is None for item in going)
+        in_time = self.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
+        followed = None if self.groups is None else self.groups.followed
+        return LinkStatus(
+            link=self.link,
+            state=self.state,
+            generation=self.generation,
+            owner=OwnerStatus(run=self.run, claim_age_seconds=self.claim_age_seconds),
+            lanes={lane.lane: lane for lane in self.lanes},
+            lag_records=sum(item.lag_records or 0 for item in going) if known else None,
+            lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
+            rate=self.records_per_second,
+            partitions=partitions,
+            stopped=tuple(_stop(topic.topic, topic.stopped) for topic in self.topics if topic.stopped),
+            groups=None
+            if followed is None
+            else GroupsStatus(followed=followed, offsets=0, last_checkpoint=None),
+            paused=Pause(topics=self.paused, host="", timestamp=0) if self.paused else None,
+            problem=self.error or self.waiting or self.away,
+            fix=self.fix,
+        )
+
+
+def _stop(topic: str, stop: StoppedTopic) -> Stopped:
+    """Returns a stop without its record, of which only the topics know run and time."""
+    return Stopped(
+        topic=topic,
+        reason=stop.reason,
+        fix=stop.fix,
+        exit_code=stop.exit_code,
+        lane=None,
+        run="",
+        timestamp=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

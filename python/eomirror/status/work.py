@@ -14,14 +14,62 @@ from eomirror.lane.measures import LaneMeasures
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from eomirror.lane.spec import LaneProgress, PartitionProgress
 
-__all__ = ["LaneWork", "TopicWork", "WorkLedger"]
+__all__ = ["Counters", "LaneWork", "TopicWork", "WorkLedger"]
 
 # attempts of a lane whose last totals are kept
 _RECENT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """
+    Counters of committed work.
+
+    Attributes:
+        records: Mirrored records.
+        bytes: Size of keys, values and headers of the mirrored records.
+        dropped: Records dropped by configuration.
+        copied_headers: Mirrored records that carried the provenance header of another record: an application had
+            copied it, and they count as local.
+    """
+
+    transactions: int = 0
+    records: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    copied_headers: int = 0
+
+    def at_least(self, other: Counters) -> Counters:
+        """Returns the maximum of each counter; for two reports of one attempt."""
+        return Counters(
+            transactions=max(self.transactions, other.transactions),
+            records=max(self.records, other.records),
+            bytes=max(self.bytes, other.bytes),
+            dropped=max(self.dropped, other.dropped),
+            copied_headers=max(self.copied_headers, other.copied_headers),
+        )
+
+    def plus(self, other: Counters) -> Counters:
+        """Returns the sum of both."""
+        return Counters(
+            transactions=self.transactions + other.transactions,
+            records=self.records + other.records,
+            bytes=self.bytes + other.bytes,
+            dropped=self.dropped + other.dropped,
+            copied_headers=self.copied_headers + other.copied_headers,
+        )
+
+    @staticmethod
+    def sum(several: Iterable[Counters]) -> Counters:
+        """Returns the sum of all."""
+        total = Counters()
+        for counters in several:
+            total = total.plus(counters)
+        return total
 
 
 @dataclass(frozen=True, slots=True)

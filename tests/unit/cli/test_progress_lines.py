@@ -9,9 +9,11 @@ import pytest
 
 from eomirror.cli.progress import _fields, lanes_line, progress_line
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress, StoppedTopic
+from eomirror.plane.protocol import Serving
 from eomirror.records.control import Pause
 from eomirror.status.progress import SILENT_SECONDS, Progress
-from eomirror.status.snapshot import Counters, PartitionSnapshot, Snapshot
+from eomirror.status.snapshot import Snapshot
+from eomirror.status.work import Counters
 from eomirror.types import SourcePartition
 
 
@@ -181,7 +183,6 @@ def test_an_older_attempt_cannot_move_a_position_back() -> None:
 def lag_of(made: Progress, now: float) -> tuple[int | None, float | None]:
     """Lag of partition 0 of orders."""
     (found,) = [topic.partitions[0] for topic in made.snapshot(now).topics if topic.topic == "orders"]
-    assert isinstance(found, PartitionSnapshot)
     return found.lag_records, found.lag_seconds
 
 
@@ -290,10 +291,10 @@ def test_a_lane_says_which_plane_serves_and_how_long_quotas_held_it_back() -> No
     """For people in a line, for programs in the snapshot."""
     made = progress()
     assert lanes_line(made.snapshot(1)) == ""
-    made.update(said(0, plane="native", throttled=2.0), attempt=1, now=1)
-    made.update(said(1, plane="client", plane_reason="the link says so"), attempt=1, now=1)
+    made.update(said(0, serving=Serving("native", throttled=2.0)), attempt=1, now=1)
+    made.update(said(1, serving=Serving("client", "the link says so")), attempt=1, now=1)
     snapshot = made.snapshot(1)
-    assert [lane.throttled_seconds for lane in snapshot.lanes] == [2.0, None]
+    assert [lane.serving.throttled for lane in snapshot.lanes] == [2.0, None]
     assert lanes_line(snapshot) == (
         "lane 0 on the native plane; lane 1 on the client plane: the link says so; "
         "throttled by broker quotas for 2.0 s"
@@ -304,14 +305,16 @@ def test_a_lane_says_what_it_cannot_read_for_as_long_as_it_runs() -> None:
     """The line of a link names it; an attempt that has ended waits for nothing."""
     made = progress()
     made.update(
-        said(0, plane="native", delayed="orders-3 cannot be read for 12 s: no leader"), attempt=1, now=1
+        said(0, serving=Serving("native", delayed="orders-3 cannot be read for 12 s: no leader")),
+        attempt=1,
+        now=1,
     )
     assert lanes_line(made.snapshot(1)) == (
         "lane 0 on the native plane; lane 0: orders-3 cannot be read for 12 s: no leader"
     )
-    made.update(said(0, plane="native"), attempt=1, now=2)
+    made.update(said(0, serving=Serving("native")), attempt=1, now=2)
     assert lanes_line(made.snapshot(2)) == "lane 0 on the native plane"
-    made.update(said(0, plane="native", delayed="orders-3 cannot be read"), attempt=1, now=3)
+    made.update(said(0, serving=Serving("native", delayed="orders-3 cannot be read")), attempt=1, now=3)
     report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD)
     made.end(report, failure="rebuild: lost", now=4)
     assert "orders-3" not in lanes_line(made.snapshot(4))
@@ -337,12 +340,12 @@ def test_a_lag_that_is_unknown_says_why() -> None:
     assert (silent.lag_records, silent.lag_unknown) == (None, "orders-1: lane 1 has not reported for 12 s")
     assert "(unknown: orders-1: lane 1 has not reported for 12 s)" in progress_line(silent)
     assert _fields(silent)["lag_unknown"] == silent.lag_unknown
-    made.update(said(1, delayed="orders-1 has no leader"), attempt=1, now=13)
+    made.update(said(1, serving=Serving("native", delayed="orders-1 has no leader")), attempt=1, now=13)
     made.fail_attempt(1, "rebuild: lost")
     assert made.snapshot(13).lag_unknown == "orders-1: lane 1 restarts after a failure: rebuild: lost"
     made.begin(1, epoch=1, attempt=2)
     assert "lane 1 is starting" in made.snapshot(13).lag_unknown
-    made.update(said(1, delayed="orders-1 has no leader"), attempt=2, now=13)
+    made.update(said(1, serving=Serving("native", delayed="orders-1 has no leader")), attempt=2, now=13)
     assert made.snapshot(13).lag_unknown == "orders-1: lane 1 is delayed: orders-1 has no leader"
     made.update(said(1), attempt=2, now=13)
     assert made.snapshot(13).lag_unknown == "orders-1: lane 1 has not read the end on the source yet"

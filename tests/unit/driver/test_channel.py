@@ -24,6 +24,7 @@ from eomirror.lane.spec import (
     StoppedTopic,
     StopReason,
 )
+from eomirror.plane.protocol import Serving
 from eomirror.spark import mailbox as lane_mailbox
 from eomirror.spark.frames import (
     MAX_FRAME_BYTES,
@@ -164,6 +165,7 @@ def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() ->
     gone = StoppedTopic("gone", "adopt it", exit_code=4, retried=True)
     said = LaneProgress(
         lane=1, epoch=2, state="OPEN", records=7, partitions=items, stopped_topics={"x": gone},
+        serving=Serving("client", "why", 1.5, "waits"),
         measures=LaneMeasures(1, 2, Histogram((3,), 0.5), Histogram(), Histogram((4, 5), 6.0), 7),
     )  # fmt: skip
     sender, receiver = codecs()
@@ -171,8 +173,8 @@ def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() ->
     assert max(map(len, frames)) < MAX_FRAME_BYTES
     heard = [decode_progress(message) for frame in frames for message in receiver.feed(frame)]
     assert tuple(item for one in heard for item in one.partitions) == items
-    assert {(one.records, one.stopped_topics["x"], one.measures) for one in heard} == {
-        (7, gone, said.measures)
+    assert {(one.records, one.stopped_topics["x"], one.measures, one.serving) for one in heard} == {
+        (7, gone, said.measures, said.serving)
     }
     many = [added(n) for n in range(2500)]
     assert [item for message in encode_added(many) for item in decode_added(message)] == many

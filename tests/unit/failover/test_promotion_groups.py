@@ -16,6 +16,7 @@ from eomirror.records.promotion import PromotionHistory
 from eomirror.status.model import LinkStatus
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
+from support.status_records import fence as standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,7 @@ def test_a_fence_that_stands_is_named_by_a_promotion_that_sets_none(
     monkeypatch: pytest.MonkeyPatch, *, verb: Verb, stands: bool, own: bool, told: int
 ) -> None:
     """An earlier command set it, and applications stay stopped on the source until it is lifted."""
-    fence = {"method": "acl", "topics": ["orders"], "at": 0, "host": "h"} if stands else None
+    fence = standing(timestamp=0) if stands else None
     status: Any = replace(LinkStatus(link="east-to-west", state="never ran", lag_records=0), fence=fence)
     found = Facts(status=status, promotion=None, source_answers=True, now_ms=1)
     monkeypatch.setattr(module, "read_facts", lambda *_, **__: found)

@@ -14,15 +14,16 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Check, Facts, Level, Verified, assess, with_verified
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.records.promotion import Promotion
-from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.model import LinkStatus, OwnerStatus, PartitionStatus
 from eomirror.topics.diff import AlterConfig, Differs
+from support.status_records import fence, stop, verified
 
 PARTITION = PartitionStatus(
     topic="orders", partition=0, target_topic="east.orders", lane=0, position=10, source_lso=10, lag_records=0,
     lag_seconds=0.0, records=10, rate=0.0, last_commit=1,
 )  # fmt: skip
 STATUS = LinkStatus(
-    link="l", state="running", owner={"host": "h7"}, generation=14, lag_records=0, lag_seconds=0.0,
+    link="l", state="running", owner=OwnerStatus(run="r", host="h7"), generation=14, lag_records=0, lag_seconds=0.0,
     partitions=(PARTITION,),
 )  # fmt: skip
 PROMOTION = Promotion(
@@ -44,7 +45,7 @@ def facts(status: dict[str, Any] | None = None, **changes: Any) -> Facts:
 
 GONE = {"source_answers": False, "silent_seconds": 41.0}
 LAGS = {"lag_records": 12, "lag_seconds": 0.004}
-STOPPED = {"stopped": ({"topic": "orders", "reason": "a gap"},)}
+STOPPED = {"stopped": (stop("orders", "a gap"),)}
 
 
 @pytest.mark.parametrize(
@@ -332,26 +333,17 @@ def test_the_comparison_of_the_command_itself_replaces_the_one_before() -> None:
     [
         ((), Level.WARN, "no comparison is recorded of 1 topics: orders"),
         (
-            ({"topic": "orders", "outcome": "equal", "at": 1_000, "unverified": 7},),
+            (verified("orders", unverified=7, timestamp=1_000),),
             Level.OK,
             "up to 3 s ago, 0 differences, 7 offsets were mirrored since",
         ),
         (
-            (
-                {
-                    "topic": "orders",
-                    "outcome": "equal",
-                    "at": 1_000,
-                    "unverified": 7,
-                    "from_offset": 0,
-                    "since": 9,
-                },
-            ),
+            (verified("orders", unverified=7, timestamp=1_000, since=9),),
             Level.OK,
             "7 offsets were mirrored since; only a part of 1 topics",
         ),
         (
-            ({"topic": "orders", "outcome": "differs", "at": 1_000, "unverified": 7},),
+            (verified("orders", "differs", unverified=7, timestamp=1_000),),
             Level.WARN,
             "not equal when last",
         ),
@@ -407,13 +399,7 @@ def test_share_groups_are_named() -> None:
 @pytest.mark.parametrize(("method", "more"), [("acl", ""), ("command", " --fence-command COMMAND")])
 def test_a_fence_that_stands_is_told(state: str, method: str, more: str) -> None:
     """Its command may have died; it refuses nothing, because a planned promotion completes it."""
-    fence = {
-        "method": method,
-        "topics": ["orders"] if method == "acl" else [],
-        "host": "h7",
-        "at": 1_600_000_000_000,
-    }
-    found = named(facts({"fence": fence, "link": "a->b", "state": state}), "standing fence")
+    found = named(facts({"fence": fence(method), "link": "a->b", "state": state}), "standing fence")
 
     assert found.level is Level.WARN
     assert f"the fence ({method}) stands since 2020-09-13T12:26:40Z, by h7" in found.text

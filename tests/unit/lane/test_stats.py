@@ -35,8 +35,7 @@ def told(
     """Partitions in the next sign of life."""
     known = {source: position(source, offset, source_timestamp=1_000) for source, offset in positions.items()}
     said = tally.progress("idle", known, Plane(ends), stopped={}, now=now, wall_ms=5_000)
-    assert (said.plane, said.plane_reason, said.throttled) == ("client", "it is told", 1.5)
-    assert said.delayed == "orders-3 waits"
+    assert said.serving == Serving("client", "it is told", 1.5, "orders-3 waits")
     return list(said.partitions)
 
 

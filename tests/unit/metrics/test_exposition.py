@@ -14,21 +14,28 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from eomirror.errors import UnreachableError
 from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.lane.measures import DURATION_BOUNDS, LATENCY_BOUNDS, RECORDS_BOUNDS, Histogram, LaneMeasures
+from eomirror.lane.spec import LaneProgress, StoppedTopic
 from eomirror.metrics.collect import MOST_AGES, ProcessFacts, exposition
 from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import FAMILIES, Family
 from eomirror.metrics.verdict import Window
+from eomirror.plane.protocol import Serving
+from eomirror.records.reports import DrillResult, LaneRestarts
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkFacts, LinkView, running_view
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
-from eomirror.status.snapshot import (
-    Counters,
-    LaneSnapshot,
-    LinkSnapshot,
-    PartitionSnapshot,
-    TopicSnapshot,
+from eomirror.status.model import (
+    GroupsStatus,
+    GroupStatus,
+    Hanging,
+    LaneStatus,
+    LinkStatus,
+    OwnerStatus,
+    PartitionStatus,
+    RetentionStatus,
 )
-from eomirror.status.work import LaneWork, TopicWork
+from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
+from eomirror.status.work import Counters, LaneWork, TopicWork
+from support.status_records import fence, gap, stop, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,8 +65,26 @@ def snapshot(**changes: Any) -> LinkSnapshot:
         topic=EVIL,
         target_topic="east.x",
         partitions=(
-            PartitionSnapshot(partition=0, lane=0, position=7, lso=10, lag_records=3, lag_seconds=1.5),
-            PartitionSnapshot(partition=1, lane=0, position=4, lso=4, lag_records=0, lag_seconds=0.0),
+            PartitionStatus(
+                topic=EVIL,
+                partition=0,
+                target_topic="east.x",
+                lane=0,
+                position=7,
+                source_lso=10,
+                lag_records=3,
+                lag_seconds=1.5,
+            ),
+            PartitionStatus(
+                topic=EVIL,
+                partition=1,
+                target_topic="east.x",
+                lane=0,
+                position=4,
+                source_lso=4,
+                lag_records=0,
+                lag_seconds=0.0,
+            ),
         ),
         lag_records=3,
         lag_seconds=1.5,
@@ -72,11 +97,11 @@ def snapshot(**changes: Any) -> LinkSnapshot:
         lag_records=3,
         lag_seconds=1.5,
         lanes=(
-            LaneSnapshot(
+            LaneStatus(
                 lane=0,
                 state="idle",
-                plane="native",
-                memory_bytes=3_000,
+                serving=Serving("native"),
+                report=LaneProgress(lane=0, epoch=0, state="idle", memory_bytes=3_000),
                 endings={"worker died": 2, "superseded": 1},
                 work=LaneWork(4, measures),
             ),
@@ -157,7 +182,16 @@ def test_a_lag_of_zero_is_known_only_while_the_source_answers() -> None:
         topic="t",
         target_topic="east.t",
         partitions=(
-            PartitionSnapshot(partition=0, lane=0, position=4, lso=4, lag_records=0, lag_seconds=0.0),
+            PartitionStatus(
+                topic="t",
+                partition=0,
+                target_topic="east.t",
+                lane=0,
+                position=4,
+                source_lso=4,
+                lag_records=0,
+                lag_seconds=0.0,
+            ),
         ),
         lag_records=0,
         lag_seconds=0.0,
@@ -192,44 +226,45 @@ def status(**changes: Any) -> LinkStatus:
     made = LinkStatus(
         link="east->west",
         state="silent",
-        owner={"claim_age_seconds": 33.0},
+        owner=OwnerStatus(run="r", claim_age_seconds=33.0),
         generation=3,
-        lanes={0: {"plane": "client"}},
+        lanes={0: LaneStatus(lane=0, serving=Serving("client"))},
         partitions=(
             partition,
             replace(partition, partition=1, lag_records=0, lag_seconds=0.0),
             replace(partition, topic="bad", stopped=True, problem="gone", lag_records=None, lag_seconds=None),
             replace(partition, topic="parked", parked=True),
         ),
-        stopped=({"topic": "bad", "reason": "gone", "fix": "", "exit_code": 4},),
-        gaps=({"topic": "bad", "partition": 0, "from": 3, "to": 8, "at": 1},),
+        stopped=(stop("bad"),),
+        gaps=(gap("bad", 3, 8),),
         groups=GroupsStatus(
             followed=2,
             offsets=3,
             last_checkpoint=990_000,
-            by_group=({"group": EVIL, "offsets": 3, "last_checkpoint": 980_000, "lag_records": None},),
+            by_group=(GroupStatus(group=EVIL, offsets=3, last_checkpoint=980_000),),
         ),
-        restarts=({"lane": 0, "endings": {"rebuild": 3}}, {"lane": 1, "endings": {"rebuild": 1}}),
+        restarts=tuple(
+            LaneRestarts(
+                lane=lane,
+                count=count,
+                endings={"rebuild": count},
+                ending="rebuild",
+                reason="",
+                run="r",
+                timestamp=1,
+            )
+            for lane, count in ((0, 3), (1, 1))
+        ),
         verifications=(
-            {
-                "topic": EVIL,
-                "outcome": "differs",
-                "unverified": 9,
-                "differences": {"missing": 2},
-                "at": 940_000,
-            },
+            verified(EVIL, "differs", unverified=9, differences={"missing": 2}, timestamp=940_000),
         ),
-        drill={"passed": True, "at": 400_000},
+        drill=DrillResult(passed=True, rpo_records=0, rto_ms=0, host="h", timestamp=400_000),
         drifted=("topic x",),
         retention=(
-            {"topic": EVIL, "partition": 0, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"},
-            {
-                "topic": "sized",
-                "partition": 1,
-                "used": 0.85,
-                "left_seconds": None,
-                "setting": "retention.bytes",
-            },
+            RetentionStatus(topic=EVIL, partition=0, used=0.9, left_seconds=360.0, setting="retention.ms"),
+            RetentionStatus(
+                topic="sized", partition=1, used=0.85, left_seconds=None, setting="retention.bytes"
+            ),
         ),
     )
     return replace(made, **changes)
@@ -304,7 +339,6 @@ def test_readiness_is_that_of_the_command() -> None:
 @pytest.mark.parametrize("state", ["promoted", "handed back"])
 def test_a_link_that_has_ended_has_nothing_that_an_alert_would_wait_for(state: str) -> None:
     """Its source goes on without it: lag, open transactions and the age of a comparison would grow for ever."""
-    compared = {"topic": EVIL, "outcome": "equal", "at": 1, "unverified": 0, "differences": {}}
     waits = {
         f"eomirror_{name}"
         for name in (
@@ -313,7 +347,9 @@ def test_a_link_that_has_ended_has_nothing_that_an_alert_would_wait_for(state: s
         )
     }  # fmt: skip
     for now, expected in (("silent", waits), (state, set())):
-        view = LinkView(facts=FACTS, status=status(state=now, verifications=(compared,)), read_seconds=0.2)
+        view = LinkView(
+            facts=FACTS, status=status(state=now, verifications=(verified(EVIL),)), read_seconds=0.2
+        )
         assert {name for name, _ in read([view], per_partition=True)} & waits == expected
 
 
@@ -364,17 +400,18 @@ def test_a_running_mirror_shows_what_its_topics_hold() -> None:
 
 def test_what_the_run_before_left_in_the_topics_is_not_told_of_this_one() -> None:
     """Topics are read every ten seconds: after a take-over they name another owner, and other attempts."""
-    lanes = {0: {"epoch": 1, "attempt": 1, "host": "old", "pid": 9, "since": 5}}
-    mine = {"run": "r1", "host": "new", "pid": 7, "released": False}
+    claimed = LaneStatus(lane=0, epoch=1, attempt=1, host="old", pid=9, since=5)
+    mine = OwnerStatus(run="r1", host="new", pid=7, released=False)
     lane = replace(snapshot().lanes[0], epoch=2, attempt=1)
-    before = status(owner={**mine, "run": "r0", "released": True}, lanes=lanes)
+    before = status(owner=replace(mine, run="r0", released=True), lanes={0: claimed})
     view = running_view(FACTS, snapshot(lanes=(lane,)), before, 0.3)
-    assert view.status.owner == {"run": "r1", "claim_age_seconds": 2.0}
-    assert "host" not in view.status.lanes[0]
-    after = status(owner=mine, lanes={0: {**lanes[0], "epoch": 2}})
+    assert view.status.owner == OwnerStatus(run="r1", claim_age_seconds=2.0)
+    assert view.status.lanes[0].host is None
+    after = status(owner=mine, lanes={0: replace(claimed, epoch=2)})
     view = running_view(FACTS, snapshot(lanes=(lane,)), after, 0.3)
-    assert (view.status.owner or {})["host"] == "new"
-    assert view.status.lanes[0]["host"] == "old"
+    assert view.status.owner is not None
+    assert view.status.owner.host == "new"
+    assert view.status.lanes[0].host == "old"
 
 
 def test_the_last_known_ends_count_only_while_the_driver_misses_the_source() -> None:
@@ -388,10 +425,10 @@ def test_the_last_known_ends_count_only_while_the_driver_misses_the_source() -> 
 
 def test_a_running_mirror_shows_since_when_a_topic_is_stopped() -> None:
     """Only its topics have the time of the stop."""
-    halted = replace(snapshot().topics[0], stopped="it was created again", exit_code=4)
-    recorded = ({"topic": EVIL, "reason": "it was created again", "fix": "", "exit_code": 4, "at": 77},)
+    halted = replace(snapshot().topics[0], stopped=StoppedTopic("it was created again", exit_code=4))
+    recorded = (stop(EVIL, "it was created again", timestamp=77),)
     view = running_view(FACTS, snapshot(topics=(halted,)), status(stopped=recorded), 0.3)
-    assert [(stop["topic"], stop["at"]) for stop in view.status.stopped] == [(EVIL, 77)]
+    assert [(one.topic, one.timestamp) for one in view.status.stopped] == [(EVIL, 77)]
 
 
 def test_a_running_mirror_shows_what_it_leaves_out() -> None:
@@ -426,7 +463,7 @@ def test_a_cluster_that_does_not_answer_is_told_by_the_running_mirror() -> None:
         ({"source_failing_seconds": 7.0, "away": "slow"}, {"problem": "wrong password"}, "wrong password"),
         ({"source_failing_seconds": 7.0, "away": "no answer"}, {}, "no answer"),
         ({"claim_age_seconds": 6.0}, {"problem": "it was away a while ago"}, ""),
-        ({"state": "waiting", "waiting": "no way to east\n  fix: wait", "fix": "wait"}, {}, "no way to east"),
+        ({"state": "waiting", "waiting": "no way to east", "fix": "wait"}, {}, "no way to east"),
     ],
 )
 def test_a_cluster_is_named_before_its_request_fails(
@@ -438,11 +475,12 @@ def test_a_cluster_is_named_before_its_request_fails(
 
 
 def test_a_reason_does_not_repeat_its_fix() -> None:
-    """The driver's text of a stop has both; the page and the data show the fix on its own."""
-    stopped = replace(snapshot().topics[0], stopped="it is gone\n  fix: make it", fix="make it", exit_code=4)
-    view = running_view(FACTS, snapshot(topics=(stopped,)))
-    assert (view.status.stopped[0]["reason"], view.status.stopped[0]["fix"]) == ("it is gone", "make it")
-    assert view.status.partitions[0].problem == "it is gone"
+    """The page and the data show the fix by itself; a report of the run has both in one text."""
+    stopped = replace(snapshot().topics[0], stopped=StoppedTopic("it is gone", "make it", 4))
+    halted = snapshot(topics=(stopped,))
+    (stop,) = running_view(FACTS, halted).status.stopped
+    assert (stop.reason, stop.fix) == ("it is gone", "make it")
+    assert halted.stopped_topics == {EVIL: "it is gone\n  fix: make it"}
 
 
 def test_a_link_that_another_mirror_took_is_counted() -> None:
@@ -467,11 +505,14 @@ def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
 
 def test_every_family_is_exported_somewhere_and_no_other() -> None:
     """The reference lists what is exported: by `run`, by `serve`, or by both."""
-    driver = snapshot(topics=(replace(snapshot().topics[0], stopped="x", exit_code=1, paused=True),))
+    topic = snapshot().topics[0]
+    held = tuple(replace(part, paused=True) for part in topic.partitions)
+    driver = snapshot(topics=(replace(topic, stopped=StoppedTopic("x"), partitions=held),))
     live = running_view(FACTS, driver, status(), 0.1)
     held = (*status().partitions, replace(status().partitions[0], topic="held", paused=True))
-    hung = LinkView(facts=FACTS, status=status(hanging=({"problem": ""},), partitions=held), read_seconds=0.1)
-    for place, view in (("run", live), ("serve", hung)):
+    hung = Hanging(topic="t", partition=0, producer_id=1, start=0, end=1, since=None, problem="", fix="")
+    serve = LinkView(facts=FACTS, status=status(hanging=(hung,), partitions=held), read_seconds=0.1)
+    for place, view in (("run", live), ("serve", serve)):
         verdict = Window().judge(view, 0.0)
         found = exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True, per_group=True)
         text = found.text().decode()
@@ -494,7 +535,14 @@ def test_a_scrape_of_5000_partitions_stays_below_2_mb() -> None:
         replace(
             snapshot().topics[0],
             topic=f"topic-with-a-usual-name-{number:04}",
-            partitions=tuple(replace(snapshot().topics[0].partitions[0], partition=at) for at in range(10)),
+            partitions=tuple(
+                replace(
+                    snapshot().topics[0].partitions[0],
+                    topic=f"topic-with-a-usual-name-{number:04}",
+                    partition=at,
+                )
+                for at in range(10)
+            ),
             work=TopicWork(11, 110),
         )
         for number in range(500)
@@ -515,15 +563,18 @@ def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
         replace(
             snapshot().topics[0],
             topic=f"topic-with-a-usual-name-{number:04}",
-            partitions=(replace(snapshot().topics[0].partitions[0], lag_seconds=number / 7),),
+            partitions=(
+                replace(
+                    snapshot().topics[0].partitions[0],
+                    topic=f"topic-with-a-usual-name-{number:04}",
+                    lag_seconds=number / 7,
+                ),
+            ),
             work=TopicWork(11 * number, 1_234_567 * number),
         )
         for number in range(5_000)
     )
-    compared = tuple(
-        {"topic": each.topic, "outcome": "equal", "unverified": 0, "differences": {}, "at": 940_000 - at}
-        for at, each in enumerate(topics)
-    )
+    compared = tuple(verified(each.topic, timestamp=940_000 - at) for at, each in enumerate(topics))
     view = running_view(FACTS, snapshot(topics=topics), status(verifications=compared), 0.1)
     verdict = Window().judge(view, 0.0)
     text = exposition([(view, verdict)], PROCESS, now_ms=1_000_000).text()
@@ -542,10 +593,10 @@ def test_a_scrape_of_5000_topics_stays_below_2_mb() -> None:
 def test_a_fence_of_the_source_is_exported_as_its_age() -> None:
     """A fence of this moment stands as well, and so does one of a host whose clock is ahead."""
     for at, seconds in ((400_000, 600), (1_000_000, 1), (2_000_000, 1)):
-        fence = {"method": "acl", "topics": ["orders"], "host": "h", "at": at}
+        stands = fence(timestamp=at)
         for view in (
-            LinkView(facts=FACTS, status=status(fence=fence), read_seconds=0.2),
-            running_view(FACTS, snapshot(), status(fence=fence), 0.1),
+            LinkView(facts=FACTS, status=status(fence=stands), read_seconds=0.2),
+            running_view(FACTS, snapshot(), status(fence=stands), 0.1),
         ):
             samples = read([view])
             assert value(samples, "source_fenced_seconds") == seconds

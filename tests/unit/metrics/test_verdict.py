@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
+from eomirror.plane.protocol import Serving
 from eomirror.status.live import LinkFacts, LinkView
-from eomirror.status.model import LinkStatus, PartitionStatus
-from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot
+from eomirror.status.model import LaneStatus, LinkStatus, OwnerStatus, PartitionStatus, RetentionStatus
+from eomirror.status.snapshot import LinkSnapshot
+from support.status_records import stop
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
 
@@ -78,12 +80,14 @@ def test_a_position_that_stands_before_records_is_stalled() -> None:
 
 def test_a_lane_that_is_silent_is_stalled() -> None:
     """Its last report says that it had caught up; a cluster that is away is told before it."""
-    live = LinkSnapshot(link="a->b", state="running", lanes=(LaneSnapshot(lane=3, silent_seconds=9.0),))
+    live = LinkSnapshot(
+        link="a->b", state="running", lanes=(LaneStatus(lane=3, state="open", silent_seconds=9.0),)
+    )
     unknown = replace(view(7, 7, lag_records=None), live=live)
     found = judged((0, unknown))
     assert (found.word, found.text) == ("stalled", "lane 3 has not reported for 9 s")
     assert "eomirror events" in found.fix
-    brief = replace(live, lanes=(LaneSnapshot(lane=3, silent_seconds=6.0),))
+    brief = replace(live, lanes=(LaneStatus(lane=3, state="open", silent_seconds=6.0),))
     assert judged((0, replace(unknown, live=brief))).word == "unknown"
     away = replace(
         unknown, status=replace(unknown.status, away=("source",), problem="no way to a", fix="look")
@@ -141,7 +145,7 @@ def test_a_topic_that_is_mirrored_no_more_has_not_gone_back(changes: dict[str, A
         ),
         ({"problem": "no right", "lag_records": None, "lag_seconds": None}, "unknown", "no right"),
         (
-            {"stopped": ({"topic": "t", "reason": "gone", "fix": "do x", "exit_code": 4},)},
+            {"stopped": (stop("t", fix="do x"),)},
             "stopped",
             "topic t is stopped: gone",
         ),
@@ -158,19 +162,23 @@ def test_a_state_is_told_before_a_trend(changes: dict[str, Any], word: str, text
 def test_a_link_that_waits_for_spark_is_starting() -> None:
     """By its lanes in this process, and by the claims of its lanes in the topics."""
     begins = replace(
-        view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=(LaneSnapshot(lane=0),))
+        view(7, 7),
+        live=LinkSnapshot(link="a->b", state="running", lanes=(LaneStatus(lane=0, state="starting"),)),
     )
     found = judged((0, begins))
     assert (found.word, found.text) == ("starting", "it waits for Spark to begin lane 0")
-    lanes = {0: {"run": "old", "plane": "native"}, 1: {"run": "old", "plane": "native"}}
-    before = view(7, 7, owner={"run": "new"}, lanes=lanes)
+    lanes = {lane: LaneStatus(lane=lane, run="old", serving=Serving("native")) for lane in (0, 1)}
+    before = view(7, 7, owner=OwnerStatus(run="new"), lanes=lanes)
     assert judged((0, before)).text == "it waits for Spark to begin lanes 0, 1"
-    assert judged((0, view(7, 7, owner={"run": "old"}, lanes=lanes))).word == "ok"
+    assert judged((0, view(7, 7, owner=OwnerStatus(run="old"), lanes=lanes))).word == "ok"
 
 
 def test_a_lane_without_a_slot_is_stalled() -> None:
     """Spark began the others: only the lag of some partitions grows."""
-    lanes = (LaneSnapshot(lane=0, state="open", plane="native"), LaneSnapshot(lane=2))
+    lanes = (
+        LaneStatus(lane=0, state="open", serving=Serving("native")),
+        LaneStatus(lane=2, state="starting"),
+    )
     link = replace(view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=lanes))
     assert judged((0, link), (10, link)).word == "ok"
     found = judged((0, link), (66, link))
@@ -197,13 +205,12 @@ def test_records_behind_a_long_transaction_are_behind() -> None:
 
 def test_a_state_has_a_time() -> None:
     """From its records where they tell it; else that of the change, if it was seen."""
-    stop = {"topic": "t", "reason": "gone", "fix": "", "exit_code": 4, "at": 77}
     window = Window()
     assert window.judge(view(1, 1), 0, 1_000).since_ms is None
-    assert window.judge(view(1, 1, stopped=(stop,)), 1, 2_000).since_ms == 77
+    assert window.judge(view(1, 1, stopped=(stop("t", timestamp=77),)), 1, 2_000).since_ms == 77
     assert window.judge(view(1, 1), 2, 3_000).since_ms == 3_000
     assert window.judge(view(1, 1), 3, 4_000).since_ms == 3_000
-    down = view(1, 1, state="silent", owner={"run": "r", "claimed_at": 55})
+    down = view(1, 1, state="silent", owner=OwnerStatus(run="r", claimed_at=55))
     assert window.judge(down, 4, 5_000).since_ms == 55
 
 
@@ -266,8 +273,7 @@ def test_what_a_failover_loses_is_told_for_the_topics_that_are_known() -> None:
 
 def test_without_the_source_stopped_topics_are_lost_beside_the_known_ends() -> None:
     """Lanes saw ends of the topics that they mirror only."""
-    stop = {"topic": "audit", "reason": "created again", "fix": "", "exit_code": 4}
-    away = view(5, 9, problem="away", known_lost=4, source_seen_seconds=2.0, stopped=(stop,))
+    away = view(5, 9, problem="away", known_lost=4, source_seen_seconds=2.0, stopped=(stop("audit"),))
     assert judged((0, away)).failover.endswith(", and what stopped topics lack")
 
 
@@ -283,17 +289,17 @@ def test_a_loss_without_the_source_has_an_estimate() -> None:
 
 def test_a_link_that_is_down_names_records_that_the_source_is_about_to_delete() -> None:
     """Retention does not wait for a mirror."""
-    row = {"topic": "t", "partition": 3, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"}
-    found = judged((0, view(5, 9, state="stopped", retention=(row, {**row, "topic": "u"}))))
+    row = RetentionStatus(topic="t", partition=3, used=0.9, left_seconds=360.0, setting="retention.ms")
+    found = judged((0, view(5, 9, state="stopped", retention=(row, replace(row, topic="u")))))
     assert "t-3: the source may delete records that are not mirrored, in 6 min" in found.text
     assert found.text.endswith("(and 1 more)")
-    far = judged((0, view(5, 9, state="stopped", retention=({**row, "used": 0.5},))))
+    far = judged((0, view(5, 9, state="stopped", retention=(replace(row, used=0.5),))))
     assert "may delete" not in far.text
 
 
 def test_a_dead_mirror_is_named_with_its_process() -> None:
     """The way back to a running mirror comes first; with a source that is away, a failover is the other way."""
-    owner = {"run": "r", "host": "east-1", "pid": 4711, "claim_age_seconds": 50.0}
+    owner = OwnerStatus(run="r", host="east-1", pid=4711, claim_age_seconds=50.0)
     found = judged((0, view(5, 9, state="silent", owner=owner)))
     assert found.text.startswith("its mirror, process 4711 on host east-1, does not renew its claim")
     assert found.fix == "start the mirror: `eomirror run CONFIG`"

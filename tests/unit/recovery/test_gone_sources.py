@@ -30,6 +30,7 @@ from eomirror.verify.scope import RequestedRange, ScopeFinder
 from eomirror.verify.verdict import CopyPartitionEnds, LinkVerdict, PartitionFacts, PartitionVerdict, scope
 from support.clocks import PlayedClock
 from support.lane_fakes import position
+from support.status_records import stop
 
 CONFIG = load_config(
     {
@@ -285,7 +286,7 @@ def test_what_is_gone_refuses_no_planned_command_and_a_topic_made_again_does() -
     other = replace(one, topic="keep", source_lso=10, lag_records=0, lag_seconds=0.0, problem="", gone=False)
     status = LinkStatus(
         link="l", state="running", lag_records=0, lag_seconds=0.0, partitions=(other, one),
-        stopped=({"topic": "t", "reason": "the source topic is gone"},),
+        stopped=(stop("t", "the source topic is gone"),),
     )  # fmt: skip
     found = assess(Facts(status=status), Verb.PROMOTE)
     (check,) = [each for each in found.checks if each.name == "stopped topics"]

@@ -21,6 +21,7 @@ from eomirror.serve.http import Address, HttpServer, Request, Response
 from eomirror.serve.polled import PolledEndpoints
 from support import shown_links
 from support.browser import CHROMIUM, Browser
+from support.status_records import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ def serving(status: LinkStatus) -> tuple[HttpServer, str]:
 def long_names() -> LinkStatus:
     """A status with the longest name that a topic can have, and a foreign one."""
     parts = (*STATUS.partitions, replace(PARTITION, topic=LONG, lag_records=123_456_789_012))
-    stopped = {"topic": LONG, "reason": f"{LONG} {EVIL}", "fix": f"`eomirror run` {EVIL}", "exit_code": 4}
+    stopped = stop(LONG, f"{LONG} {EVIL}", f"`eomirror run` {EVIL}")
     return replace(STATUS, partitions=parts, stopped=(*STATUS.stopped, stopped))
 
 
@@ -149,7 +150,9 @@ def test_links_are_readable_however_many(browser: Browser, number: int) -> None:
 def test_an_opened_part_stays_open_and_an_outage_is_in_the_title(browser: Browser) -> None:
     """A part that changes is replaced while its reader looks into it; a server that is away is told in the tab."""
     calm = shown_links.running("east", "west")
-    made = [shown_links.served([replace(calm, lanes={0: {**calm.lanes[0], "pid": pid}})]) for pid in (71, 72)]
+    made = [
+        shown_links.served([replace(calm, lanes={0: replace(calm.lanes[0], pid=pid)})]) for pid in (71, 72)
+    ]
     asked: list[Request] = []
 
     away = threading.Event()

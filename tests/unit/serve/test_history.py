@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from eomirror.serve.history import MOST_TOPICS, PERIODS, LinkSeries, Series, topics_each
+from eomirror.status.model import LinkStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
-def body(lag: int | None, topics: dict[str, int | None] | None = None, **more: Any) -> dict[str, Any]:
-    """A body of a link, as far as the history reads it."""
+def body(
+    lag: int | None, topics: Mapping[str, int | None] | None = None, state: str = "running", rate: float = 7.0
+) -> Any:
+    """A link, as far as the history reads it; one that cannot be read has no times of commits."""
     rows = [
-        {"topic": name, "lag_records": each, "lag_seconds": 1.0, "rate": 5.0}
+        SimpleNamespace(topic=name, lag_records=each, lag_seconds=1.0, rate=5.0)
         for name, each in (topics or {}).items()
     ]
-    return {
-        "state": "running", "lag_records": lag, "lag_seconds": 0.5, "records_per_second": 7.0,
-        "work": {"commit_seconds": 0.02}, "topic_rows": rows, **more,
-    }  # fmt: skip
+    status = LinkStatus(link="l", state=state, lag_records=lag, lag_seconds=0.5, rate=rate)
+    work = None if status.unread else SimpleNamespace(commit_seconds=0.02)
+    return SimpleNamespace(status=status, work=work, topic_rows=rows)
 
 
 def test_an_hour_is_fine_and_a_day_is_coarse() -> None:
@@ -27,7 +33,7 @@ def test_an_hour_is_fine_and_a_day_is_coarse() -> None:
     found = series.lines(1_000_000 + 86_400 + 599)
     assert {name: len(lines["lag_records"]) for name, lines in found.items()} == {"hour": 360, "day": 288}
     assert found["hour"]["lag_records"][-1] == 86_400 + 597
-    assert found["day"]["step_seconds"] == 300
+    assert PERIODS["day"][0] == 300
     assert set(found["day"]["lag_seconds"]) == {None}
     assert all(abs(rate - 15.0) < 3 for rate in found["day"]["rate"])
     assert found["hour"]["commit_seconds"][0] == 0.1
@@ -52,7 +58,7 @@ def test_a_time_without_a_sample_is_a_gap() -> None:
 def test_what_cannot_be_read_is_unknown_and_not_zero() -> None:
     """A rate of 0 would look like a link that stands still; a commit that was not heard of has no time."""
     history = LinkSeries(10)
-    history.add(body(None, {"t": None}, state="unknown", records_per_second=0.0, work=None), 50)
+    history.add(body(None, {"t": None}, state="unknown", rate=0.0), 50)
     history.add(body(1, {"t": 1}), 60)
     hour = history.link(60)["hour"]
     assert (hour["rate"], hour["commit_seconds"]) == ([None, 7], [None, 0.02])

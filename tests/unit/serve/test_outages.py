@@ -11,6 +11,7 @@ from eomirror.errors import AuthorizationError, UnreachableError
 from eomirror.records.events import LinkEvent
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkView
+from eomirror.status.model import OwnerStatus
 from eomirror.status.outages import StandingEvents
 from eomirror.status.snapshot import LinkSnapshot
 
@@ -65,7 +66,7 @@ def test_a_source_that_fails_a_running_mirror_is_told_with_its_time() -> None:
 
 def test_a_silent_mirror_is_an_event_of_its_last_claim() -> None:
     """Until it renews its claim, or another run records that it took the link."""
-    owner = {"run": "r", "host": "east-1", "pid": 7, "claimed_at": 10_000, "released": False}
+    owner = OwnerStatus(run="r", host="east-1", pid=7, claimed_at=10_000, released=False)
     seen, dead = StandingEvents(), replace(QUIET, state="silent", owner=owner)
     gone = (
         "the mirror, process 7 on host east-1, stopped renewing its claim: it was killed, or its host is away"

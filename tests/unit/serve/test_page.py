@@ -13,11 +13,23 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eomirror.errors import UnreachableError
+from eomirror.plane.protocol import Serving
 from eomirror.records.events import LinkEvent
+from eomirror.records.reports import TailComparison
 from eomirror.serve.http import Request, Response
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
-from eomirror.status.model import GroupsStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import (
+    GroupsStatus,
+    GroupStatus,
+    Hanging,
+    LaneStatus,
+    LinkStatus,
+    OwnerStatus,
+    PartitionStatus,
+    RetentionStatus,
+)
+from support.status_records import fence, gap, stop, verified
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
 SECRET = "planted-secret-value"  # noqa: S105  it is planted
@@ -30,9 +42,9 @@ PARTITION = PartitionStatus(
 STATUS = LinkStatus(
     link="east->west",
     state="running",
-    owner={"run": EVIL, "host": EVIL, "pid": 1, "released": False, "claim_age_seconds": 1.0},
+    owner=OwnerStatus(run=EVIL, host=EVIL, pid=1, released=False, claim_age_seconds=1.0),
     generation=3,
-    lanes={0: {"partitions": 1, "epoch": 1, "attempt": 1, "plane": "client", "plane_reason": EVIL}},
+    lanes={0: LaneStatus(lane=0, partitions=1, epoch=1, attempt=1, serving=Serving("client", EVIL))},
     lag_records=4,
     lag_seconds=2.0,
     partitions=(
@@ -40,17 +52,19 @@ STATUS = LinkStatus(
         replace(PARTITION, topic="halt", stopped=True, problem=EVIL, fix=EVIL, lag_records=None),
         replace(PARTITION, topic="torn", problem=f"refused {SECRET}", fix="", lag_records=None),
     ),
-    stopped=({"topic": "halt", "reason": EVIL, "fix": EVIL, "exit_code": 4},),
-    gaps=({"topic": EVIL, "partition": 0, "from": 1, "to": 5, "at": 1_000},),
+    stopped=(stop("halt", EVIL, EVIL),),
+    gaps=(gap(EVIL, 1, 5, 1_000),),
     groups=GroupsStatus(
         followed=1,
         offsets=2,
         last_checkpoint=5,
-        by_group=({"group": EVIL, "offsets": 2, "last_checkpoint": 5},),
+        by_group=(GroupStatus(group=EVIL, offsets=2, last_checkpoint=5),),
     ),
     events=(LinkEvent(1_000, "stopped", EVIL, "halt"), LinkEvent(10**17, EVIL, f"the {SECRET}")),
     drifted=(EVIL,),
-    hanging=({"problem": EVIL, "fix": EVIL},),
+    hanging=(
+        Hanging(topic="t", partition=0, producer_id=1, start=0, end=1, since=None, problem=EVIL, fix=EVIL),
+    ),
 )
 
 
@@ -229,7 +243,9 @@ def test_five_thousand_topics_stay_small() -> None:
 
 def test_a_comparison_of_ends_is_told_apart_from_a_whole_one() -> None:
     """What stands before the ends was not looked at, so *verified* does not count it."""
-    tail = {"outcome": "equal", "tail": 1_000, "command": "cutover", "at": 5}
+    tail = TailComparison(
+        outcome="equal", tail=1_000, topics=1, partitions=1, offsets=1, command="cutover", timestamp=5
+    )
     shown = page(served(replace(STATUS, tail=tail)), "links", "east->west")
     assert "the last 1,000 offsets of each partition, before cutover" in shown
     assert "no comparison is recorded" in shown
@@ -242,15 +258,13 @@ def todo(status: LinkStatus) -> str:
 
 def test_what_to_do_names_all_problems_and_how_many_are_not_shown() -> None:
     """Also records that the source is about to delete under a link that keeps up; nothing of a promoted one."""
-    stops = tuple(
-        {"topic": f"t{number}", "reason": "gone", "fix": "fix it", "exit_code": 4} for number in range(9)
-    )
+    stops = tuple(stop(f"t{number}", fix="fix it") for number in range(9))
     shown = todo(replace(STATUS, stopped=stops))
     assert shown.count("<li>") == 5
     assert "topic t0 and 8 more" in shown
     assert "topic t3 is stopped" in shown
     assert "5 more topics are stopped" in shown
-    row = {"topic": "t", "partition": 3, "used": 1.0, "left_seconds": 0.0, "setting": "retention.ms"}
+    row = RetentionStatus(topic="t", partition=3, used=1.0, left_seconds=0.0, setting="retention.ms")
     calm = replace(STATUS, stopped=(), partitions=(PARTITION,), retention=(row,))
     shown = todo(calm)
     assert "t-3: the source may delete records that are not mirrored, at any time" in shown
@@ -264,9 +278,9 @@ def test_what_to_do_names_all_problems_and_how_many_are_not_shown() -> None:
 
 def test_records_that_the_source_is_about_to_delete_are_listed() -> None:
     """Those of topics that have used most of their retention."""
-    row = {"topic": EVIL, "partition": 3, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"}
+    row = RetentionStatus(topic=EVIL, partition=3, used=0.9, left_seconds=360.0, setting="retention.ms")
     shown = page(
-        served(replace(STATUS, retention=(row, {**row, "topic": "far", "used": 0.5}))), "links", "east->west"
+        served(replace(STATUS, retention=(row, replace(row, topic="far", used=0.5)))), "links", "east->west"
     )
     table = shown.partition('id="retention"')[2].partition("</section>")[0]
     assert "in 6 min (retention.ms)" in table
@@ -290,12 +304,9 @@ def test_what_was_read_last_stays_on_the_page_while_the_target_is_away(
 ) -> None:
     """With its age, marked as old; metrics give no old value, and lags are unknown."""
     monkeypatch.setattr("eomirror.serve.polled._POLL_SECONDS", 0.01)
-    owner = {"run": "r", "host": "east-1", "pid": 4711, "released": False, "claim_age_seconds": 1.0}
-    verified = {
-        "topic": EVIL, "outcome": "differs", "offsets": 5, "unverified": 2, "differences": {"missing": 3},
-        "problem": "", "at": 5,
-    }  # fmt: skip
-    reader = Failing(replace(STATUS, owner=owner, verifications=(verified,)))
+    owner = OwnerStatus(run="r", host="east-1", pid=4711, released=False, claim_age_seconds=1.0)
+    differs = verified(EVIL, "differs", unverified=2, offsets=5, differences={"missing": 3}, timestamp=5)
+    reader = Failing(replace(STATUS, owner=owner, verifications=(differs,)))
     made = PolledEndpoints({FACTS: lambda: reader}, version="1.2.3")
     made.start()
     end = time.monotonic() + 30
@@ -379,9 +390,8 @@ def _luminance(colour: str) -> float:
 
 def test_a_fence_that_stands_is_told_with_the_command_that_lifts_it() -> None:
     """All producers are denied and nothing else shows it; of a promoted link it is no task, but stays on its page."""
-    fence = {"method": "acl", "topics": ["orders"], "host": "h7", "at": 1_600_000_000_000}
     for state, tasks in (("running", 1), ("stopped", 1), ("promoted", 0)):
-        fenced = replace(STATUS, state=state, fence=fence)
+        fenced = replace(STATUS, state=state, fence=fence())
         shown = page(served(fenced), "links", "east->west")
         assert "the fence (acl) stands since 2020-09-13T12:26:40Z, by h7" in shown
         assert all(word in shown for word in ("unfence", "CONFIG", "--link"))

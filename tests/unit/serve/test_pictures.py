@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from eomirror.serve.chart import charts
 from eomirror.serve.cluster_map import MOST_LINKS, cluster_map
 from eomirror.serve.history import PERIODS
 from eomirror.serve.http import Request
+from eomirror.status.live import LinkFacts
 from support import shown_links
 
 LINK = ("links", "east->west")
@@ -71,8 +73,11 @@ def test_both_periods_have_lag_rate_and_commit_time_on_the_page() -> None:
     assert len(re.findall("<svg", topic)) == 6
 
 
-def _pairs(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
-    return [{"link": f"{one}->{other}", "source": one, "target": other} for one, other in pairs]
+def _pairs(*pairs: tuple[str, str]) -> list[Any]:
+    return [
+        SimpleNamespace(facts=LinkFacts(f"{one}->{other}", one, other, "prefix", "auto"))
+        for one, other in pairs
+    ]
 
 
 MAPS = {
@@ -106,10 +111,10 @@ def test_nothing_of_a_map_meets(name: str) -> None:
     for (x, y, width, height), (ox, oy, owidth, oheight) in combinations(things, 2):
         assert x + width <= ox or ox + owidth <= x or y + height <= oy or oy + oheight <= y
     boxes = {box.name: box for box in made.boxes}
-    assert {*boxes} == {str(link[end]) for link in links for end in ("source", "target")}
+    assert {*boxes} == {end for link in links for end in (link.facts.source, link.facts.target)}
     for edge in made.edges:
         numbers = [int(number) for number in re.findall(r"\d+", edge.path)]
-        source, target = boxes[edge.link["source"]], boxes[edge.link["target"]]
+        source, target = boxes[edge.link.facts.source], boxes[edge.link.facts.target]
         begin_x, begin_y = numbers[:2]
         assert begin_x == (source.x if edge.back else source.x + source.width)
         assert source.y <= begin_y <= source.y + source.height

@@ -14,18 +14,20 @@ import pytest
 
 from eomirror.config import Link
 from eomirror.errors import UnreachableError
+from eomirror.lane.spec import StoppedTopic
+from eomirror.plane.protocol import Serving
 from eomirror.serve.http import Address, HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
 from eomirror.status.derive import unread_status
-from eomirror.status.model import LinkStatus
+from eomirror.status.model import LaneStatus, LinkStatus, PartitionStatus
 from eomirror.status.repeated_reader import TopicsRead
-from eomirror.status.snapshot import LaneSnapshot, LinkSnapshot, PartitionSnapshot, Snapshot, TopicSnapshot
+from eomirror.status.snapshot import LinkSnapshot, Snapshot, TopicSnapshot
 from eomirror.status.work import LaneWork
 
 STOPPED = (
     TopicSnapshot(
-        topic="bad", target_topic="b.bad", partitions=(), lag_records=0, lag_seconds=0.0, stopped="recreated",
-        fix="adopt it", exit_code=4,
+        topic="bad", target_topic="b.bad", partitions=(), lag_records=0, lag_seconds=0.0,
+        stopped=StoppedTopic("recreated", "adopt it", 4),
     ),
 )  # fmt: skip
 
@@ -82,7 +84,7 @@ def test_it_is_ready_when_all_links_run(endpoints: RunningEndpoints) -> None:
     [
         (LinkSnapshot(link="c", state="running", source_failing_seconds=9.0), "source away"),
         (LinkSnapshot(link="c", state="running", claim_age_seconds=50.0), "target away"),
-        (LinkSnapshot(link="c", state="running", lanes=(LaneSnapshot(lane=0),)), "starting"),
+        (LinkSnapshot(link="c", state="running", lanes=(LaneStatus(lane=0, state="starting"),)), "starting"),
         (LinkSnapshot(link="c", state="failed", error="x"), "down"),
         (LinkSnapshot(link="c", state="running", topics=STOPPED, source_failing_seconds=9.0), "stopped"),
         (LinkSnapshot(link="c", state="running", topics=STOPPED, claim_age_seconds=50.0), "stopped"),
@@ -143,7 +145,7 @@ def test_the_last_commit_is_that_of_the_driver(endpoints: RunningEndpoints, cloc
     """The topics are read every ten seconds; the driver hears of a commit at once."""
 
     def after(committed: int) -> object:
-        lane = LaneSnapshot(lane=0, state="open", work=LaneWork(committed=committed))
+        lane = LaneStatus(lane=0, state="open", work=LaneWork(committed=committed))
         endpoints.update(Snapshot(seconds=1, links=(LinkSnapshot(link="b", state="running", lanes=(lane,)),)))
         return ask(endpoints, "api", "v1", "links", "b")[1]["last_commit"]
 
@@ -194,9 +196,18 @@ def test_the_page_tells_which_cluster_is_slow(endpoints: RunningEndpoints, clock
 
 def test_a_lag_that_is_unknown_says_why(endpoints: RunningEndpoints, clock: _Clock) -> None:
     """As the driver tells, or because the source has not answered it; a run that ended as caught up knows its lag."""
-    item = PartitionSnapshot(partition=0, lane=1, position=7, lso=7, lag_records=0, lag_seconds=0.0)
+    item = PartitionStatus(
+        topic="orders",
+        partition=0,
+        target_topic="o",
+        lane=1,
+        position=7,
+        source_lso=7,
+        lag_records=0,
+        lag_seconds=0.0,
+    )
 
-    def reason(item: PartitionSnapshot, **facts: Any) -> object:
+    def reason(item: PartitionStatus, **facts: Any) -> object:
         clock.now += 2
         topic = TopicSnapshot(
             topic="orders",
@@ -212,7 +223,7 @@ def test_a_lag_that_is_unknown_says_why(endpoints: RunningEndpoints, clock: _Clo
         return ask(endpoints, "api", "v1", "links", "b")[1]["reason"]
 
     unknown = "the lag of topic orders is unknown: "
-    silent = replace(item, lso=None, lag_records=None)
+    silent = replace(item, source_lso=None, lag_records=None)
     why = "orders-0: lane 1 has not reported for 12 s"
     assert reason(silent, lag_unknown=why, source_age_seconds=1.0) == unknown + why
     assert reason(item) == unknown + "a has not answered the driver yet"
@@ -225,7 +236,7 @@ def test_the_history_of_a_mirror_grows_while_no_client_asks(
 ) -> None:
     """A reader who opens the page after an outage sees how it began; the time of a commit is known here."""
     monkeypatch.setattr("eomirror.serve.running.SAMPLE_SECONDS", 0.001)
-    lane = LaneSnapshot(lane=0, state="fetching", plane="native")
+    lane = LaneStatus(lane=0, state="fetching", serving=Serving("native"))
     for link in ("b", "c"):
         assert ask(endpoints, "api", "v1", "links", link)[0] == 404
     running = LinkSnapshot(

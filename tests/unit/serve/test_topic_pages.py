@@ -70,7 +70,7 @@ def test_events_and_groups_stand_before_topics_and_what_is_well_is_folded() -> N
     assert folded.format("topics") not in page(served(CALM), *LINK), "seven are no long list"
     bad = shown_links.stopped(MANY)
     text = page(served(bad), *LINK)
-    assert rows(text, "troubled") == [bad.stopped[0]["topic"]]
+    assert rows(text, "troubled") == [bad.stopped[0].topic]
     assert folded.format("topics") in text
 
 

@@ -10,6 +10,7 @@ import pytest
 from eomirror.errors import StateError, UnreachableError
 from eomirror.failover.report import LinkHistory
 from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.plane.protocol import Serving
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
@@ -19,6 +20,7 @@ from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.status.derive import Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.status.liveness import Liveness
+from eomirror.status.model import LaneStatus
 from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
 from support.claims import claim
@@ -147,8 +149,8 @@ def test_what_topics_showed_last_is_kept_without_what_changes_by_itself() -> Non
     }
     assert [item.position for item in kept.partitions] == [item.position for item in last.partitions]
     assert kept.owner is not None
-    assert kept.owner["run"] == CLAIM.run
-    assert kept.owner["claim_age_seconds"] is None
+    assert kept.owner.run == CLAIM.run
+    assert kept.owner.claim_age_seconds is None
     assert unread_status("a->b", None, UnreachableError("no way to b")).partitions == ()
 
 
@@ -254,7 +256,7 @@ def test_a_topic_that_its_owner_stopped_is_a_problem_that_topics_do_not_tell() -
     orders, pay = found.partitions
     assert (orders.stopped, orders.problem, orders.fix) == (True, "orders-0: refused", "mend it")
     assert (orders.lag_records, pay.stopped, pay.problem) == (3, False, "")
-    assert [each["topic"] for each in found.stopped] == ["never-begun", "orders"]
+    assert [each.topic for each in found.stopped] == ["never-begun", "orders"]
     assert found.as_dict()["stopped"][1]["at"] == 4_500
 
 
@@ -266,7 +268,7 @@ def test_what_a_start_left_out_has_the_owners_reason() -> None:
             (ORDERS, seen(ORDERS, 13)), assigned=[ORDERS], left_out={PAY: reason}, stopped=(stop("pay"),)
         )
         assert words in found.partitions[1].problem
-        assert [each["topic"] for each in found.stopped] == ["pay"]
+        assert [each.topic for each in found.stopped] == ["pay"]
 
 
 def test_what_topics_tell_now_counts_for_more_than_why_one_was_stopped() -> None:
@@ -277,7 +279,7 @@ def test_what_topics_tell_now_counts_for_more_than_why_one_was_stopped() -> None
     assert "the source topic is gone" in orders.problem
     assert orders.stopped
     assert (pay.parked, pay.stopped, pay.problem) == (True, False, "")
-    assert [each["topic"] for each in found.stopped] == ["orders"]
+    assert [each.topic for each in found.stopped] == ["orders"]
 
 
 def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:
@@ -319,7 +321,7 @@ def test_clocks_that_disagree_leave_only_lag_in_seconds_unknown(ahead_ms: int) -
     assert (found.state, found.clock_offset_seconds) == ("running", ahead_ms / 1000)
     assert (found.lag_records, found.lag_seconds, found.rate) == (3, None, 5.0)
     assert found.owner is not None
-    assert found.owner["claim_age_seconds"] == 1.0
+    assert found.owner.claim_age_seconds == 1.0
     assert found.partitions[1].lag_seconds == 0.0, "at its end, whatever the clocks say"
 
 
@@ -346,11 +348,15 @@ def test_groups_are_told_from_checkpoints() -> None:
 def test_lanes_on_the_same_plane_are_told_together() -> None:
     """Which plane serves, and why it is not the native one; an older release has not said."""
     old = "the target has transaction.version 0"
-    assert planes_line([(0, "native", ""), (1, "native", "")]) == "lanes 0, 1 on the native plane"
-    assert planes_line([(0, "native", ""), (1, "client", old)]) == (
+
+    def lane(number: int, *serving: str) -> LaneStatus:
+        return LaneStatus(lane=number, serving=Serving(*serving))  # type: ignore[arg-type]
+
+    assert planes_line([lane(0, "native"), lane(1, "native")]) == "lanes 0, 1 on the native plane"
+    assert planes_line([lane(0, "native"), lane(1, "client", old)]) == (
         f"lane 0 on the native plane; lane 1 on the client plane: {old}"
     )
-    assert planes_line([(0, "", "")]) == ""
+    assert planes_line([lane(0)]) == ""
 
 
 @pytest.mark.parametrize(
@@ -363,7 +369,7 @@ def test_a_pause_is_shown(topics: str, state: str, paused: list[bool]) -> None:
 
     assert found.state == state
     assert [item.paused for item in found.partitions] == paused
-    assert found.paused == {"topics": topics or ".*", "host": "h", "at": 5}
+    assert found.paused == pause
     assert picture((ORDERS, seen(ORDERS, 13)), pause=pause, state="silent").state == "silent"
 
 
@@ -377,7 +383,7 @@ def test_a_fence_that_stands_is_shown() -> None:
         (replace(fence, lifted=True), None),
     ):
         history = PromotionHistory(fences={1: one})
-        assert picture((ORDERS, seen(ORDERS, 13)), past=history).fence == shown
+        assert picture((ORDERS, seen(ORDERS, 13)), past=history).fence == (shown and one)
         assert LinkHistory("a->b", history).as_dict()["fence"] == shown
 
 
@@ -423,12 +429,13 @@ def test_a_promoted_link_tells_what_the_cut_left_on_the_source(
         assert found is None
     else:
         assert found is not None
-        ranges = [(each["from"], each["to"]) for each in found["ranges"]]
-        assert (found["offsets"], ranges, found["decided"]) == expected
+        ranges = [(each.start, each.end) for each in found.ranges]
+        assert (found.offsets, ranges, found.decided) == expected
     # a topic that was made again since has none of them
-    assert (
-        end is None or picture((ORDERS, seen(ORDERS, end, topic_id="new")), past=past).orphans["offsets"] == 0
-    )  # type: ignore[index]
+    if end is not None:
+        again = picture((ORDERS, seen(ORDERS, end, topic_id="new")), past=past).orphans
+        assert again is not None
+        assert again.offsets == 0
     assert picture(*observed).orphans is None
 
 

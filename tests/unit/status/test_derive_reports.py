@@ -7,7 +7,7 @@ from dataclasses import replace
 from eomirror.records.events import link_events
 from eomirror.records.reports import DrillResult, LaneRestarts, Reports, TailComparison, Verification
 from eomirror.status.derive import with_reports
-from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.model import LinkStatus, OwnerStatus, PartitionStatus, as_json
 
 PARTITION = PartitionStatus(
     topic="orders", partition=0, target_topic="a.orders", lane=0, position=50, source_lso=50, lag_records=0,
@@ -34,27 +34,26 @@ def status(reports: Reports) -> LinkStatus:
         replace(PARTITION, topic="parked", parked=True),
     )
     return with_reports(
-        LinkStatus(link="a->b", state="running", owner={"run": "now"}, partitions=partitions), reports
+        LinkStatus(link="a->b", state="running", owner=OwnerStatus(run="now"), partitions=partitions), reports
     )
 
 
 def test_restarts_are_those_of_the_run_that_owns_the_link() -> None:
     """A lane that was restarted by an earlier run and not since is no news."""
     found = status(Reports(restarts=(RESTARTS, replace(RESTARTS, lane=2, run="before"))))
-    assert [(one["lane"], one["count"], one["reason"]) for one in found.restarts] == [(1, 3, "<b>")]
+    assert [(one.lane, one.count, one.reason) for one in found.restarts] == [(1, 3, "<b>")]
 
 
 def test_a_verification_says_how_much_was_mirrored_since() -> None:
     """With the whole of a partition that it did not compare; of mirrored topics only."""
     found = status(Reports(verifications=(VERIFIED, replace(VERIFIED, topic="parked"))))
     (one,) = found.verifications
-    assert (one["outcome"], one["unverified"], one["differences"]) == ("differs", 20 + 7, {"missing": 2})
-    assert one["at"] == 5
+    assert (one.result, one.unverified) == (VERIFIED, 20 + 7)
 
 
 def test_the_last_drill_is_shown() -> None:
     """Also one that failed."""
-    assert status(Reports(drill=DRILL)).drill == {
+    assert as_json(status(Reports(drill=DRILL)).drill) == {
         "passed": False, "rpo_records": 0, "rto_seconds": 1.5, "host": "h", "stage": "", "problem": "", "at": 6,
     }  # fmt: skip
     assert status(Reports()).drill is None
@@ -63,9 +62,8 @@ def test_the_last_drill_is_shown() -> None:
 def test_a_comparison_of_the_ends_is_shown_as_one() -> None:
     """The results of topics are those of whole comparisons."""
     found = status(Reports(verifications=(VERIFIED,), tail=TAIL))
-    assert found.tail is not None
-    assert (found.tail["outcome"], found.tail["tail"], found.tail["at"]) == ("equal", 10_000, 6)
-    assert [one["topic"] for one in found.verifications] == ["orders"]
+    assert found.tail == TAIL
+    assert [one.result.topic for one in found.verifications] == ["orders"]
     assert status(Reports()).tail is None
     (event,) = link_events([(TAIL.key(), TAIL.value(), 6)], [])
     assert event.text == (

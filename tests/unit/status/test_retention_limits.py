@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.errors import AuthorizationError
 from eomirror.kafka.cluster_metadata import ConfigValue
-from eomirror.status.model import PartitionStatus
+from eomirror.status.model import PartitionStatus, RetentionStatus
 from eomirror.status.reader import RetentionSettings
 from eomirror.status.retention import (
     MOST_TOPICS,
@@ -38,7 +38,7 @@ def partition(topic: str = "orders", number: int = 0, **changes: Any) -> Partiti
     return replace(made, **changes)
 
 
-def rows(*partitions: PartitionStatus, start: int = 0, **limits: RetentionLimits) -> list[dict[str, Any]]:
+def rows(*partitions: PartitionStatus, start: int = 0, **limits: RetentionLimits) -> list[RetentionStatus]:
     starts = {SourcePartition(item.topic, item.partition): start for item in partitions}
     return list(retention_rows(partitions, starts, limits))
 
@@ -53,8 +53,8 @@ def test_the_age_of_the_oldest_record_is_a_share_of_the_retention() -> None:
         older=HOUR,
     )
     assert found == [
-        {"topic": "older", "partition": 0, "used": 1.0, "left_seconds": 0.0, "setting": "retention.ms"},
-        {"topic": "orders", "partition": 1, "used": 0.9, "left_seconds": 360.0, "setting": "retention.ms"},
+        RetentionStatus(topic="older", partition=0, used=1.0, left_seconds=0.0, setting="retention.ms"),
+        RetentionStatus(topic="orders", partition=1, used=0.9, left_seconds=360.0, setting="retention.ms"),
     ]
     assert retention_text(found[0]) == (
         "older-0: the source may delete records that are not mirrored, at any time (retention.ms)"
@@ -66,12 +66,12 @@ def test_a_log_that_is_cut_by_its_size_is_near_when_most_of_it_waits() -> None:
     """A log that begins at 0 was never cut, and its size is not known."""
     assert rows(partition(), orders=SIZE) == []
     (found,) = rows(partition(), start=50, orders=SIZE)
-    assert (found["used"], found["left_seconds"], found["setting"]) == (0.8, None, "retention.bytes")
+    assert (found.used, found.left_seconds, found.setting) == (0.8, None, "retention.bytes")
     assert "not mirrored, once its log has grown by 20% (retention.bytes)" in retention_text(found)
     (both,) = rows(partition(), start=50, orders=replace(HOUR, by_size=True))
-    assert (both["used"], both["left_seconds"], both["setting"]) == (0.8, 900.0, "retention.bytes")
+    assert (both.used, both.left_seconds, both.setting) == (0.8, 900.0, "retention.bytes")
     (age,) = rows(partition(lag_seconds=3500.0), start=50, orders=replace(HOUR, by_size=True))
-    assert age["setting"] == "retention.ms"
+    assert age.setting == "retention.ms"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eomirror.recovery.hanging import OpenRange
-from eomirror.status.hanging import Hanging, candidates, hanging, with_hanging
-from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.hanging import candidates, hanging, with_hanging
+from eomirror.status.model import Hanging, LinkStatus, PartitionStatus
 from support.lane_fakes import ORDERS, position
 
 COPY = "east.orders"
