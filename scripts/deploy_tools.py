@@ -30,7 +30,13 @@ PACKAGES = {
 #: a package with the JSON schemas of each release of Kubernetes since 1.25
 SCHEMAS = "kubernetes-validate==1.37.0"
 #: what the chart makes, as kubeconform names the files
-KINDS = ("configmap-v1", "deployment-apps-v1", "networkpolicy-networking-v1", "service-v1", "serviceaccount-v1")
+KINDS = (
+    "configmap-v1",
+    "deployment-apps-v1",
+    "networkpolicy-networking-v1",
+    "service-v1",
+    "serviceaccount-v1",
+)
 
 
 def build() -> None:
