@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from eomirror.demo.at_least_once import CopierSpec
 from eomirror.demo.clients import AtLeastOnceCopier, Offsets, create_topic
 from eomirror.demo.compare import Comparison, Revision
-from eomirror.demo.scenario import judge
+from eomirror.demo.scenario import CopierSpec, judge
 from eomirror.demo.traffic import Record, TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
 from support.records import wait_for

@@ -16,7 +16,7 @@ from eomirror.config import Cluster, Link, Secret
 from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
 from eomirror.spark.context import engine_settings
-from eomirror.topics.source_contact import SourceContact
+from eomirror.topics.source_topics import SourceContact
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from eomirror.driver.left_groups import LeftGroupRecords
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.link_progress import LinkProgress
 from eomirror.driver.link_tools import refuse_left_out, without_lane
-from eomirror.driver.outage_records import OutageRecords
-from eomirror.driver.restart_records import RestartRecords
+from eomirror.driver.outage_records import OutageRecords, RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import MirrorError, QuotaError, TopicError
+from eomirror.errors import ConfigError, Fault, MirrorError, QuotaError, TopicError
+from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.lane.spec import AssignedPartition
 from eomirror.topics.apply import TargetTopics
-from eomirror.topics.bidirectional_configs import BidirectionalConfigs
-from eomirror.topics.diff import Refuse, TopicPair, topic_changes
+from eomirror.topics.diff import TIMESTAMPS, AlterConfig, Refuse, TopicPair, topic_changes
+from eomirror.topology.naming import collisions
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.clock import Clock
     from eomirror.config import Link
@@ -22,8 +24,16 @@ if TYPE_CHECKING:
     from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
     from eomirror.records.position import Position
     from eomirror.topics.diff import Change
+    from eomirror.topology.filters import TopicFilter
 
-__all__ = ["TopicCopies"]
+__all__ = [
+    "BidirectionalConfigs",
+    "TopicCopies",
+    "copy_names",
+    "goes_round",
+    "mirrored_again",
+    "refuse_same_cluster",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -234,3 +244,156 @@ def _copy_deleted(pair: TopicPair) -> Refuse:
         f"to fill a new copy from the source's beginning, stop the mirror and start it once with "
         f"`eomirror run CONFIG {options}{more}`; or put the topic under the link's `exclude`",
     )
+
+
+def copy_names(
+    link: Link, target: ClusterAdmin, matched: Sequence[str], mirrored: Collection[str]
+) -> tuple[dict[str, str], dict[str, MirrorError]]:
+    """
+    Returns the names of copies, and the error of each topic that cannot have one.
+
+    Args:
+        target: Admin client of the target.
+        matched: Source topics.
+        mirrored: Source topics that have a copy.
+    """
+    targets: dict[str, str] = {}
+    refused: dict[str, MirrorError] = {}
+    for topic in matched:
+        try:
+            targets[topic] = link.target_topic(topic)
+        except TopicError as error:
+            refused[topic] = error
+    for collision in collisions(matched, link.target_naming):
+        # The topic that was mirrored first stays; the new one waits for a person.
+        staying = _staying(collision.sources, targets, target, mirrored)
+        for topic in collision.sources:
+            if topic not in staying and targets.pop(topic, None) is not None:
+                refused[topic] = collision.error(f"link {link.name}", link.target)
+    return targets, refused
+
+
+def refuse_same_cluster(
+    link: Link, source: ClusterAdmin, target: ClusterAdmin, cluster_id: str, targets: Mapping[str, str]
+) -> None:
+    """
+    Refuses a link within one cluster that would mirror its own copies.
+
+    Raises:
+        ConfigError: No topic is renamed; or two aliases are the same cluster.
+        TopicError: A copy is a source topic of the link as well.
+    """
+    culprit = next((topic for topic, name in targets.items() if goes_round(link, topic, name)), None)
+    if culprit is None and link.naming.kind != "identity":
+        return
+    if culprit is not None and link.source == link.target:
+        raise mirrored_again(f"link {link.name}: topic {culprit}", targets[culprit], culprit)
+    what = f"topic {culprit} would be written to {targets[culprit]}" if culprit else "no topic is renamed"
+    raise ConfigError(
+        [
+            Fault(
+                f"links.{link.name}",
+                f"source {source.name} and target {target.name} are the same cluster "
+                f"(id {cluster_id}), and {what}, which the link would mirror again",
+                "correct bootstrap.servers of one cluster; or, to copy topics within a cluster, rename every "
+                "topic to a name that the link's `topics` do not match",
+            )
+        ]
+    )
+
+
+def goes_round(link: Link, topic: str, name: str) -> bool:
+    """Returns True if a copy on the same cluster is a source topic of the link as well."""
+    return topic == name or link.filter.accepts(name)
+
+
+def mirrored_again(what: str, name: str, topic: str) -> TopicError:
+    """Returns the error of a topic whose copy on the same cluster is a source topic of the link as well."""
+    return TopicError(
+        f"{what} would be written to {name}, and mirrored again and again: source and target are the same cluster",
+        fix="put it under the link's `exclude`",
+        topic=topic,
+    )
+
+
+def _staying(
+    sources: Sequence[str], targets: Mapping[str, str], target: ClusterAdmin, mirrored: Collection[str]
+) -> set[str]:
+    """Returns the colliding topics that are mirrored already: by this link, or because their copy exists."""
+    if staying := {topic for topic in sources if topic in mirrored}:
+        return staying
+    names = {topic: targets[topic] for topic in sources if topic in targets}
+    found, _ = target.visible_topics(sorted(set(names.values())))
+    existing = {topic for topic, name in names.items() if found.get(name) is not None}
+    # If several would share a copy, its owner is unknown.
+    return existing if len(existing) == 1 else set()
+
+
+_ALWAYS = frozenset({*TIMESTAMPS, "max.message.bytes"})
+
+
+class BidirectionalConfigs:
+    """
+    One link's knowledge of the settings on both sides at its last look.
+
+    Args:
+        onward: Topics of the reverse links, which bring the settings of copies back; changes of other topics all pass.
+        goes_first: True if this link's source wins where the later change is unknown.
+    """
+
+    def __init__(self, onward: Sequence[TopicFilter], *, goes_first: bool) -> None:
+        self._onward = onward
+        self._goes_first = goes_first
+        self._seen: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+
+    def carried(self, pair: TopicPair, changes: Iterable[Change]) -> tuple[Change, ...]:
+        """
+        Returns the changes without those that belong to the reverse link.
+
+        Args:
+            pair: The topic and its copy.
+            changes: Result of `topic_changes`.
+        """
+        if not any(each.matches(pair.name) for each in self._onward):
+            return tuple(changes)
+        kept: list[Change] = []
+        for change in changes:
+            if not isinstance(change, AlterConfig):
+                kept.append(change)
+                continue
+            values = {
+                name: value
+                for name, value in change.values.items()
+                if name in _ALWAYS or self._is_ours(pair, name, change.before[name])
+            }
+            if values:
+                before = {name: change.before[name] for name in values}
+                kept.append(replace(change, values=values, before=before))
+        return tuple(kept)
+
+    def record(self, pair: TopicPair, applied: Iterable[Change]) -> None:
+        """
+        Records the settings of both sides.
+
+        Args:
+            pair: The topic and its copy, as they were found.
+            applied: Changes that were applied since.
+        """
+        if not self._onward:
+            return
+        found = {name: entry.value for name, entry in (pair.target_configs or {}).items()}
+        for change in applied:
+            if isinstance(change, AlterConfig):
+                found.update(change.values)
+            elif isinstance(change, CreateTopic):
+                found.update(change.configs)
+        for name, entry in pair.source_configs.items():
+            if name in found:
+                self._seen[pair.source.name, name] = entry.value, found[name]
+
+    def _is_ours(self, pair: TopicPair, name: str, on_copy: str | None) -> bool:
+        seen = self._seen.get((pair.source.name, name))
+        if seen is None:
+            return self._goes_first
+        source_moved = pair.source_configs[name].value != seen[0]
+        return source_moved and (self._goes_first or on_copy == seen[1])

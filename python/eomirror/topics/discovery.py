@@ -32,8 +32,7 @@ from eomirror.kafka.acls import check_transactional_id
 from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
-from eomirror.topics.copies import TopicCopies
-from eomirror.topics.copy_names import copy_names, goes_round, mirrored_again, refuse_same_cluster
+from eomirror.topics.copies import TopicCopies, copy_names, goes_round, mirrored_again, refuse_same_cluster
 from eomirror.topics.diff import Refuse, TopicPair, default_replication_factor
 from eomirror.topics.mm2_topics import (
     log_heartbeat_copies,

@@ -11,7 +11,7 @@ import pytest
 from eomirror.driver import background as module
 from eomirror.driver.background import Background
 from eomirror.errors import AuthorizationError, SupersededError, UnreachableError
-from eomirror.topics.source_contact import SourceContact
+from eomirror.topics.source_topics import SourceContact
 
 
 class Link:

@@ -18,7 +18,7 @@ from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition, Ending, LaneProgress, PartitionProgress
 from eomirror.serve.http import Request
 from eomirror.serve.running import RunningEndpoints
-from eomirror.topics.source_contact import SourceContact
+from eomirror.topics.source_topics import SourceContact
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

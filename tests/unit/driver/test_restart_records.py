@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import Cluster, Link, Secret
-from eomirror.driver.restart_records import RestartRecords
+from eomirror.driver.outage_records import RestartRecords
 from eomirror.lane.spec import LaneSpec
 from eomirror.records.reports import LaneRestarts, decode_reports
 from support.clocks import PlayedClock

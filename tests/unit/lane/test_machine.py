@@ -15,7 +15,7 @@ from eomirror.lane.machine import (
     LaneMachine,
     LaneState,
 )
-from eomirror.lane.transaction_timer import CommitFacts, CommitTrigger
+from eomirror.lane.transaction import CommitFacts, CommitTrigger
 
 HOLDS_TRANSACTION = {LaneState.CLAIMING, LaneState.OPEN, LaneState.FLUSHING, LaneState.COMMITTING}
 

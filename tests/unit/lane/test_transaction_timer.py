@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror.lane.machine import LaneState
-from eomirror.lane.transaction_timer import CommitTrigger, TransactionTimer
+from eomirror.lane.transaction import CommitTrigger, TransactionTimer
 from eomirror.plane.protocol import Pumped
 
 CUT = CommitTrigger(interval=0.1, interval_min=0.01)

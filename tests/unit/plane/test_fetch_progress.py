@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eomirror.plane.client import fetch_progress
-from eomirror.plane.client.fetch_progress import FetchProgress
+from eomirror.plane.client.source_consumer import FetchProgress
 from eomirror.plane.protocol import Advance
 from eomirror.types import SourcePartition
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
-from eomirror.topics.bidirectional_configs import BidirectionalConfigs
+from eomirror.topics.copies import BidirectionalConfigs
 from eomirror.topics.diff import AlterConfig, TopicPair, topic_changes
 from eomirror.topology.filters import TopicFilter
 
