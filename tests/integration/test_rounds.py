@@ -2,7 +2,7 @@
 A transaction that takes what comes behind its seal, on real brokers.
 
 Records that are sent together reach a lane in two or three answers; what comes behind the first of them goes into
-the same transaction, in a second round (`eomirror.lane.transaction_timer.CommitTrigger.takes_more`).  A reader of the
+the same transaction, in a second round (`eomirror.lane.transaction.CommitTrigger.takes_more`).  A reader of the
 link's topics meets two positions of a partition then, and two chunks of the offset map with one key.
 """
 

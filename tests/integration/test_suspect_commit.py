@@ -78,7 +78,7 @@ def test_every_third_commit_is_suspect(
     )
     # small transactions, so that there are many
     monkeypatch.setattr("eomirror.plane.transaction_size.MOST_RECORDS", 100)
-    monkeypatch.setattr("eomirror.lane.transaction_timer.CommitTrigger.due", lambda _self, _transaction: True)
+    monkeypatch.setattr("eomirror.lane.transaction.CommitTrigger.due", lambda _self, _transaction: True)
     try:
         layout = owner.acquire(1, discovery.prepare())
         before = len(inits)

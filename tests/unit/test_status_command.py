@@ -11,9 +11,9 @@ import pytest
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.records.reports import TailComparison
-from eomirror.status import link_readers
-from eomirror.status.link_readers import more_seconds
+from eomirror.status import repeated_reader
 from eomirror.status.model import LinkStatus, RetentionStatus
+from eomirror.status.repeated_reader import more_seconds
 from support.status_records import verified
 from support.two_links import TWO_LINKS
 
@@ -39,7 +39,7 @@ class Reader:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A configuration, whose links are read by `Reader`."""
-    monkeypatch.setattr(link_readers, "StatusReader", Reader)
+    monkeypatch.setattr(repeated_reader, "StatusReader", Reader)
     file = tmp_path / "mirror.yaml"
     file.write_text(TWO_LINKS)
     return str(file)

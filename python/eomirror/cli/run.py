@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
+import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
 from eomirror.cli import options
-from eomirror.cli.render import print_result
+from eomirror.cli.render import human_things, print_result
 from eomirror.errors import MirrorError, UsageError
 from eomirror.serve.http import parse_listen
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
     from eomirror.config import Config
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.status.reader import StatusReader
     from eomirror.status.snapshot import Snapshot
 
-__all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
+__all__ = ["ServiceManager", "is_ready", "parse_conf", "parse_offsets", "parse_until", "run", "status_line"]
 
 _OFFSET = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
 
@@ -170,7 +173,6 @@ def run(
 
         from eomirror import __version__
         from eomirror.cli.progress import ProgressDisplay
-        from eomirror.cli.service_manager import ServiceManager
         from eomirror.config import load_config
         from eomirror.kafka.client_factory import secret_finder
         from eomirror.mirror import Mirror
@@ -376,3 +378,68 @@ class _Signals:
 
     def _hang_up(self, _: int, __: FrameType | None) -> None:
         self._hung_up.append(True)
+
+
+#: states of a link that still does its first work
+_STARTING: Final = frozenset({"preparing", "acquiring"})
+
+
+def is_ready(snapshot: Snapshot) -> bool:
+    """
+    Returns True if every link mirrors, has ended, or waits for a cluster.
+
+    A link whose cluster is away counts: the mirror retries it for ever, and a restart of the service would not help.
+    """
+    return bool(snapshot.links) and all(link.state not in _STARTING for link in snapshot.links)
+
+
+def status_line(snapshot: Snapshot) -> str:
+    """Returns the number of links in each state and the lag, such as ``2 running; lag 12 records``."""
+    states = [link.state for link in snapshot.links]
+    text = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    lag = snapshot.lag_records
+    return f"{text}; lag {'unknown' if lag is None else human_things(lag, 'record')}"
+
+
+class ServiceManager:
+    """
+    Sends the state of this process to the service manager that started it.
+
+    Args:
+        environ: The environment; ``NOTIFY_SOCKET`` names the socket.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        self._ready = False
+        self._stopping = False
+        self._status = ""
+
+    def alive(self, snapshot: Snapshot, *, stopping: bool = False) -> None:
+        """
+        Resets the watchdog and reports the links; once each, that the service is ready, and that it stops.
+
+        Args:
+            stopping: The mirror was asked to stop: it commits its open transactions and ends.
+        """
+        lines = ["WATCHDOG=1"]
+        if not self._ready and is_ready(snapshot):
+            self._ready = True
+            lines.append("READY=1")
+        if stopping and not self._stopping:
+            self._stopping = True
+            lines.append("STOPPING=1")
+        if (status := status_line(snapshot)) != self._status:
+            self._status = status
+            lines.append(f"STATUS={status}")
+        self._send(lines)
+
+    def _send(self, lines: list[str]) -> None:
+        if not self._address:
+            return
+        # an abstract socket begins with a zero byte, which the variable writes as @
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        # a service manager that is away or busy must not stop the mirror
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.settimeout(0)
+            channel.sendto("\n".join(lines).encode(), address)

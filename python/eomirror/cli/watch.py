@@ -92,7 +92,7 @@ def watched(
     Returns:
         The status; nothing if the user pressed q.
     """
-    from eomirror.status.link_readers import LinkReaders
+    from eomirror.status.repeated_reader import LinkReaders
 
     with LinkReaders(config, links) as readers, ExitStack() as stack:
         frame, keys, first, key = None, Keys(), 0, ""

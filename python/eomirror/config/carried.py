@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.config.frozen import FrozenMapping
-from eomirror.config.model import Cluster
+from eomirror.config.model import Cluster, FrozenMapping
 from eomirror.config.nodes import Faults, Place, Scalar
 from eomirror.config.references import resolve
 from eomirror.config.secret import Secret

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from eomirror.config.document import parse_python, parse_yaml
-from eomirror.config.frozen import FrozenMapping
 from eomirror.config.java_properties import decode_properties, parse_properties
 from eomirror.config.links import check_links
 from eomirror.config.masking import warn_of_exposed_secrets
 from eomirror.config.mm2_properties import import_mm2
-from eomirror.config.model import LINK_SETTINGS, Cluster, Config, Link
+from eomirror.config.model import LINK_SETTINGS, Cluster, Config, FrozenMapping, Link
 from eomirror.config.nodes import (
     Faults,
     Map,

@@ -8,10 +8,10 @@ Durations are seconds.  Outside of tests only `eomirror.config.load_config` crea
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from eomirror.config.frozen import FrozenMapping
 from eomirror.config.values import (
     ALIAS,
     FLAG,
@@ -35,11 +35,40 @@ from eomirror.topology.flow import LoopRules
 from eomirror.topology.naming import Naming, TargetNaming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
 
     from eomirror.config.secret import Secret
 
-__all__ = ["LINK_SETTINGS", "Cluster", "Config", "Link", "require_mapped"]
+__all__ = ["LINK_SETTINGS", "Cluster", "Config", "FrozenMapping", "Link", "require_mapped"]
+
+Value = TypeVar("Value")
+
+
+class FrozenMapping(Mapping[str, Value], Generic[Value]):
+    """Immutable mapping from text, in insertion order."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Value] | None = None) -> None:
+        self._items = dict(items or {})
+
+    def __getitem__(self, key: str) -> Value:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted((key, hash(value)) for key, value in self._items.items())))
+
+    def __reduce__(self) -> tuple[type[FrozenMapping[Value]], tuple[dict[str, Value]]]:
+        return (type(self), (self._items,))
 
 
 @dataclass(frozen=True, slots=True)

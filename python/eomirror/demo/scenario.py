@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +23,7 @@ import orjson
 import yaml
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.demo.at_least_once import CopierSpec
 from eomirror.demo.clients import Offsets, create_topic, read_partition
 from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
@@ -39,11 +39,10 @@ from eomirror.records.names import LinkNames
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from types import FrameType
 
     import psutil
 
-__all__ = ["CopierSpec", "Demo", "DemoListener", "DemoOptions", "judge", "main"]
+__all__ = ["Demo", "DemoListener", "DemoOptions", "judge"]
 
 
 def judge(
@@ -398,7 +397,7 @@ class Demo:
 
     def _copier(self) -> ProcessTree:
         spec = str(self.folder / "at-least-once.json")
-        command = [sys.executable, "-m", "eomirror.demo.scenario", spec]
+        command = [sys.executable, "-m", "eomirror.demo.at_least_once", spec]
         return self._tree(ProcessTree(command, log=self.folder / "at-least-once.log"))
 
     def _tree(self, tree: ProcessTree) -> ProcessTree:
@@ -503,70 +502,3 @@ class Demo:
                 "behind": f"{max(0, traffic.ledger.records - once.records):,}",
             }
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CopierSpec:
-    """
-    Clusters, topics and files of a copier.
-
-    Attributes:
-        target_topic: Target topic, with as many partitions.
-        positions: File of the committed positions.
-        every: Seconds between two commits of positions.
-    """
-
-    source: dict[str, str]
-    target: dict[str, str]
-    topic: str
-    target_topic: str
-    partitions: int
-    positions: str
-    every: float = 1.0
-
-    def write(self, path: Path) -> None:
-        """Write the file that `main` reads; it may hold credentials."""
-        path.touch(mode=0o600)
-        path.write_bytes(orjson.dumps(asdict(self)))
-
-
-def main(path: str) -> None:
-    """Copy until killed; SIGTERM commits the positions first."""
-    from eomirror.demo.clients import AtLeastOnceCopier
-
-    spec = CopierSpec(**orjson.loads(Path(path).read_bytes()))
-    positions = Path(spec.positions)
-    asked: list[int] = []
-
-    def stop(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-
-    signal.signal(signal.SIGTERM, stop)
-    copier = AtLeastOnceCopier(
-        spec.source,
-        spec.target,
-        topic=spec.topic,
-        target_topic=spec.target_topic,
-        positions=read_positions(positions, spec.partitions),
-    )
-    while not asked:
-        copier.copy(spec.every)
-        write_positions(positions, copier.acknowledged())
-
-
-def read_positions(path: Path, partitions: int) -> dict[int, int]:
-    """The committed positions; the beginning of every partition if there are none."""
-    if not path.is_file():
-        return dict.fromkeys(range(partitions), 0)
-    return {int(number): offset for number, offset in orjson.loads(path.read_bytes()).items()}
-
-
-def write_positions(path: Path, positions: dict[int, int]) -> None:
-    """Replace the committed positions in one step: a kill leaves the old or the new ones, never half."""
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(orjson.dumps({str(number): offset for number, offset in positions.items()}))
-    fresh.replace(path)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

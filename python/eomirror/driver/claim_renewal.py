@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
-    from eomirror.driver.left_groups import LeftGroupRecords
+    from eomirror.driver.group_thread import LeftGroupRecords
     from eomirror.driver.outage_records import OutageRecords, RestartRecords
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords

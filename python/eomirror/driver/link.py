@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.clock import Deadline
-from eomirror.config.frozen import FrozenMapping
-from eomirror.driver.background import Background
+from eomirror.config.model import FrozenMapping
+from eomirror.driver.background import Background, ClusterRetry
 from eomirror.driver.claim_renewal import ClaimRenewal, LinkRecords
-from eomirror.driver.cluster_retry import ClusterRetry
-from eomirror.driver.group_thread import GroupThread
-from eomirror.driver.left_groups import LeftGroupRecords
+from eomirror.driver.group_thread import GroupThread, LeftGroupRecords
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.link_progress import LinkProgress
 from eomirror.driver.link_tools import refuse_left_out, without_lane

@@ -27,23 +27,33 @@ from eomirror.lane.machine import Event, LaneState
 from eomirror.lane.mm2_records import Mm2Records
 from eomirror.lane.offset_map_compaction import OffsetMapCompaction
 from eomirror.lane.poison_records import RejectionHandler
-from eomirror.lane.topic_ids import TopicIdRequest
 from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity, Pumped
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from eomirror.clock import Clock
     from eomirror.lane.epoch import LaneEpoch
     from eomirror.lane.errors import Outcome
     from eomirror.lane.mm2_records import SyncSink
     from eomirror.lane.partitions import LanePartitions
-    from eomirror.lane.ports import ChunkSweep, StateReader, TopicComparer
+    from eomirror.lane.ports import ChunkSweep, PendingIds, StateReader, TopicComparer
+    from eomirror.plane.protocol import Plane
     from eomirror.plane.select import PlaneSelector
     from eomirror.records.control import Gap
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
 
-__all__ = ["SLICE_SECONDS", "CommitFacts", "CommitTrigger", "LaneTransaction", "TransactionTimer"]
+__all__ = [
+    "SLICE_SECONDS",
+    "CommitFacts",
+    "CommitTrigger",
+    "LaneTransaction",
+    "TopicIdRequest",
+    "TransactionTimer",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -492,3 +502,56 @@ class TransactionTimer:
         """
         sent = state in {LaneState.FLUSHING, LaneState.COMMITTING}
         return sent and now - self._opened >= _OVERDUE * timeout
+
+
+class TopicIdRequest:
+    """
+    Ids of the topics of one transaction; made after its last fetch.
+
+    Args:
+        wanted: Source topics whose ids the commit compares.
+        targets: Target topics by source topic.
+        plane: The plane that moved the records.
+        topics: Reads ids on both clusters.
+    """
+
+    def __init__(
+        self, wanted: AbstractSet[str], *, targets: Mapping[str, str], plane: Plane, topics: TopicComparer
+    ) -> None:
+        self.wanted = wanted
+        self._targets = targets
+        self._plane = plane
+        self._topics = topics
+        self._pinned = wanted & plane.pinned()
+        self._pending = self._request(wanted - self._pinned)
+
+    def result(
+        self, positions: Mapping[SourcePartition, Position]
+    ) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+        """
+        Returns the ids on the source and on the target; None for a topic that does not exist.
+
+        Args:
+            positions: As committed before; pinned topics have the ids that they name.
+
+        Raises:
+            UnreachableError: A cluster does not answer.
+        """
+        source_ids: dict[str, str | None] = {}
+        target_ids: dict[str, str | None] = {}
+        pinned = self._pinned & self._plane.pinned()
+        for position in positions.values():
+            if position.topic in pinned:
+                source_ids[position.topic] = position.topic_id
+                target_ids[position.target_topic] = position.target_topic_id
+        for pending in (self._pending, self._request(self._pinned - pinned)):
+            if pending is not None:
+                on_source, on_target = pending.result()
+                source_ids.update(on_source)
+                target_ids.update(on_target)
+        return source_ids, target_ids
+
+    def _request(self, topics: AbstractSet[str]) -> PendingIds | None:
+        if not topics:
+            return None
+        return self._topics.request_ids(sorted(topics), sorted({self._targets[topic] for topic in topics}))

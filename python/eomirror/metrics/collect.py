@@ -20,7 +20,7 @@ from eomirror.status.live import STATES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from eomirror.metrics.sink import Sink
+    from eomirror.metrics.families import Sink
     from eomirror.metrics.verdict import Verdict
     from eomirror.status.live import LinkView
     from eomirror.status.model import LinkStatus, PartitionStatus

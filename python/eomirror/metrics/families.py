@@ -7,14 +7,15 @@ docs/reference/metrics.md is generated from `FAMILIES`.  Users rely on the names
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from eomirror.lane.measures import Histogram
     from eomirror.status.model import LaneStatus
 
-__all__ = ["FAMILIES", "LANE_FAMILIES", "PREFIX", "Family", "by_name"]
+__all__ = ["FAMILIES", "LANE_FAMILIES", "PREFIX", "Family", "Sink", "by_name"]
 
 #: Prefix of all metrics but those of the process, whose names are Prometheus' own.
 PREFIX = "eomirror_"
@@ -189,3 +190,30 @@ by_name = {family.name: family for family in FAMILIES}
 
 #: Metrics of each lane, with the functions that return their values.
 LANE_FAMILIES = tuple((family, family.read) for family in FAMILIES if family.read is not None)
+
+
+class Sink(Protocol):
+    """Takes samples: `eomirror.metrics.exposition.Exposition`, `eomirror.metrics.otlp.Samples`."""
+
+    def add(self, family: Family, value: float | None, *labels: str) -> None:
+        """
+        Adds a sample.
+
+        Args:
+            family: A counter or a gauge.
+            value: Its value; None if it is unknown.
+            labels: Values of the family's labels, in their order.
+        """
+
+    def add_histogram(
+        self, family: Family, histogram: Histogram, bounds: Sequence[float], *labels: str
+    ) -> None:
+        """
+        Adds a histogram.
+
+        Args:
+            family: Its family.
+            histogram: Its counts.
+            bounds: Upper bounds of its buckets, without the last.
+            labels: Values of the family's labels, in their order.
+        """

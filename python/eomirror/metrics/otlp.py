@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.lane.measures import Histogram as Counts
-    from eomirror.metrics.families import Family
-    from eomirror.metrics.sink import Sink
+    from eomirror.metrics.families import Family, Sink
 
 __all__ = ["OtlpExport", "Samples", "interval_seconds"]
 

@@ -492,7 +492,7 @@ class Plane(Protocol):
         """
         Returns source topics of the open transaction that are fetched and produced by topic id (EO-5).
 
-        Before `flush` it is an expectation, after it a fact; see `eomirror.lane.topic_ids`.
+        Before `flush` it is an expectation, after it a fact; see `eomirror.lane.transaction`.
         """
 
     def begin(self) -> ProducerIdentity:

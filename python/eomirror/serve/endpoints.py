@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from eomirror.clock import Clock
-    from eomirror.metrics.sink import Sink
+    from eomirror.metrics.families import Sink
     from eomirror.serve.body import Judged
     from eomirror.serve.history import Lines
     from eomirror.serve.http import Request

@@ -17,7 +17,7 @@ from eomirror.metrics.verdict import Window
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 from eomirror.status.live import LinkFacts, LinkView
-from eomirror.status.outages import StandingEvents
+from eomirror.status.liveness import StandingEvents
 from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:

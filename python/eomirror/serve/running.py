@@ -19,14 +19,14 @@ from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
 from eomirror.serve.history import SAMPLE_SECONDS
 from eomirror.status.live import LinkFacts, running_view
-from eomirror.status.outages import StandingEvents
+from eomirror.status.liveness import StandingEvents
 from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.config import Link
-    from eomirror.metrics.sink import Sink
+    from eomirror.metrics.families import Sink
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
     from eomirror.status.live import LinkView

@@ -16,15 +16,17 @@ that dies, looks alive for as long as its last claim looks fresh.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.link.ownership import WATCH_SHARE
+from eomirror.records.events import LinkEvent
 
 if TYPE_CHECKING:
     from eomirror.records.control import Claim
+    from eomirror.status.live import LinkView
 
-__all__ = ["Liveness", "judge_liveness"]
+__all__ = ["Liveness", "StandingEvents", "judge_liveness"]
 
 # A claim that is more renewals overdue than this is not fresh.
 _SILENT_INTERVALS = 3
@@ -77,3 +79,54 @@ def judge_liveness(
     if first is None or (first.run, first.sequence) != (latest.run, latest.sequence):
         return Liveness("running", latest.timestamp - now_ms)
     return Liveness("silent" if watched >= WATCH_SHARE * latest.interval_ms / 1000 else "")
+
+
+# one question that fails is no outage
+_AWAY_SECONDS = 5.0
+
+
+class StandingEvents:
+    """Tracks since when clusters of one link are away, and its mirror is silent.  Not thread-safe."""
+
+    def __init__(self) -> None:
+        # cluster -> begin of its outage, ms since the epoch
+        self._since: dict[str, int] = {}
+
+    def look(self, view: LinkView, wall_ms: int) -> LinkView:
+        """
+        Takes a look at the link, and returns it with the events of what stands.
+
+        Args:
+            view: The link.
+            wall_ms: Time of the look.
+        """
+        facts, status = view.facts, view.status
+        unread = view.kept_seconds is not None or status.state == "unknown"
+        failing = 0.0 if view.live is None else view.live.source_failing_seconds or 0.0
+        away = {facts.target: wall_ms} if unread else {}
+        if failing >= _AWAY_SECONDS or (view.live is None and "source" in status.away):
+            away[facts.source] = wall_ms - round(failing * 1000)
+        elif unread and facts.source in self._since:
+            # what the target does not tell stays as it was
+            away[facts.source] = wall_ms
+        self._since = {name: self._since.get(name, since) for name, since in away.items()}
+        events = [
+            LinkEvent(since, "outage", self._text(view, name, answers="target" not in status.away))
+            for name, since in self._since.items()
+        ]
+        if status.state == "silent":
+            owner = status.owner
+            text = (
+                f"the mirror{owner.process if owner else ''} stopped renewing its claim: it was killed, or its host is "
+                "away"
+            )
+            events.append(LinkEvent((owner and owner.claimed_at) or wall_ms, "silent", text))
+        if not events:
+            return view
+        found = sorted((*status.events, *events), key=lambda event: event.at)
+        return replace(view, status=replace(status, events=tuple(found)))
+
+    def _text(self, view: LinkView, name: str, *, answers: bool) -> str:
+        if name == view.facts.target and answers:
+            return f"the topics of the link on {name} cannot be read"
+        return f"cluster {name} does not answer"

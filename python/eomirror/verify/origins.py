@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from eomirror.config.frozen import FrozenMapping
+from eomirror.config.model import FrozenMapping
 from eomirror.kafka.admin import identify
 from eomirror.records.names import LinkNames
 

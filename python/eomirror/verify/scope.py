@@ -20,8 +20,8 @@ from eomirror.records.dealt_ranges import furthest, rest
 from eomirror.records.names import LinkNames
 from eomirror.recovery.resume import gone_sources
 from eomirror.types import SourcePartition
+from eomirror.verify.counts import RetentionBounds
 from eomirror.verify.other_copies import OtherCopies
-from eomirror.verify.retention import RetentionBounds
 from eomirror.verify.verdict import CopyPartitionEnds, PartitionFacts, Range, Scope, scope
 
 if TYPE_CHECKING:

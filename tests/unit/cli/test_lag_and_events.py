@@ -13,7 +13,7 @@ from eomirror.cli.app import main
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.errors import UnreachableError
 from eomirror.records.events import LinkEvent
-from eomirror.status import link_readers
+from eomirror.status import repeated_reader
 from eomirror.status.lag import lag_rows
 from eomirror.status.model import LinkStatus, PartitionStatus
 from support.two_links import TWO_LINKS
@@ -69,7 +69,7 @@ class Reader:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A configuration, whose links are read by `Reader`."""
-    monkeypatch.setattr(link_readers, "StatusReader", Reader)
+    monkeypatch.setattr(repeated_reader, "StatusReader", Reader)
     file = tmp_path / "mirror.yaml"
     file.write_text(TWO_LINKS)
     return str(file)

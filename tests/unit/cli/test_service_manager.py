@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from eomirror.cli.service_manager import ServiceManager, is_ready, status_line
+from eomirror.cli.run import ServiceManager, is_ready, status_line
 from eomirror.status.snapshot import LinkSnapshot, Snapshot
 
 if TYPE_CHECKING:

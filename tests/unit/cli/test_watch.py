@@ -17,7 +17,7 @@ from support.terminal import Terminal, python
 PROGRAM = """
 import sys
 from eomirror.cli.watch import View, watched
-from eomirror.status import link_readers
+from eomirror.status import repeated_reader
 class Readers:
     def __init__(self, *_): self.reads = 0
     def __enter__(self): return self
@@ -25,7 +25,7 @@ class Readers:
     def read(self, *, strict):
         self.reads += 1
         return [f"read {self.reads}, strict {strict}"]
-link_readers.LinkReaders = Readers
+repeated_reader.LinkReaders = Readers
 def view(found):
     def draw(console, rows):
         console.print(found[0])

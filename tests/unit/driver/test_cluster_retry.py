@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from eomirror.driver.cluster_retry import ClusterRetry
+from eomirror.driver.background import ClusterRetry
 from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,

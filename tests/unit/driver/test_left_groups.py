@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.driver.left_groups import LeftGroupRecords
+from eomirror.driver.group_thread import LeftGroupRecords
 from eomirror.records.reports import GroupsLeft, decode_reports
 from support.clocks import PlayedClock
 

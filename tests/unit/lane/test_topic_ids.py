@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eomirror.lane.topic_ids import TopicIdRequest
+from eomirror.lane.transaction import TopicIdRequest
 from eomirror.types import SourcePartition
 from support.lane_fakes import FakeClock, FakePlane, position
 

@@ -27,7 +27,7 @@ from support.otlp_receiver import Receiver, points
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eomirror.metrics.sink import Sink
+    from eomirror.metrics.families import Sink
 
 SECRET = "planted-header-secret"  # noqa: S105  it is planted
 VIEW = running_view(FACTS, snapshot(), status(), 0.3)

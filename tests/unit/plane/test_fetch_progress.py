@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition
 
-from eomirror.plane.client import fetch_progress
+from eomirror.plane.client import source_consumer as fetch_progress
 from eomirror.plane.client.source_consumer import FetchProgress
 from eomirror.plane.protocol import Advance
 from eomirror.types import SourcePartition

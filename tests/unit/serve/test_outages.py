@@ -11,8 +11,8 @@ from eomirror.errors import AuthorizationError, UnreachableError
 from eomirror.records.events import LinkEvent
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkView
+from eomirror.status.liveness import StandingEvents
 from eomirror.status.model import OwnerStatus
-from eomirror.status.outages import StandingEvents
 from eomirror.status.snapshot import LinkSnapshot
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from eomirror.kafka.compacted_topic import LogRecord
 from eomirror.records.offset_map import merged_chunk_key, offset_map_key
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
-from eomirror.verify import retention
-from eomirror.verify.retention import RetentionBounds
+from eomirror.verify import counts as retention
+from eomirror.verify.counts import RetentionBounds
 
 SOURCE = SourcePartition("t", 0)
 POSITION = Position(
