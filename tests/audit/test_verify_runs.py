@@ -352,7 +352,7 @@ def test_a_topic_that_is_created_anew_while_it_is_compared_is_not_waited_for(
     link.catch_up()
     made = verifier(link, native=native)
     try:
-        (one,) = made.look(RequestedRange()).scopes
+        (one,) = made.find_scopes(RequestedRange()).scopes
         delete_topic(link.east, link.topic("gone"))
         link.create("gone")
         with pytest.raises(TopicError, match="recreated"):

@@ -81,7 +81,7 @@ class Looking(threading.Thread):
         with structlog.testing.capture_logs() as lines:
             while not self.asked.wait(0.05):
                 self._look()
-                self.deaths = sum(line["event"] == "groups_asked_again" for line in lines)
+                self.deaths = sum(line["event"] == "group_request_retried" for line in lines)
         self._groups.close()
 
     def await_round(self, seconds: float) -> None:
@@ -99,7 +99,7 @@ class Looking(threading.Thread):
         assert not self.wrong
 
     def _look(self) -> None:
-        answers = dict(self._groups.look_at(sorted(self._standing)))
+        answers = dict(self._groups.read_offsets(sorted(self._standing)))
         if any(isinstance(answer, str) for answer in answers.values()):
             return  # not known this time, and said so
         found = {

@@ -162,7 +162,7 @@ def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
         # asked in mid-transaction (rule 5), the answer names the source topic, which is what a lane stops
         for asked in ((["hidden", "kept"], ["east.kept"]), (["kept"], ["east.kept", "east.walled"])):
             with pytest.raises(AuthorizationError, match="lacks Describe") as raised:
-                lane_topics.ask_ids(*asked).result()
+                lane_topics.request_ids(*asked).result()
             assert raised.value.topic in {"hidden", "walled"}
     finally:
         sessions.close()
@@ -223,7 +223,7 @@ def test_every_refusal_names_user_operation_resource_and_command(guarded: Guarde
     groups = GroupCoordinators(cluster, "test")
     offsets = {("kept", 0): Committed(0), ("hidden", 0): Committed(0)}
     said.append(("Read on topic hidden", groups.write("app", offsets)))
-    said.append(("Describe on group other", str(groups.look(["other"])["other"])))
+    said.append(("Describe on group other", str(groups.describe(["other"])["other"])))
     with pytest.raises(AuthorizationError) as refused:
         groups.write("other", {("kept", 0): Committed(0)})
     said.append(("Read on group other", told(refused.value)))

@@ -12,6 +12,7 @@ from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import MirrorError, StoppedError, SupersededError
 from eomirror.kafka.session import link_sessions
+from eomirror.link.owned_control import OwnedControl
 from eomirror.link.owner import Layout, LinkOwner
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.topics.discovery import Discovery
@@ -119,9 +120,9 @@ def test_of_several_newcomers_one_takes_the_link(
     initialized = threading.Barrier(NEWCOMERS, timeout=60)
     one_by_one = threading.Lock()
     first = threading.local()
-    initialize = LinkOwner._fence_older_owner
+    initialize = OwnedControl.initialize
 
-    def together(self: LinkOwner) -> TransactionalProducer:
+    def together(self: OwnedControl) -> TransactionalProducer:
         # each has made up its mind, and each is fenced by the next before it writes; the first time only
         again, first.done = getattr(first, "done", False), True
         if not again:
@@ -132,7 +133,7 @@ def test_of_several_newcomers_one_takes_the_link(
             initialized.wait()
         return made
 
-    monkeypatch.setattr(LinkOwner, "_fence_older_owner", together)
+    monkeypatch.setattr(OwnedControl, "initialize", together)
     ended = take_all(mirrors, [new_run_id() for _ in range(NEWCOMERS)])
 
     (winner,) = [run for run, end in ended.items() if isinstance(end, Layout)]
@@ -156,15 +157,15 @@ def test_a_link_that_was_taken_meanwhile_is_left_alone(
     before, quick, slow_run = mirrors.owner(), mirrors.owner(take_over=True), new_run_id()
     before.acquire(1, mirrors.partitions)
     slow = mirrors.owner(slow_run, take_over=True)
-    initialize = LinkOwner._fence_older_owner
+    initialize = OwnedControl.initialize
 
-    def late(self: LinkOwner) -> TransactionalProducer:
-        if self is slow:
-            monkeypatch.setattr(LinkOwner, "_fence_older_owner", initialize)
+    def late(self: OwnedControl) -> TransactionalProducer:
+        if self is slow._control:
+            monkeypatch.setattr(OwnedControl, "initialize", initialize)
             quick.acquire(1, mirrors.partitions)
         return initialize(self)
 
-    monkeypatch.setattr(LinkOwner, "_fence_older_owner", late)
+    monkeypatch.setattr(OwnedControl, "initialize", late)
 
     with pytest.raises(SupersededError):
         slow.acquire(1, mirrors.partitions)
@@ -184,15 +185,15 @@ def test_a_mirror_that_starts_meanwhile_does_not_keep_the_link_from_a_failover(
     before.acquire(1, mirrors.partitions)
     before.release()
     failover = mirrors.owner("failover", take_over=True, command="failover")
-    initialize = LinkOwner._fence_older_owner
+    initialize = OwnedControl.initialize
 
-    def overtaken(self: LinkOwner) -> None:
+    def overtaken(self: OwnedControl) -> None:
         initialize(self)
-        if self is failover:
-            monkeypatch.setattr(LinkOwner, "_fence_older_owner", initialize)
+        if self is failover._control:
+            monkeypatch.setattr(OwnedControl, "initialize", initialize)
             restarted.acquire(1, mirrors.partitions)
 
-    monkeypatch.setattr(LinkOwner, "_fence_older_owner", overtaken)
+    monkeypatch.setattr(OwnedControl, "initialize", overtaken)
 
     view, _ = failover.retake()
 
@@ -250,15 +251,15 @@ def test_an_owner_that_defends_itself_is_taken_over_all_the_same(
     before = mirrors.owner()
     before.acquire(1, mirrors.partitions)
     newcomer = mirrors.owner(take_over=True)
-    publish = LinkOwner._publish
+    publish = OwnedControl.publish_layout
 
-    def after_the_owner(self: LinkOwner, *arguments: Any) -> None:
-        if self is newcomer:
-            monkeypatch.setattr(LinkOwner, "_publish", publish)
+    def after_the_owner(self: OwnedControl, *arguments: Any) -> None:
+        if self is newcomer._control:
+            monkeypatch.setattr(OwnedControl, "publish_layout", publish)
             before.renew()
         publish(self, *arguments)
 
-    monkeypatch.setattr(LinkOwner, "_publish", after_the_owner)
+    monkeypatch.setattr(OwnedControl, "publish_layout", after_the_owner)
 
     layout = newcomer.acquire(1, mirrors.partitions)
 

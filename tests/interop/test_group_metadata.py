@@ -90,7 +90,7 @@ def test_metadata_is_read_and_committed_byte_for_byte(
                 group: {where: tuple(one) for where, one in offsets.items()}
                 for group, offsets in found.items()
             } == expected
-            looked = dict(here.look_at(list(wanted)))
+            looked = dict(here.read_offsets(list(wanted)))
             assert looked == found
         for group, offsets in found.items():
             assert there.write(group, {where: Committed(*one) for where, one in offsets.items()}) == ""

@@ -50,7 +50,7 @@ from eomirror.kafka.errors import Action
 from eomirror.kafka.partition_reader import GONE
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link import copy_ends, offset_map_reader, source_comparison
+from eomirror.link import copy_ends, offset_map_reader, owned_control, source_comparison
 from eomirror.link import owner as owner_module
 from eomirror.link import state as link_state
 from eomirror.link.owner import LinkOwner
@@ -1095,10 +1095,13 @@ def _point(name: str) -> None:
 
 _REPLACED: dict[Any, dict[str, Any]] = {
     owner_module: {
-        "LinkState": _State, "StartChecks": _Checks, "ControlProducer": _Control,
-        "fence": lambda *_, **__: None, "end_hanging": lambda *_, **__: None, "crash_point": _point,
+        "StartChecks": _Checks, "crash_point": _point,
         "still_marking": lambda link, _: link, "unmoved": lambda positions, _: positions,
         "warn_of_lost_deletions": lambda *_: None, "refuse_unwritable": lambda *_: None, "is_dead": lambda _: True,
+    },
+    owned_control: {
+        "LinkState": _State, "ControlProducer": _Control, "fence": lambda *_, **__: None,
+        "end_hanging": lambda *_, **__: None, "crash_point": _point, "refuse_unwritable": lambda *_: None,
     },
     promotion: {
         "source_answers": lambda *_: True, "read_facts": _facts, "LinkState": _State,

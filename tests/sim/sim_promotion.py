@@ -33,6 +33,7 @@ from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.kafka.consumer_groups import Committed, GroupState
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
+from eomirror.link import owned_control
 from eomirror.link import owner as owner_module
 from eomirror.link.owner import LinkOwner
 from eomirror.records.control import ControlView, decode_control
@@ -1029,11 +1030,14 @@ _RUNS = iter(range(10**9))
 
 _REPLACED: dict[Any, dict[str, Any]] = {
     owner_module: {
-        "LinkState": _State, "StartChecks": _Nothing,
-        "ControlProducer": _ControlProducer, "FirstPositions": _Firsts, "fence": _fence,
+        "StartChecks": _Nothing, "FirstPositions": _Firsts,
         "crash_point": lambda _: _world().point(), "still_marking": lambda link, _: link,
         "unmoved": lambda positions, _: positions, "warn_of_lost_deletions": lambda *_: None,
         "refuse_unwritable": lambda *_: None, "is_dead": lambda _: False,
+    },
+    owned_control: {
+        "LinkState": _State, "ControlProducer": _ControlProducer, "fence": _fence,
+        "crash_point": lambda _: _world().point(), "refuse_unwritable": lambda *_: None,
     },
     promotion: {
         "source_answers": lambda *_: True, "read_facts": _facts, "LinkState": _State,

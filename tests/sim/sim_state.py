@@ -158,7 +158,7 @@ class SimTopics:
             )
         return found
 
-    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> Any:
+    def request_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> Any:
         world = self._world
         answer = ({topic: world.topic_ids[topic] for topic in source_topics},
                   {topic: f"id-{topic}" for topic in target_topics})  # fmt: skip

@@ -25,6 +25,7 @@ from eomirror.failover.promotion import _Run
 from eomirror.failover.writer_fence import LinkWriterFence
 from eomirror.link import owner as owner_module
 from eomirror.link import ownership
+from eomirror.link.owned_control import OwnedControl
 from eomirror.link.owner import LinkOwner
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_no_schedule_breaks_a_rule() -> None:
 
 def retake_before_fencing(self: LinkOwner) -> Any:
     """Final positions are read before the lanes are fenced."""
-    early = self._state.positions(wait_for_open=True, overruled=())
+    early = self._control.state.positions(wait_for_open=True, overruled=())
     view, _ = RETAKE(self)
     return view, early
 
@@ -110,13 +111,13 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     ),
     # a lane that was fenced starts again, and finds its own generation
     "the generation stays": ({(owner_module, "next_generation"): same_generation}, {"cut", "silence"}, 0),
-    "the lanes are not fenced": ({(LinkOwner, "_fence_lanes"): lambda *_: None}, {"cut", "silence"}, 80),
+    "the lanes are not fenced": ({(OwnedControl, "fence_lanes"): lambda *_: None}, {"cut", "silence"}, 80),
     "a promoted link is not refused": (
         {(owner_module, "refuse_promoted"): lambda *_: None}, {"one decision", "silence", "cut", "truth"}, 0,
     ),
     # two that fence each other for ever are one more thing that may come of it
     "a command that was overtaken goes on": (
-        {(LinkOwner, "_raise_if_superseded"): lambda _: None},
+        {(OwnedControl, "refuse_superseded"): lambda _: None},
         {"one decision", "silence", "cut", "planned", "resumes"}, 0,
     ),
     "later records are not looked for": ({(_Run, "_refuse_later_records"): lambda _: None}, {"planned"}, 1590),

@@ -324,7 +324,7 @@ class FakeTopics:
             for item in positions
         }
 
-    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> Any:
+    def request_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> Any:
         self.asked.append((source_topics, target_topics))
         source = {topic: self.ids.get(topic, f"id-{topic}") for topic in source_topics}
         target = {topic: self.ids.get(topic, f"id-{topic}") for topic in target_topics}

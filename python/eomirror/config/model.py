@@ -73,6 +73,8 @@ class Link:
     The fields declare the settings of a link: `eomirror.config.load` parses by them, `eomirror.config.schema` publishes
     them, and docs/configuration.md is generated from them.
 
+    Reason for its size: one field for each setting, in one flat section as in the file.
+
     Attributes:
         loops: Rules that the topology of all links sets for this one: `provenance_header`, `guard` and `origins`.
         cluster_ids: Cluster ids by alias; empty until the driver has read them (`origin_ids` needs them).

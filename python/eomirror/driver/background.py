@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -28,29 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eomirror.clock import Deadline
+    from eomirror.driver.link import LinkThread
 
-__all__ = ["Background", "BackgroundHost"]
+__all__ = ["Background"]
 
 Made = TypeVar("Made")
 
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 10.0
-
-
-class BackgroundHost(Protocol):
-    """The parts of a link that its background threads use."""
-
-    @property
-    def name(self) -> str:
-        """Name of the link."""
-
-    @property
-    def patient(self) -> bool:
-        """True if the link waits for missing ACLs."""
-
-    def fail(self, error: BaseException, *, everything: bool = False) -> None:
-        """Fails the link; with ``everything``, the whole mirror."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +49,7 @@ class Background:
         over: Set when the link is to end.
     """
 
-    link: BackgroundHost
+    link: LinkThread
     over: threading.Event
     _threads: list[threading.Thread] = field(default_factory=list)
     # error of the last round of each kind of work that asks a cluster; only its own thread writes

@@ -115,6 +115,8 @@ class DriverOptions:
     """
     Options of a run; tests replace the factories.
 
+    Reason for its size: one field for each independent option, which only the driver reads.
+
     Attributes:
         version: Release of eomirror.
         settings: Settings of an own Spark context, from `eomirror.spark.context.engine_settings`.
@@ -346,8 +348,8 @@ class MirrorDriver:
                 port,
                 token=token,
                 on_hello=self._greet,
-                on_progress=self._hear,
-                on_groups=self._hear_groups,
+                on_progress=self._update_progress,
+                on_groups=self._record_groups,
                 clock=self._clock,
             )
         except (OSError, ValueError) as error:
@@ -400,15 +402,15 @@ class MirrorDriver:
         link = self._links.get(attempt.link)
         return () if link is None else link.greeting(attempt)
 
-    def _hear(self, attempt: AttemptId, progress: LaneProgress) -> None:
+    def _update_progress(self, attempt: AttemptId, progress: LaneProgress) -> None:
         link = self._links.get(attempt.link)
         if link is not None:
             link.lanes.update(attempt, progress)
 
-    def _hear_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
+    def _record_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
         link = self._links.get(attempt.link)
         if link is not None:
-            link.group_thread.heard(offsets)
+            link.group_thread.record_answers(offsets)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -85,12 +85,12 @@ class GroupThread:
             # without this thread, `settled` would never become true
             self._settled.set()
 
-    def heard(self, offsets: tuple[GroupOffset, ...]) -> None:
+    def record_answers(self, offsets: tuple[GroupOffset, ...]) -> None:
         """Passes a lane's answer about group offsets to the follower."""
         if self._follower is not None:
             self._follower.record_answers(offsets)
 
-    def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
+    def lane_restarted(self, partitions: Collection[SourcePartition]) -> None:
         """Tells the follower that the lane of these partitions has a new attempt."""
         if self._follower is not None:
             self._follower.lane_restarted(partitions)

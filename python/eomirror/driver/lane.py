@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -21,56 +21,19 @@ from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, 
 from eomirror.spark.frames import encode_added
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.driver.channel import AttemptId
+    from eomirror.driver.link_lanes import LinkLanes
     from eomirror.recovery.corrupt_batches import Damage
 
-__all__ = ["LaneHost", "LaneThread", "holds_nothing"]
+__all__ = ["LaneThread", "holds_nothing"]
 
 log = structlog.get_logger(__name__)
 
 _STOP = {"type": "stop", "reason": StopReason.SHUTDOWN}
 _RECONFIGURE = {"type": "stop", "reason": StopReason.RECONFIGURE}
 _EPOCH_JITTER = 0.05
-
-
-class LaneHost(Protocol):
-    """The parts of a link that its lanes use."""
-
-    def run_attempt(self, spec: LaneSpec) -> LaneReport:
-        """Runs an attempt on Spark."""
-
-    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Sends messages to the lane's running attempt, if it is connected."""
-
-    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Sends messages to every connected attempt of the lane: one may mirror on after its epoch."""
-
-    def wait_disconnected(self, lane: int) -> None:
-        """Waits a while until no attempt of the lane is connected: until then, one may mirror."""
-
-    def check_owner(self) -> None:
-        """Raises SupersededError if another mirror has fenced the lane."""
-
-    def attempt_begun(self, spec: LaneSpec) -> None:
-        """Records the start of an attempt."""
-
-    def attempt_ended(self, spec: LaneSpec, report: LaneReport, failure: str) -> None:
-        """Records the end of an attempt; ``failure`` is the reason of an early end."""
-
-    def rests(self, lane: int, state: str) -> None:
-        """Records that no worker runs the lane; ``state`` is the reason."""
-
-    def committed(self, lane: int) -> bool:
-        """Returns True if the lane's current attempt has committed a transaction."""
-
-    @property
-    def patient(self) -> bool:
-        """True if the run waits for missing ACLs."""
-
-    def fail(self, error: BaseException, *, everything: bool = False) -> None:
-        """Fails the link; with ``everything``, the whole mirror."""
 
 
 class LaneThread:
@@ -80,11 +43,11 @@ class LaneThread:
     Args:
         template: Spec with the common fields of the lane's attempts.
         lanes: Number of lanes of the link.
-        host: Link of the lane.
+        host: Lanes of the link.
         clock: Measures backoffs.
     """
 
-    def __init__(self, template: LaneSpec, *, lanes: int, host: LaneHost, clock: Clock) -> None:
+    def __init__(self, template: LaneSpec, *, lanes: int, host: LinkLanes, clock: Clock) -> None:
         self.lane = template.lane
         self._template = template
         self._lanes = lanes
@@ -116,7 +79,7 @@ class LaneThread:
             running = self._running is not None
             self._changed.notify_all()
         if running:
-            self._host.tell(self.lane, encode_added(wanted))
+            self._host.send(self.lane, encode_added(wanted))
 
     def drop(self, topics: Collection[str]) -> None:
         """
@@ -133,7 +96,7 @@ class LaneThread:
             self._outdated = self._outdated or affected
             self._changed.notify_all()
         if affected:
-            self._host.tell(self.lane, [_RECONFIGURE])
+            self._host.send(self.lane, [_RECONFIGURE])
 
     def retake(self, topics: Collection[str]) -> None:
         """Retries stopped topics: the running attempt ends between two transactions, the next one has them."""
@@ -145,7 +108,7 @@ class LaneThread:
             self._outdated = self._outdated or affected
             self._changed.notify_all()
         if affected:
-            self._host.tell(self.lane, [_RECONFIGURE])
+            self._host.send(self.lane, [_RECONFIGURE])
 
     def hold(self, holds: Callable[[str], bool]) -> None:
         """
@@ -163,7 +126,7 @@ class LaneThread:
             self._outdated = self._outdated or affected
             self._changed.notify_all()
         # Also without a running attempt: an earlier one may mirror on.
-        self._host.tell_all(self.lane, [_RECONFIGURE] if affected or running is None else [])
+        self._host.send_to_all(self.lane, [_RECONFIGURE] if affected or running is None else [])
 
     def has_stopped(self, attempt: AttemptId, topics: Collection[str]) -> set[str]:
         """Returns the topics that an attempt reports as stopped, except those that are to be retried."""
@@ -179,7 +142,7 @@ class LaneThread:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._host.tell_all(self.lane, [_STOP])
+        self._host.send_to_all(self.lane, [_STOP])
 
     def join(self, seconds: float) -> bool:
         """Waits for the end; returns False after ``seconds``."""
@@ -217,7 +180,7 @@ class LaneThread:
             self._host.fail(error)
             log.exception("lane_thread_failed", link=self._template.link.name, lane=self.lane)
         finally:
-            self._host.tell_all(self.lane, [_STOP])
+            self._host.send_to_all(self.lane, [_STOP])
             self._host.wait_disconnected(self.lane)
             self._host.rests(self.lane, "ended")
 

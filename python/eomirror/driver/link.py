@@ -109,7 +109,7 @@ class LinkThread:
         self._background = Background(self, self._over)
         self.group_thread = GroupThread(
             self._background,
-            lambda: follower(lambda lane, offsets: self.lanes.tell(lane, encode_groups(offsets))),
+            lambda: follower(lambda lane, offsets: self.lanes.send(lane, encode_groups(offsets))),
             self.progress.mirrored,
             over=self._over,
             clock=clock,
@@ -185,7 +185,9 @@ class LinkThread:
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """Returns the first messages for an attempt that has just connected."""
         lanes = self.progress.assigned()
-        self.group_thread.begun_anew([source for source, number in lanes.items() if number == attempt.lane])
+        self.group_thread.lane_restarted(
+            [source for source, number in lanes.items() if number == attempt.lane]
+        )
         return self.lanes.greeting(attempt)
 
     # -- the link's own thread -------------------------------------------------------------------
@@ -293,7 +295,7 @@ class LinkThread:
     def _ends_loop(self) -> None:
         source, discovery, ends = self._sessions.source.admin, self._taken.discovery, self._records.ends
         while True:
-            self._background.guard("source_ends_not_read", lambda: ends.ask(source, discovery.listing))
+            self._background.guard("source_ends_not_read", lambda: ends.read(source, discovery.listing))
             if self._over.wait(REFRESH_SECONDS):
                 return
 

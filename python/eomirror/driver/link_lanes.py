@@ -33,7 +33,7 @@ _SILENCE_SECONDS = 1.5
 
 class LinkLanes:
     """
-    Runs the lanes of one link; it is their `LaneHost`.
+    Runs the lanes of one link, which send and record by it.
 
     Args:
         link: Name of the link.
@@ -149,7 +149,7 @@ class LinkLanes:
                 if lane != but:
                     thread.drop(topics)
 
-    # -- LaneHost --------------------------------------------------------------------------------
+    # -- called by lanes -------------------------------------------------------------------------
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
         """Runs an attempt on Spark."""
@@ -161,18 +161,18 @@ class LinkLanes:
         finally:
             self.running.discard(key)
 
-    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+    def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to the lane's running attempt, if it is connected."""
         if self._engine is not None:
             self._engine.channel.send(self._link, lane, messages)
 
-    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Sends messages to every connected attempt of the lane."""
+    def send_to_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Sends messages to every connected attempt of the lane: one may mirror on after its epoch."""
         if self._engine is not None:
             self._engine.channel.send(self._link, lane, messages, all_attempts=True)
 
     def wait_disconnected(self, lane: int) -> None:
-        """Waits a while until no attempt of the lane is connected."""
+        """Waits a while until no attempt of the lane is connected: until then, one may mirror."""
         channel = None if self._engine is None else self._engine.channel
         if channel is not None and not channel.wait_disconnected(self._link, lane, _SILENCE_SECONDS):
             self.aborted = True

@@ -53,7 +53,7 @@ class OutageRecords:
 
         If ``commit`` raises, the target is away, and the same records are due again.
         """
-        self._look_at_source()
+        self._read_source()
         now, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
         found = list(self._due)
         begin = wall_ms
@@ -71,7 +71,7 @@ class OutageRecords:
             # in place of the record that it has just taken, if that is of the same outage
             self._due.append(Outage(at=begin, cluster=self._link.target, until=wall_ms + round(took * 1000)))
 
-    def _look_at_source(self) -> None:
+    def _read_source(self) -> None:
         wall_ms, failing = self._clock.wall_ms(), self._failing()
         if failing:
             begin = wall_ms - round(failing * 1000) if self._source is None else self._source[0]

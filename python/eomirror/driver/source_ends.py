@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import LaneProgress
-    from eomirror.topics.discovery import Listing
+    from eomirror.topics.source_topics import Listing
 
 __all__ = ["EndRecords"]
 
@@ -91,9 +91,9 @@ class EndRecords:
                 if item.lso is not None and item.lso > known:
                     self._set(SourcePartition(item.topic, item.partition), item.lso)
 
-    def ask(self, source: ClusterAdmin, listing: Listing | None) -> None:
+    def read(self, source: ClusterAdmin, listing: Listing | None) -> None:
         """
-        Asks the source for all ends; a partition without an answer keeps its end and time.
+        Reads all ends from the source; a partition without an answer keeps its end and time.
 
         Args:
             source: Admin client of the source.

@@ -15,7 +15,7 @@ from eomirror.errors import DifferenceError, MirrorError, some
 from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
 from eomirror.failover.readiness import QUIET_SECONDS, Verified
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.records.names import LinkNames
 from eomirror.recovery.copy_end import whole
 from eomirror.status.topics import StatusTopics
@@ -200,9 +200,7 @@ def planned_facts(
     with closing(ClusterAdmin(config.clusters[link.source], client_id=client_id, clock=clock)) as admin:
 
         def ends() -> Mapping[tuple[str, int], int]:
-            return skip_missing(
-                lambda asked: admin.offsets(asked, at="latest", read_committed=False), mirrored
-            )
+            return existing_ends(admin, mirrored, read_committed=False)
 
         before = ends()
         clock.sleep(QUIET_SECONDS)
@@ -229,9 +227,7 @@ def _held(config: Config, link: Link, facts: Facts, clock: Clock) -> tuple[str, 
         return ()
     client_id = LinkNames(link.state_name).client_id("readiness")
     with closing(ClusterAdmin(config.clusters[link.source], client_id=client_id, clock=clock)) as admin:
-        found = skip_missing(
-            lambda asked: admin.offsets(asked, at="latest", read_committed=True), list(opened)
-        )
+        found = existing_ends(admin, list(opened), read_committed=True)
     return tuple(str(source) for source, stable in sorted(opened.items()) if found.get(source) == stable)
 
 

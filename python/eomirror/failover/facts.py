@@ -17,8 +17,8 @@ from eomirror.failover.group_reader import GroupReader
 from eomirror.failover.open_transactions import open_transactions
 from eomirror.failover.readiness import Facts
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.log_ends import existing_ends, existing_starts
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
@@ -77,8 +77,8 @@ def uncut_partitions(
         if (where := SourcePartition(topic, number)) not in known
     }
     there = [where for where, is_silent in unknown.items() if not is_silent]
-    starts = skip_missing(lambda asked: source.offsets(asked, at="earliest", read_committed=False), there)
-    ends = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
+    starts = existing_starts(source, there)
+    ends = existing_ends(source, there, read_committed=False)
     return dict.fromkeys(where for where, is_silent in unknown.items() if is_silent) | {
         where: (starts[where], ends[where])
         for where in there
@@ -179,7 +179,7 @@ def cuts_of(
             if (facts := topics[one.topic]) is not None and facts.topic_id == one.topic_id
         ]
         # The high watermark: records that the source has acknowledged stand behind open transactions of others.
-        sources = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=False), there)
+        sources = existing_ends(source, there, read_committed=False)
         gone = gone_sources({one.source: one for one in wanted}, topics)
     return {
         one.source: Cut(
@@ -404,7 +404,7 @@ def _last_pause(history: PromotionHistory) -> int | None:
 def _open(source: ClusterAdmin, cuts: Mapping[SourcePartition, Cut]) -> tuple[tuple[str, int, int, int], ...]:
     """Returns the source partitions whose last stable offset is before the end of the cut, with both."""
     ends = {cut.source: cut.source_end for cut in cuts.values() if cut.source_end is not None}
-    stable = skip_missing(lambda asked: source.offsets(asked, at="latest", read_committed=True), list(ends))
+    stable = existing_ends(source, list(ends), read_committed=True)
     return tuple(
         (where.topic, where.partition, stable[where], end)
         for where, end in ends.items()

@@ -25,9 +25,9 @@ from eomirror.groups.bidirectional_reader import handed_over, link_wrote, opposi
 from eomirror.groups.offset_queries import groups_there, unreadable_topics
 from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.kafka.plain_producer import write_records
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.records.mm2 import Checkpoint

@@ -19,7 +19,7 @@ import structlog
 
 from eomirror.clock import Deadline, utc
 from eomirror.errors import MirrorError, NotReadyError, TopicError
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.recovery.hanging_client import extension_client
 
 if TYPE_CHECKING:
@@ -190,9 +190,10 @@ def open_transactions(
 def _latest(
     admin: ClusterAdmin, partitions: Iterable[SourcePartition], *, read_committed: bool
 ) -> Mapping[Any, int]:
-    return skip_missing(
-        lambda asked: admin.offsets(asked, at="latest", read_committed=read_committed),
+    return existing_ends(
+        admin,
         list(partitions),
+        read_committed=read_committed,
         passing=(TopicError,),
     )
 

@@ -33,8 +33,8 @@ from eomirror.errors import (
 )
 from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.errors import Action
+from eomirror.kafka.log_ends import existing_starts
 from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.records.names import HOPS_HEADER
 from eomirror.recovery.hanging_client import extension_client
@@ -400,9 +400,7 @@ class OrphanReader:
 def log_starts(admin: ClusterAdmin, ranges: Sequence[OrphanRange]) -> dict[SourcePartition, int | None]:
     """Returns the log start of the partition of each range; None if the partition does not exist any more."""
     wanted = [each.source for each in ranges]
-    found = skip_missing(
-        lambda asked: admin.offsets(asked, at="earliest", read_committed=False), wanted, passing=(TopicError,)
-    )
+    found = existing_starts(admin, wanted, passing=(TopicError,))
     return {source: found.get(source) for source in wanted}
 
 

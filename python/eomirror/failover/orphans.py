@@ -17,7 +17,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import NotReadyError, TopicError
 from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading, named
 from eomirror.failover.promoted_link import begins, merged
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.offset_map_reader import OffsetMapReader
@@ -253,9 +253,10 @@ def _ends_now(back: Link, reader: OrphanReader, reversal: Reversal) -> Mapping[S
         marks, returned = way_back(back, session)
         if not marks:
             return reversal.ends
-        now = skip_missing(
-            lambda asked: session.admin.offsets(asked, at="latest", read_committed=False),
+        now = existing_ends(
+            session.admin,
             sorted(reversal.ends),
+            read_committed=False,
             passing=(TopicError,),
         )
     return later_ends(reversal, {source: now[source] for source in reversal.ends if source in now}, returned)
@@ -429,9 +430,7 @@ def _ranges(
         }
     elif promotion is history.current:
         wanted = [cut.source for cut in promotion.cuts if cut.topic in same]
-        found = skip_missing(
-            lambda asked: sessions.source.admin.offsets(asked, at="latest", read_committed=True), wanted
-        )
+        found = existing_ends(sessions.source.admin, wanted, read_committed=True)
         ends = {source: found[source] for source in wanted if source in found}
     else:
         return

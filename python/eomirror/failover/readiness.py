@@ -93,6 +93,8 @@ class Facts:
     """
     Facts about a link, as both clusters report them.  Flat: each is what a check decides on, and tests name a few.
 
+    Reason for its size: one field for each fact, so that a check names what it reads.
+
     Attributes:
         status: Status of the link from its topics.
         promotion: Promotion in force; None for none.

@@ -33,7 +33,7 @@ from eomirror.failover.orphan_reader import OrphanRange, Reading, named
 from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import orphan_ranges, standing, undecided
 from eomirror.failover.promoted_link import PromotedLink, back_link, by_topic, whole_link
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import refuse_copying_back
 from eomirror.link.state import LinkState, control_of
@@ -301,9 +301,10 @@ class _Recreate(PromotedLink):
 
     def _there(self, ends: Mapping[SourcePartition, int]) -> Mapping[SourcePartition, int]:
         """Returns ends, or those of the logs where these have lost theirs."""
-        now = skip_missing(
-            lambda asked: self.sessions.source.admin.offsets(asked, at="latest", read_committed=False),
+        now = existing_ends(
+            self.sessions.source.admin,
             sorted(ends),
+            read_committed=False,
             passing=(TopicError,),
         )
         return {source: min(end, now.get(source, end)) for source, end in ends.items()}

@@ -42,7 +42,7 @@ from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import later_ends, orphan_ranges, standing, undecided, way_back
 from eomirror.failover.promoted_link import PromotedLink, back_link, merged
 from eomirror.failover.recreation import refuse_recreated
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_ends, existing_starts
 from eomirror.link.source_comparison import changed_sources, end_marks
 from eomirror.link.state import control_of, link_discovery
 from eomirror.records.dealt_ranges import DealtRange, united
@@ -372,9 +372,10 @@ class _Restore(PromotedLink):
                 **{source: found[source] for source in wanted},
                 **{source: some[1] for source, some in unseen.items() if some is not None},
             }
-        now = skip_missing(
-            lambda asked: admin.offsets(asked, at="latest", read_committed=False),
+        now = existing_ends(
+            admin,
             sorted(reversal.ends),
+            read_committed=False,
             passing=(TopicError,),
         )
         later = {source: max(end, now.get(source, 0)) for source, end in reversal.ends.items()}
@@ -526,9 +527,7 @@ def _outermost(ranges: Sequence[DealtRange]) -> list[DealtRange]:
 
 def _starts(sessions: LinkSessions, partitions: set[SourcePartition]) -> Mapping[SourcePartition, int]:
     """Returns the log starts of partitions that have no cut."""
-    found = skip_missing(
-        lambda asked: sessions.source.admin.offsets(asked, at="earliest", read_committed=False), partitions
-    )
+    found = existing_starts(sessions.source.admin, partitions)
     return {source: found[source] for source in partitions if source in found}
 
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import AuthorizationError, TopicError, UnreachableError
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_starts, skip_missing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -151,8 +151,8 @@ def _raised(starts: Mapping[Name, int], one: Translation) -> Translation:
 
 
 def _log_starts(cluster: ClusterSession, partitions: Collection[Name]) -> Mapping[Name, int]:
-    return skip_missing(
-        lambda asked: cluster.admin.offsets(asked, at="earliest", read_committed=False),
+    return existing_starts(
+        cluster.admin,
         partitions,
         # A topic that may not be seen does not affect the others.
         passing=(AuthorizationError, TopicError, UnreachableError),

@@ -210,7 +210,7 @@ class GroupFollower:
             self._shared = shared
         unreadable = {}
         standing = set()
-        for group, offsets in self._source_groups.look_at(wanted):
+        for group, offsets in self._source_groups.read_offsets(wanted):
             if isinstance(offsets, str):
                 unreadable[group] = f"its offsets cannot be read: {offsets}"
                 standing.add(group)

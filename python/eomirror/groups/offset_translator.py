@@ -333,7 +333,7 @@ class OffsetTranslator:
                 "or retry when the source is back",
             ) from error
         if error is not None:
-            log.warning("told_by_checkpoints", link=self._link.name, reason=error.message)
+            log.warning("offsets_from_checkpoints", link=self._link.name, reason=error.message)
         copies = {one.to_topic for one in found}
         reasons = self._replaced(
             [position for position in positions.values() if position.target_topic in copies], source=None

@@ -18,9 +18,9 @@ from eomirror.groups.corrections import not_below
 from eomirror.groups.followed_groups import DeletedGroups, SyncDecision, decide_deletion, decide_sync
 from eomirror.groups.offset_rule import NOT_OURS
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.kafka.log_ends import skip_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -185,7 +185,7 @@ class _DeletedOnSource:
         # Asked once more, one by one: a group's coordinator is more reliable than a list.
         standing = self._source.committed(gone)
         kept = {group: self.kept[group] for group in again[max(0, len(gone) - len(waiting)) :]}
-        for group, there in self._target.look([group for group in gone if not standing[group]]).items():
+        for group, there in self._target.describe([group for group in gone if not standing[group]]).items():
             why = there if isinstance(there, str) else decide_deletion(there, self._own.of(group, there))
             if why == "":
                 why = _refusal(self._target.delete, group)
@@ -358,7 +358,7 @@ class OffsetWriter:
         """
         found = {}
         due = set()
-        for group, there in self._target.look(turn).items():
+        for group, there in self._target.describe(turn).items():
             if isinstance(there, str):
                 # Checked again like a group that has members; groups behind it do not wait for it.
                 self._note(group, there)

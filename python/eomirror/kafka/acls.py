@@ -164,12 +164,12 @@ class WriteDenials:
         """
         bindings = [AclBinding(*_entry(topic)) for topic in sorted(topics)]
 
-        def ask() -> None:
+        def request() -> None:
             for future in self._client.create_acls(bindings, request_timeout=OPERATION_SECONDS).values():
                 future.result(OPERATION_SECONDS + 1)
 
         if bindings:
-            self._sent(ask, "deny writes to topics", _ALTER)
+            self._sent(request, "deny writes to topics", _ALTER)
 
     def allow(self, topics: Collection[str]) -> None:
         """
@@ -181,7 +181,7 @@ class WriteDenials:
         """
         filters = [AclBindingFilter(*_entry(topic)) for topic in sorted(topics)]
 
-        def ask() -> None:
+        def request() -> None:
             for future in self._client.delete_acls(filters, request_timeout=OPERATION_SECONDS).values():
                 try:
                     future.result(OPERATION_SECONDS + 1)
@@ -190,7 +190,7 @@ class WriteDenials:
                         raise
 
         if filters:
-            self._sent(ask, "allow writes to topics", _ALTER)
+            self._sent(request, "allow writes to topics", _ALTER)
 
     def close(self) -> None:
         """Releases the client."""
@@ -199,12 +199,12 @@ class WriteDenials:
     def _entries(self, wanted: AclBindingFilter) -> list[tuple[str, bool]]:
         """Returns the names of entries, each with True if it is a prefix."""
 
-        def ask() -> Any:
+        def request() -> Any:
             return self._client.describe_acls(wanted, request_timeout=OPERATION_SECONDS).result(
                 OPERATION_SECONDS + 1
             )
 
-        found = self._sent(ask, "describe ACLs", _DESCRIBE)
+        found = self._sent(request, "describe ACLs", _DESCRIBE)
         if not found:
             # librdkafka (2.16) drops a refusal of this request, and says that there are no entries
             self._need(self._described(), _DESCRIBE, "describe ACLs")
@@ -213,13 +213,13 @@ class WriteDenials:
     def _described(self) -> Any:
         """Returns the description of the cluster with our rights (KIP-430)."""
 
-        def ask() -> Any:
+        def request() -> Any:
             asked = self._client.describe_cluster(
                 include_authorized_operations=True, request_timeout=OPERATION_SECONDS
             )
             return asked.result(OPERATION_SECONDS + 1)
 
-        return self._sent(ask, "describe the cluster", None)
+        return self._sent(request, "describe the cluster", None)
 
     def _need(self, described: Any, right: Right, doing: str) -> None:
         # the client gives None for a principal without any right
@@ -227,10 +227,10 @@ class WriteDenials:
             lacking = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
             raise self._retrying.translated(lacking, doing, right)
 
-    def _sent(self, ask: Any, doing: str, right: Right | None) -> Any:
+    def _sent(self, request: Any, doing: str, right: Right | None) -> Any:
         def without_authorizer() -> Any:
             try:
-                return ask()
+                return request()
             except Exception as raised:
                 if error_code(raised) != KafkaError.SECURITY_DISABLED:
                     raise

@@ -167,6 +167,8 @@ class ClusterAdmin:
     """
     Administers one cluster.
 
+    Reason for its size: one method for each request of Kafka's admin API; the state is that of the client.
+
     Args:
         timeout: Seconds that one operation may take, repetitions included.
 
@@ -530,7 +532,7 @@ class ClusterAdmin:
         if self._broken != self._retrying.broken:
             self._broken = self._retrying.broken
             asked.forget_all()
-        return asked.ask(client, partitions, spec, level, seconds=seconds)
+        return asked.request(client, partitions, spec, level, seconds=seconds)
 
     # -- changing --------------------------------------------------------------------------------
 

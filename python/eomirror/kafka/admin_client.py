@@ -35,12 +35,12 @@ from confluent_kafka.admin import AdminClient
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.config.rights import ClusterUser, Right, account_of
-from eomirror.errors import MirrorError, TopicError, UnreachableError
+from eomirror.errors import MirrorError, TopicError
 from eomirror.kafka.client_factory import ClientLog, create_client
 from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
 
@@ -51,7 +51,6 @@ __all__ = [
     "UNANSWERED",
     "RetryingAdmin",
     "error_code",
-    "skip_missing",
     "try_seconds",
     "waiting_for",
 ]
@@ -429,31 +428,3 @@ def try_seconds(things: int) -> float:
 def error_code(raised: Exception) -> int:
     """Returns librdkafka's code of an error; an unanswered future counts as timed out."""
     return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
-
-
-def skip_missing(
-    ask: Callable[[Sequence[tuple[str, int]]], Mapping[tuple[str, int], int]],
-    partitions: Collection[tuple[str, int]],
-    *,
-    passing: tuple[type[MirrorError], ...] = (TopicError, UnreachableError),
-) -> Mapping[tuple[str, int], int]:
-    """
-    Returns the answers for partitions, without the topics that fail.
-
-    Args:
-        ask: Returns the answers for all, or raises an error that names the failing topic.
-        partitions: Topic and number.
-        passing: Errors that concern that topic alone: by default it does not exist, or a partition has no leader.
-
-    Raises:
-        MirrorError: Any other error of ``ask``, and one that names none of these topics.
-    """
-    while partitions:
-        try:
-            return ask(sorted(partitions))
-        except passing as error:
-            kept = {where for where in partitions if where[0] != error.topic}
-            if len(kept) == len(partitions):
-                raise
-            partitions = kept
-    return {}

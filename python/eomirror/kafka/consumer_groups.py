@@ -132,6 +132,8 @@ class GroupCoordinators:
     """
     Sends requests to the coordinators of one cluster.
 
+    Reason for its size: one method for each request about groups; the state is that of the client.
+
     Args:
         seconds: Timeout of a strict call with its repetitions.
         connect: Makes an AdminClient; for tests.
@@ -226,7 +228,7 @@ class GroupCoordinators:
         dead = {group.id for group in found if group.state == "Dead" and not group.protocol_type}
         return sorted(dead.difference(self.names(strict=False)[0])) if dead else []
 
-    def look_at(self, groups: Sequence[str]) -> list[tuple[str, Offsets | str]]:
+    def read_offsets(self, groups: Sequence[str]) -> list[tuple[str, Offsets | str]]:
         """
         Returns current offsets of groups, by topic and partition; or the reason why they are unknown.
 
@@ -297,7 +299,7 @@ class GroupCoordinators:
             found[group] = state
         return found
 
-    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
+    def describe(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
         """
         Returns states and offsets of groups; the reason for a group that is hidden or unavailable.
 
@@ -317,7 +319,7 @@ class GroupCoordinators:
                 states[group] = state
         if silent is not None and not states:
             raise silent
-        for group, offsets in self.look_at(list(states)):
+        for group, offsets in self.read_offsets(list(states)):
             if isinstance(offsets, str):
                 found[group] = f"its offsets there cannot be read: {offsets}"
                 continue

@@ -75,10 +75,10 @@ class ClusterGroups:
         """Returns share groups (KIP-932) and streams groups (KIP-1071), sorted."""
         return cast("list[str]", self._read("list groups", "shared"))
 
-    def look_at(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets | str]]:
+    def read_offsets(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets | str]]:
         """Yields current offsets of groups, by topic and partition; or the reason why they are unknown."""
         for some in batches(groups):
-            yield from self._read("read the offsets of groups", "look_at", some)
+            yield from self._read("read the offsets of groups", "read_offsets", some)
 
     def committed(self, groups: Iterable[str]) -> dict[str, Offsets | str]:
         """Returns committed offsets of groups, from transactions too; the reason for a group that is refused."""
@@ -89,9 +89,9 @@ class ClusterGroups:
         """Returns the states of groups; one that does not exist is idle."""
         return cast("dict[str, GroupState]", self._read("describe groups", "states", list(groups)))
 
-    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
+    def describe(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
         """Returns states and offsets of groups; the reason for a group that is hidden or unavailable."""
-        return cast("dict[str, TargetGroup | str]", self._read("describe groups", "look", list(groups)))
+        return cast("dict[str, TargetGroup | str]", self._read("describe groups", "describe", list(groups)))
 
     def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
         """Commits offsets for a group without members; returns the reason of a refusal, else empty."""
@@ -122,9 +122,9 @@ class ClusterGroups:
         died = 0
         while True:
             try:
-                return self._isolated.ask(method, *arguments, **named)
+                return self._isolated.call(method, *arguments, **named)
             except DiedError as death:
-                log.info("groups_asked_again", cluster=self._alias, doing=doing, reason=str(death))
+                log.info("group_request_retried", cluster=self._alias, doing=doing, reason=str(death))
                 died += 1
                 if died == _TRIES:
                     raise ClusterError(
@@ -136,7 +136,7 @@ class ClusterGroups:
 
     def _change(self, doing: str, method: str, *arguments: Any) -> Any:
         try:
-            return self._isolated.ask(method, *arguments)
+            return self._isolated.call(method, *arguments)
         except DiedError as death:
             raise ClusterError(
                 f"cluster {self._alias}: cannot tell whether it took the request to {doing}: "

@@ -67,7 +67,7 @@ class IsolatedObject:
         self._recipe = (factory, arguments)
         self._handle = next(_HANDLES)
 
-    def ask(self, method: str, *arguments: Any, **named: Any) -> Any:
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """
         Calls a method, and waits for its result.  Thread-safe.
 
@@ -76,7 +76,7 @@ class IsolatedObject:
             Exception: Any error of the method.
         """
         child = _shared(self._handle)
-        return child.ask((self._handle, self._recipe, method, arguments, named)).result()
+        return child.call((self._handle, self._recipe, method, arguments, named)).result()
 
     def close(self) -> None:
         """Releases the object, and the process with its last object.  May be called more than once."""
@@ -115,7 +115,7 @@ class _Child:
         """True while it accepts calls."""
         return not self._death
 
-    def ask(self, call: tuple[Any, ...]) -> Future[Any]:
+    def call(self, call: tuple[Any, ...]) -> Future[Any]:
         """Sends a call; returns a future of its answer."""
         future: Future[Any] = Future()
         with self._lock:

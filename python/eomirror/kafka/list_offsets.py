@@ -73,13 +73,13 @@ class _Answered:
     records (EO-3); as a log start, it would hide a gap (EO-6).
     """
 
-    __slots__ = ("_future", "_heard")
+    __slots__ = ("_future", "_record_answer")
 
     def __init__(self, future: Any, topic: str, asked: ListOffsets) -> None:
         self._future = future
-        self._heard = partial(_heard, asked, topic)
+        self._record_answer = partial(_record_answer, asked, topic)
         # on arrival, with or without a waiting caller: librdkafka has dropped the topic from its cache
-        future.add_done_callback(self._heard)
+        future.add_done_callback(self._record_answer)
 
     def result(self, timeout: float | None = None) -> Any:
         """Returns the answer; raises a retriable KafkaException if there is none."""
@@ -87,17 +87,17 @@ class _Answered:
             answer = self._future.result(timeout)
         except KafkaException:
             # who waits for a future is woken before its callbacks are called
-            self._heard(self._future)
+            self._record_answer(self._future)
             raise
         if answer.offset == OFFSET_INVALID:
-            self._heard(self._future)
+            self._record_answer(self._future)
             raise KafkaException(
                 KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the connection broke before the answer")
             )
         return answer
 
 
-def _heard(asked: ListOffsets, topic: str, done: Any) -> None:
+def _record_answer(asked: ListOffsets, topic: str, done: Any) -> None:
     """Forgets the leader of a topic if its answer failed."""
     if done.exception() is not None or done.result().offset == OFFSET_INVALID:
         asked.forget(topic)
@@ -170,7 +170,7 @@ class ListOffsets:
         with self._lock:
             return client.list_topics(timeout=seconds)
 
-    def ask(
+    def request(
         self, client: Any, partitions: Sequence[_Where], spec: OffsetSpec, level: Any, *, seconds: float
     ) -> Mapping[_Where, _Answered | _Refused]:
         """

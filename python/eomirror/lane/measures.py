@@ -14,6 +14,7 @@ __all__ = [
     "DURATION_BOUNDS",
     "LATENCY_BOUNDS",
     "RECORDS_BOUNDS",
+    "AttemptMeasures",
     "Histogram",
     "LaneMeasures",
     "Tally",
@@ -123,4 +124,47 @@ class LaneMeasures:
             self.records.since(earlier.records),
             self.latency.since(earlier.latency),
             max(0, self.left_out - earlier.left_out),
+        )
+
+
+class AttemptMeasures:
+    """
+    Measures the transactions of an attempt.
+
+    Args:
+        since_ms: Wall clock when the lane began.
+
+    Attributes:
+        aborted: Aborted transactions.
+        fenced: Transactions that another producer fenced.
+        durations: Durations of committed transactions.
+        sizes: Their numbers of records.
+    """
+
+    def __init__(self, since_ms: int) -> None:
+        self.aborted = self.fenced = 0
+        self.durations = Tally(DURATION_BOUNDS)
+        self.sizes = Tally(RECORDS_BOUNDS)
+        self._latency = Tally(LATENCY_BOUNDS)
+        self._skipped = 0
+        self._since_ms = since_ms
+
+    def latency(self, timestamp: int, wall_ms: int) -> None:
+        """Measures the time from a record's timestamp to its commit, both in ms since the epoch."""
+        # A topic of last year that is mirrored today would show a year.  Of a record that is older than the lane it is
+        # not known how long it has waited for the source, for the mirror to be started, or for its producer.
+        if timestamp < self._since_ms:
+            self._skipped += 1
+        else:
+            self._latency.observe(max(0.0, (wall_ms - timestamp) / 1000))
+
+    def reported(self) -> LaneMeasures:
+        """Returns the measures as the driver gets them."""
+        return LaneMeasures(
+            self.aborted,
+            self.fenced,
+            self.durations.histogram(),
+            self.sizes.histogram(),
+            self._latency.histogram(),
+            self._skipped,
         )

@@ -46,7 +46,7 @@ class TopicComparer(Protocol):
     ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
         """Returns the current state of both sides of each partition."""
 
-    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingIds:
+    def request_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingIds:
         """Requests the ids of exactly these topics, one request per side, without waiting (EO-5)."""
 
     def limits(self, source_topic: str, target_topic: str) -> Limits:

@@ -105,7 +105,7 @@ class LaneRunner:
                 timeout = epoch.spec.link.transaction_timeout
                 epoch.overdue = self._transaction.timer.overdue(self._clock.monotonic(), state, timeout)
             if event is Event.FENCED and state in WITH_TRANSACTION:
-                epoch.stats.fence()
+                epoch.stats.measures.fenced += 1
             command = epoch.machine.step(event)
         self._transaction.report(force=True)
         return epoch.result(self._partitions)

@@ -217,6 +217,8 @@ class LaneProgress:
     """
     Progress of a lane, reported at most a few times a second; counters are totals of this attempt.
 
+    Reason for its size: one field for each field of the message to the driver.
+
     Attributes:
         state: State of the lane's machine, for display.
         transactions: Committed transactions.

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.lane.measures import (
-    DURATION_BOUNDS,
-    LATENCY_BOUNDS,
-    RECORDS_BOUNDS,
-    LaneMeasures,
-    Tally,
-)
+from eomirror.lane.measures import AttemptMeasures
 from eomirror.lane.spec import LaneProgress, PartitionProgress
 
 if TYPE_CHECKING:
@@ -42,6 +36,7 @@ class AttemptStats:
     Attributes:
         transactions: Committed transactions with data or advances.
         since_ms: As given.
+        measures: Histograms, and failed transactions.
     """
 
     def __init__(self, spec: LaneSpec, *, since_ms: int) -> None:
@@ -58,11 +53,7 @@ class AttemptStats:
         self._copied_headers = 0
         self._commit_ms = 0.0
         self._work: dict[SourcePartition, _PartitionWork] = {}
-        self._aborted = self._fenced = 0
-        self._durations = Tally(DURATION_BOUNDS)
-        self._sizes = Tally(RECORDS_BOUNDS)
-        self._latency = Tally(LATENCY_BOUNDS)
-        self._left_out = 0
+        self.measures = AttemptMeasures(since_ms)
 
     def add(self, positions: Iterable[Position], *, seconds: float, wall_ms: int) -> None:
         """
@@ -88,26 +79,10 @@ class AttemptStats:
                 work = self._work[position.source] = _PartitionWork()
             work.add(position)
             if position.records and position.source_timestamp is not None:
-                self._measure(position.source_timestamp, wall_ms)
+                self.measures.latency(position.source_timestamp, wall_ms)
         self._records += records
-        self._durations.observe(seconds)
-        self._sizes.observe(records)
-
-    def _measure(self, timestamp: int, wall_ms: int) -> None:
-        # A topic of last year that is mirrored today would show a year.  Of a record that is older than the lane it is
-        # not known how long it has waited for the source, for the mirror to be started, or for its producer.
-        if timestamp < self.since_ms:
-            self._left_out += 1
-        else:
-            self._latency.observe(max(0.0, (wall_ms - timestamp) / 1000))
-
-    def abort(self) -> None:
-        """Records an aborted transaction."""
-        self._aborted += 1
-
-    def fence(self) -> None:
-        """Records a transaction that another producer fenced."""
-        self._fenced += 1
+        self.measures.durations.observe(seconds)
+        self.measures.sizes.observe(records)
 
     def due(self, now: float) -> bool:
         """Returns whether a progress report is due; ``now`` in monotonic seconds."""
@@ -163,14 +138,7 @@ class AttemptStats:
             plane_reason=serving.reason,
             throttled=serving.throttled,
             delayed=serving.delayed,
-            measures=LaneMeasures(
-                self._aborted,
-                self._fenced,
-                self._durations.histogram(),
-                self._sizes.histogram(),
-                self._latency.histogram(),
-                self._left_out,
-            ),
+            measures=self.measures.reported(),
         )
 
     def report(

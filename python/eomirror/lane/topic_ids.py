@@ -48,7 +48,7 @@ class TopicIdRequest:
         self._plane = plane
         self._topics = topics
         self._pinned = wanted & plane.pinned()
-        self._pending = self._ask(wanted - self._pinned)
+        self._pending = self._request(wanted - self._pinned)
 
     def result(
         self, positions: Mapping[SourcePartition, Position]
@@ -69,14 +69,14 @@ class TopicIdRequest:
             if position.topic in pinned:
                 source_ids[position.topic] = position.topic_id
                 target_ids[position.target_topic] = position.target_topic_id
-        for pending in (self._pending, self._ask(self._pinned - pinned)):
+        for pending in (self._pending, self._request(self._pinned - pinned)):
             if pending is not None:
                 on_source, on_target = pending.result()
                 source_ids.update(on_source)
                 target_ids.update(on_target)
         return source_ids, target_ids
 
-    def _ask(self, topics: AbstractSet[str]) -> PendingIds | None:
+    def _request(self, topics: AbstractSet[str]) -> PendingIds | None:
         if not topics:
             return None
-        return self._topics.ask_ids(sorted(topics), sorted({self._targets[topic] for topic in topics}))
+        return self._topics.request_ids(sorted(topics), sorted({self._targets[topic] for topic in topics}))

@@ -227,7 +227,7 @@ class LaneTransaction:
         """Aborts the transaction."""
         self.mm2_records.aborted()
         self.plane.abort()
-        self._epoch.stats.abort()
+        self._epoch.stats.measures.aborted += 1
         return Event.ABORTED
 
     def _gap_record(self, gap: Gap) -> MetadataRecord:

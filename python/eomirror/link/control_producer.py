@@ -238,7 +238,7 @@ class ControlProducer:
         self.drop()
         self._hanging_client.end(None, [one.where for one in found], commit=commit)
         log.warning(
-            "left_open_ended",
+            "hanging_transactions_ended",
             link=self._link.name,
             committed={f"{one.topic}-{one.partition}": commit for one in found},
         )

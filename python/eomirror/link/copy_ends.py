@@ -20,8 +20,8 @@ from eomirror._native import PartitionMap
 from eomirror.clock import Deadline
 from eomirror.config.rights import Right, account_of, named
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.kafka.partition_reader import GONE
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.hanging import target_hanging_client
@@ -139,10 +139,8 @@ class CopyEnds:
         """Returns the positions whose copy exists and has a leader, the ids of copies, and their ends."""
         topics = self._target.admin.describe_topics(sorted({one.target_topic for one in positions}))
         ids = {name: facts.topic_id for name, facts in topics.items() if facts is not None}
-        ends = skip_missing(
-            lambda asked: self._target.admin.offsets(asked, at="latest", read_committed=False),
-            {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)},
-        )
+        copies = {copy for one in positions if one.target_topic in ids for copy in (_copy(one), *one.copies)}
+        ends = existing_ends(self._target.admin, copies, read_committed=False)
         return {one.source: one for one in positions if _copy(one) in ends}, ids, ends
 
     def _problems(

@@ -14,7 +14,7 @@ import structlog
 
 from eomirror._native import encode_offset_map
 from eomirror.errors import UsageError
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, Asked, partition_counts
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
@@ -239,9 +239,10 @@ class FirstPositions:
         }
         ends: Mapping[tuple[str, int], int] = {}
         if copies and not self._link.keyed:
-            ends = skip_missing(
-                lambda asked: self._target.offsets(asked, at="latest", read_committed=False),
+            ends = existing_ends(
+                self._target,
                 set(copies.values()),
+                read_committed=False,
             )
         found = {item.source: self._begins[item.source] for item in items if item.source in self._begins}
         for item in known:

@@ -59,7 +59,7 @@ def end_hanging(
         if not mending.find_hanging_state(range(state.positions_partitions()), lanes, positions):
             return
         # The target may fail to write the markers of this end as well.
-        log.warning("left_open_ended", link=link.name, committed=mending.end({}))
+        log.warning("hanging_transactions_ended", link=link.name, committed=mending.end({}))
     raise TransactionFailedError("a transaction of an older layout's lane stays open after it was ended")
 
 
@@ -137,7 +137,7 @@ def end_hanging_copies(
             if torn:
                 raise torn[0]
             return
-        log.warning("left_open_ended", link=link.name, committed=resolver.end({}))
+        log.warning("hanging_transactions_ended", link=link.name, committed=resolver.end({}))
     raise UnreachableError(
         f"link {link.name}: a transaction of a lane stays open in a copy after it was ended",
         fix="wait until the target is healthy, then repeat this",

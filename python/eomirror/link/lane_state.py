@@ -189,7 +189,7 @@ class LaneTopics:
                 return source, target
             self._clock.sleep(_PAUSE_SECONDS)
 
-    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingPair:
+    def request_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingPair:
         """Requests the ids of exactly these topics, with one request per side, and does not wait."""
         return PendingPair(
             self._source.begin_describe(list(source_topics)),

@@ -28,7 +28,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 
@@ -43,9 +43,8 @@ from eomirror.errors import (
     SupersededError,
 )
 from eomirror.link.assignment import Layout, by_lane, layout_of
-from eomirror.link.claim import is_dead, own_claim
-from eomirror.link.control_producer import ControlProducer, given_up, refuse_unwritable
-from eomirror.link.fencing import fence
+from eomirror.link.claim import is_dead
+from eomirror.link.control_producer import given_up, refuse_unwritable
 from eomirror.link.first_positions import (
     Begin,
     FirstPositions,
@@ -53,12 +52,9 @@ from eomirror.link.first_positions import (
     of_grown_topics,
     without_surplus,
 )
-from eomirror.link.hanging import end_hanging
+from eomirror.link.owned_control import TRIES, OwnedControl
 from eomirror.link.ownership import (
-    CLAIM_INTERVAL_SECONDS,
-    AfterFencing,
     ClaimDecision,
-    after_fencing,
     check_positions,
     judge_claim,
     next_generation,
@@ -66,7 +62,6 @@ from eomirror.link.ownership import (
     refuse_handed_over,
     refuse_promoted,
     revised,
-    superseded_by,
     unpublished,
 )
 from eomirror.link.start_checks import (
@@ -79,11 +74,8 @@ from eomirror.link.start_checks import (
     warn_of_lost_deletions,
 )
 from eomirror.link.start_rules import still_marking, unmoved
-from eomirror.link.state import LinkState
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.control import ControlView, Generation, HandedOver, Pause
-from eomirror.records.names import LinkNames
-from eomirror.records.promotion import encoded
+from eomirror.records.control import ControlView, HandedOver, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +97,17 @@ log = structlog.get_logger(__name__)
 _Taken = TypeVar("_Taken")
 
 _LOOK_SECONDS = 0.5
-_TRIES = 5
+
+
+class _Given(NamedTuple):
+    """Arguments of `LinkOwner` that decide how it takes the link."""
+
+    take_back: bool
+    although_promoted: bool
+    decided: Resumption | Reversal | None
+    order: CopyBack | None
+    begins: Mapping[SourcePartition, Begin]
+    predecessors: Mapping[SourcePartition, Predecessor]
 
 
 class LinkOwner:
@@ -153,43 +155,30 @@ class LinkOwner:
         hanging_client: Callable[[Link, ClusterSession], HangingClient] | None = None,
         command: str = "",
     ) -> None:
+        self.published = False
         self._link = link
-        self._run = run
         self._clock = clock
         self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead, command=command)
-        self._take_back = take_back
-        self._although_promoted = although_promoted
-        self._decided, self._order = decided, order
-        self._command = command
-        self._adopt, self._begins = dict(adopt or {}), dict(begins or {})
-        self._predecessors = dict(predecessors or {})
+        self._given = _Given(
+            take_back, although_promoted, decided, order, dict(begins or {}), dict(predecessors or {})
+        )
+        self._adopt = dict(adopt or {})
         self._on_event = on_event or (lambda _: None)
-        self._names = LinkNames(link.state_name)
         self._lock = threading.RLock()
-        self._target = target.cluster
-        self._source_admin, self._target_admin = source.admin, target.admin
-        self._state = LinkState(link, target)
-        self._hanging_client = None if hanging_client is None else hanging_client(link, target)
-        self._checks = StartChecks(
-            link, source, target, into_filled=into_filled, hanging_client=self._hanging_client
-        )
-        self._control = ControlProducer(
+        self._source_admin = source.admin
+        client = None if hanging_client is None else hanging_client(link, target)
+        self._control = OwnedControl(
             link,
-            target.cluster,
-            read_control=partial(self._state.control, wait_for_open=False),
-            read_positions=partial(self._state.positions, wait_for_open=False, overruled=()),
-            partitions=self._state.positions_partitions,
-            hanging_client=self._hanging_client,
+            target,
+            run=run,
             clock=clock,
+            hanging_client=client,
+            command=command,
+            although_promoted=although_promoted,
         )
-        self.published = False
-        self._generation: Generation | None = None
-        # False after a failed publication, which may have been committed nevertheless.
-        self._certain = True
-        self._sequence = 0
+        self._checks = StartChecks(link, source, target, into_filled=into_filled, hanging_client=client)
         self._cluster_ids = ("", "")
         self._stopped: Callable[[], bool] = bool
-        self._closed = False
 
     # -- taking the link -------------------------------------------------------------------------
 
@@ -213,7 +202,8 @@ class LinkOwner:
         """
         self._stopped = stopped
         with self._lock:
-            source, target = self._source_admin.describe_cluster(), self._target_admin.describe_cluster()
+            source = self._source_admin.describe_cluster()
+            target = self._control.target_admin.describe_cluster()
             self._cluster_ids = self._checks.cluster_ids = source.cluster_id, target.cluster_id
             return self._taken(lambda met, fenced: self._acquire(lanes, partitions, met, fenced=fenced))
 
@@ -240,9 +230,9 @@ class LinkOwner:
         """Calls ``take`` with the first claim and True if this producer was fenced; repeats it after a lane's error."""
         met: ControlView | None = None
         fenced = False
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             try:
-                met = met or self._state.control(wait_for_open=False)
+                met = met or self._control.state.control(wait_for_open=False)
                 self._refuse_ended(met)
                 return take(met.claim, fenced)
             except FencedError as error:
@@ -255,9 +245,9 @@ class LinkOwner:
             except LaneError as error:
                 fenced = False
                 log.info("owner_retry", link=self._link.name, attempt=attempt, error=str(error))
-                refuse_unwritable(self._link, self._target_admin)
+                refuse_unwritable(self._link, self._control.target_admin)
                 self._clock.sleep(0.2 * (attempt + 1))
-        raise given_up(self._link, self._target_admin, "take the link", _TRIES)
+        raise given_up(self._link, self._control.target_admin, "take the link", TRIES)
 
     def _retake(
         self, met: Claim | None, fenced: bool  # noqa: FBT001  as `_taken` calls it
@@ -271,22 +261,23 @@ class LinkOwner:
             )
         generation = next_generation(
             view,
-            run=self._run,
+            run=self._control.run,
             lanes=before.assignment.lanes,
             partitions=before.assignment.partitions,
             now_ms=self._clock.wall_ms(),
             above=max((position.generation for position in positions.values()), default=0),
         )
         self._on_event("publishing the next generation")
-        self._publish(generation, ())
-        self._generation = generation
+        self._control.publish_layout(generation, ())
+        self._control.generation = generation
         self.published = True
         crash_point("owner.published")
         self._on_event("fencing all lanes")
-        self._fence_lanes(generation.highest_lane)
-        self._resolve_hanging(generation.highest_lane)
+        self._control.fence_lanes(generation.highest_lane)
         crash_point("owner.fenced_all")
-        return replace(view, generation=generation), self._state.positions(wait_for_open=True, overruled=())
+        return replace(view, generation=generation), self._control.state.positions(
+            wait_for_open=True, overruled=()
+        )
 
     def _entered(
         self, met: Claim | None, *, fenced: bool
@@ -294,22 +285,22 @@ class LinkOwner:
         """Takes the steps until the positions are checked: returns control, and positions that may still advance."""
         self._watch(met, fenced=fenced)
         crash_point("owner.watched")
-        self._fence_older_owner()
+        self._control.initialize()
         crash_point("owner.initialized")
-        view = self._read_control()
+        view = self._control.read()
         # Claims that became visible between the last look and our InitProducerId.
         if self._judge(met, view.claim, watched=float("inf")) is ClaimDecision.LEAVE:
-            raise self._superseded(view)
+            raise self._control.superseded(view)
         self._refuse_ended(view)
-        self._control.owner, self._control.dated = view.claim, view.dated
+        self._control.producer.owner, self._control.producer.dated = view.claim, view.dated
         crash_point("owner.control_read")
         # Before the old lanes are fenced: their open transactions hide no newer generation.
-        positions = self._state.positions(wait_for_open=False, overruled=self._adopt.keys())
+        positions = self._control.state.positions(wait_for_open=False, overruled=self._adopt.keys())
         check_positions(
             self._link.name,
             view,
             positions,
-            map_has_records=view.generation is None and self._state.map_has_records(),
+            map_has_records=view.generation is None and self._control.state.map_has_records(),
         )
         return view, positions
 
@@ -349,7 +340,7 @@ class LinkOwner:
             )
         generation = next_generation(
             view,
-            run=self._run,
+            run=self._control.run,
             lanes=lanes,
             partitions=[item.source for item in partitions],
             now_ms=self._clock.wall_ms(),
@@ -371,23 +362,22 @@ class LinkOwner:
             start="earliest",
         )
         self._refuse_stopped()
-        ordered = [] if self._order is None else self._noted(self._order)
-        self._publish(generation, [*ordered, *first])
-        self._generation = generation
+        ordered = [] if self._given.order is None else self._control.records(self._given.order)
+        self._control.publish_layout(generation, [*ordered, *first])
+        self._control.generation = generation
         self.published = True
         crash_point("owner.published")
         self._on_event("fencing lanes of older generations")
-        self._fence_lanes(generation.highest_lane)
-        self._resolve_hanging(generation.highest_lane)
+        self._control.fence_lanes(generation.highest_lane)
         crash_point("owner.fenced_all")
         if view.handed_over is not None:
             # With the positions, not with the generation: between the two the old positions are valid.
-            overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
-        if self._decided is not None:
-            overruled += self._noted(self._decided)
+            overruled.append(MetadataRecord(self._control.names.control_topic, 0, HandedOver.key(), None))
+        if self._given.decided is not None:
+            overruled += self._control.records(self._given.decided)
         if overruled:
             self._on_event("adopting positions")
-            self._control.publish(overruled)
+            self._control.producer.publish(overruled)
         waiting = [
             one
             for source, one in positions.items()
@@ -413,47 +403,15 @@ class LinkOwner:
         started = self._clock.monotonic()
         while True:
             self._refuse_stopped()
-            view = self._state.control(wait_for_open=False)
+            view = self._control.state.control(wait_for_open=False)
             latest = view.claim
             decision = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
             if decision is ClaimDecision.TAKE:
                 return
             if decision is ClaimDecision.LEAVE:
-                raise self._superseded(view)
+                raise self._control.superseded(view)
             self._on_event(f"watching the claim of run {latest.run if latest else '?'}")
             self._clock.sleep(_LOOK_SECONDS)
-
-    def _fence_older_owner(self) -> None:
-        self._control.initialize()
-
-    def _read_control(self) -> ControlView:
-        """Returns control up to its end; first ends a hanging transaction there (`Gap`) and all others of its lane."""
-        if self._control.is_held():
-            generation = self._state.control(wait_for_open=False).generation
-            if generation is not None:
-                self._fence_lanes(generation.highest_lane)
-                self._resolve_hanging(generation.highest_lane)
-        return self._state.control()
-
-    def _publish(self, generation: Generation, first: Sequence[MetadataRecord]) -> None:
-        layout = MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value())
-        self._control.publish([layout, self._claim(released=False), *first])
-
-    def _fence_lanes(self, highest_lane: int) -> None:
-        """Fences every lane id that was ever used; a lane that starts later fences its own id again."""
-        names, lanes = self._names, range(highest_lane + 1)
-        fence(
-            self._target,
-            {names.transactional_id(lane): names.client_id(f"fence-{lane}") for lane in lanes},
-            known_topic=self._names.control_topic,
-            transaction_timeout=self._link.transaction_timeout,
-            clock=self._clock,
-            on_fenced=lambda: crash_point("owner.fenced_some"),
-        )
-
-    def _resolve_hanging(self, highest: int) -> None:
-        if self._hanging_client is not None:
-            end_hanging(self._link, self._names, self._state, self._hanging_client, highest)
 
     # -- keeping it ------------------------------------------------------------------------------
 
@@ -471,13 +429,12 @@ class LinkOwner:
         # Not under the lock: a source that does not answer must not delay the claim's renewal.
         partitions = self._checks.without_refused(NEW, Asked(items=partitions))
         with self._lock:
-            before = self._published() if self._certain else self._read_generation()
-            self._certain = True
+            before = self._control.layout()
         had, known = before.assignment.partitions, before.assignment.known
         grown: set[SourcePartition] = set()
         positions: Mapping[SourcePartition, Position] = {}
         if any(item.source in known and item.source not in had for item in partitions):
-            positions = self._state.positions(wait_for_open=False, overruled=())
+            positions = self._control.state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
         # Not under the lock either; only the calling thread changes the generation.
         partitions = self._checks.without_refused(NEW_COPIES, Asked(items=partitions, known=known))
@@ -486,14 +443,14 @@ class LinkOwner:
             if not fresh:  # published by a call whose answer was lost: no lane has received it
                 return by_lane(before, partitions)
             after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
-            self._certain = False
-            self._guarded(
-                lambda: self._publish(
+            self._control.certain = False
+            self._control.guarded(
+                lambda: self._control.publish_layout(
                     after,
                     self._firsts(positions).records(after, fresh, known - grown, adopt={}, start="earliest"),
                 )
             )
-            self._generation, self._certain = after, True
+            self._control.generation, self._control.certain = after, True
             crash_point("owner.revision_published")
             return by_lane(after, partitions)
 
@@ -505,8 +462,10 @@ class LinkOwner:
             SupersededError: Another mirror took the link.
         """
         with self._lock:
-            if not self._closed:
-                self._guarded(lambda: self._control.commit([self._claim(released=False), *notes]))
+            if not self._control.closed:
+                self._control.guarded(
+                    lambda: self._control.producer.commit([self._control.claim(released=False), *notes])
+                )
 
     def check(self) -> None:
         """
@@ -516,15 +475,15 @@ class LinkOwner:
             SupersededError: Another mirror fenced the lane.
         """
         with self._lock:
-            self._raise_if_superseded()
+            self._control.refuse_superseded()
 
     def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
         """Releases the link, with ``notes``, so that the next mirror need not watch the claim; never raises."""
         with self._lock:
-            if not self._control.ready or self._generation is None or self._closed:
+            if not self._control.producer.ready or self._control.generation is None or self._control.closed:
                 return
             try:
-                self._control.commit([*notes, self._claim(released=True)])
+                self._control.producer.commit([*notes, self._control.claim(released=True)])
             except (LaneError, MirrorError) as error:
                 log.info("claim_not_released", link=self._link.name, error=str(error))
 
@@ -545,10 +504,14 @@ class LinkOwner:
         """
         with self._lock:
             record = HandedOver(
-                replicator=replicator, place=place, run=self._run, timestamp=self._clock.wall_ms()
+                replicator=replicator, place=place, run=self._control.run, timestamp=self._clock.wall_ms()
             )
-            handed_over = MetadataRecord(self._names.control_topic, 0, record.key(), record.value())
-            self._guarded(lambda: self._control.commit([*records, handed_over, self._claim(released=True)]))
+            handed_over = MetadataRecord(self._control.names.control_topic, 0, record.key(), record.value())
+            self._control.guarded(
+                lambda: self._control.producer.commit(
+                    [*records, handed_over, self._control.claim(released=True)]
+                )
+            )
 
     def promote(
         self, promotion: Promotion, moved: Sequence[Position] = (), *, look: Callable[[], None] = lambda: None
@@ -568,14 +531,16 @@ class LinkOwner:
 
         def publish() -> None:
             look()
-            resumed = MetadataRecord(self._names.control_topic, 0, Pause.key(), None)
-            self._control.publish([*positions, *self._noted(promotion), resumed, self._claim(released=True)])
+            resumed = MetadataRecord(self._control.names.control_topic, 0, Pause.key(), None)
+            self._control.producer.publish(
+                [*positions, *self._control.records(promotion), resumed, self._control.claim(released=True)]
+            )
 
         with self._lock:
-            count = self._state.positions_partitions() if moved else 1
-            topic = self._names.positions_topic
+            count = self._control.state.positions_partitions() if moved else 1
+            topic = self._control.names.positions_topic
             positions = [MetadataRecord(topic, one.lane % count, one.key(), one.value()) for one in moved]
-            self._guarded(publish)
+            self._control.guarded(publish)
 
     def note(self, record: Reversal | Restoration | Recreation | CopyBack) -> None:
         """
@@ -586,103 +551,36 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         with self._lock:
-            self._guarded(lambda: self._control.publish(self._noted(record)))
+            self._control.guarded(lambda: self._control.producer.publish(self._control.records(record)))
 
     def close(self) -> None:
         """Closes the control producer."""
         with self._lock:
-            self._closed = True
-            self._control.drop()
+            self._control.close()
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _guarded(self, publish: Callable[[], None]) -> None:
-        """Publishes; on failure makes a new control producer, checks that this run still owns the link, and retries."""
-        for attempt in range(_TRIES):
-            try:
-                if not self._control.ready:
-                    # Our InitProducerId may fence a newcomer's; the newcomer finds our run in control and leaves.
-                    self._raise_if_superseded()
-                    self._fence_older_owner()
-                    self._raise_if_superseded()
-                publish()
-            except LaneError as error:
-                log.info("control_write_failed", link=self._link.name, attempt=attempt, error=str(error))
-                self._control.drop()
-                refuse_unwritable(self._link, self._target_admin)
-                self._raise_if_superseded()
-                self._clock.sleep(0.2 * (attempt + 1))
-            else:
-                return
-        raise given_up(self._link, self._target_admin, f"write {self._names.control_topic}", _TRIES)
-
     def _refuse_ended(self, view: ControlView) -> None:
         """Refuses a link that another replicator, or applications, write in place of."""
-        if not self._take_back:
+        if not self._given.take_back:
             refuse_handed_over(self._link.name, view)
-        if not self._although_promoted:
+        if not self._given.although_promoted:
             refuse_promoted(self._link.name, view)
         if not self._link.loops.whole:
             refuse_copying_back(self._link.name, view)
 
-    def _noted(
-        self, record: Promotion | Reversal | Restoration | Resumption | Recreation | CopyBack
-    ) -> list[MetadataRecord]:
-        return [MetadataRecord(self._names.control_topic, 0, key, value) for key, value in encoded(record)]
-
-    def _raise_if_superseded(self) -> None:
-        view = self._state.control()
-        if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
-            raise self._superseded(view)
-
-    def _superseded(self, view: ControlView) -> SupersededError:
-        # A command that works on a promoted link is not told that the link is promoted.
-        return superseded_by(
-            self._link.name, view, although_promoted=self._although_promoted, command=self._command
-        )
-
-    def _claim(self, *, released: bool) -> MetadataRecord:
-        self._sequence += 1
-        claim = own_claim(
-            self._run,
-            self._sequence,
-            CLAIM_INTERVAL_SECONDS,
-            released=released,
-            now_ms=self._clock.wall_ms(),
-            command=self._command,
-        )
-        return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
-
     def _firsts(self, positions: Mapping[SourcePartition, Position]) -> FirstPositions:
         return FirstPositions(
             self._link,
-            self._names,
+            self._control.names,
             source=self._source_admin,
-            target=self._target_admin,
+            target=self._control.target_admin,
             source_cluster_id=self._cluster_ids[0],
-            run=self._run,
-            identity=self._control.identity(),
+            run=self._control.run,
+            identity=self._control.producer.identity(),
             now_ms=self._clock.wall_ms(),
-            predecessors=self._predecessors,
+            predecessors=self._given.predecessors,
             checks=self._checks,
             before=positions,
-            begins=self._begins,
+            begins=self._given.begins,
         )
-
-    def _published(self) -> Generation:
-        if self._generation is None:
-            raise AssertionError("acquire comes first")
-        return self._generation
-
-    def _read_generation(self) -> Generation:
-        """
-        Returns the generation in control, which is ours.
-
-        Raises:
-            SupersededError: Another mirror published a newer one.
-        """
-        view = self._state.control()
-        if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
-            raise self._superseded(view)
-        self._generation = view.generation
-        return self._published()

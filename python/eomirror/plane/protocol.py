@@ -317,6 +317,8 @@ class Account:
     """
     EO-7 for one source partition of the open transaction: fetched = acknowledged + dropped.
 
+    Reason for its size: one field for each field of the core's account, which it copies.
+
     Attributes:
         records: Acknowledged records.
         bytes: Their keys, values and headers; on the native plane, their batches as sent: it never opens a batch that

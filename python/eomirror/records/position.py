@@ -36,6 +36,8 @@ class Position:
     """
     Progress of one source partition.
 
+    Reason for its size: one field for each field of the record on the positions topic.
+
     Attributes:
         topic: Source topic.
         partition: Source partition.

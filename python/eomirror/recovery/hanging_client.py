@@ -17,7 +17,7 @@ from eomirror.clock import Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import Right, account_of, lacking, named
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
-from eomirror.kafka.admin_client import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.kafka.parallel import run_all
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import ProducerIdentity

@@ -190,14 +190,14 @@ class _End:
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._deadline = Deadline(seconds, clock)
-        self._asked = threading.Event()
+        self._ended = threading.Event()
 
-    def ask(self) -> None:
-        self._asked.set()
+    def end(self) -> None:
+        self._ended.set()
 
     @property
     def passed(self) -> bool:
-        return self._asked.is_set() or self._deadline.passed
+        return self._ended.is_set() or self._deadline.passed
 
 
 class _Keeper:
@@ -229,7 +229,7 @@ class _Keeper:
 
     def hand_over(self, seconds: float) -> bool:
         """Requests a stop and waits for it; returns True if the lane belongs to the caller, to resume or close it."""
-        self._end.ask()
+        self._end.end()
         if not self._stopped.wait(seconds):
             # set before `_taken`: the lane's thread then closes the lane
             self._given_up = True

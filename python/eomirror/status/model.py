@@ -25,6 +25,8 @@ class PartitionStatus:
     """
     Status of one source partition.
 
+    Reason for its size: one field for each figure of the JSON status.
+
     Attributes:
         position: Next offset to fetch, as committed.
         source_lso: Last stable offset of the source; None if unknown.
@@ -102,6 +104,8 @@ class GroupsStatus:
 class LinkStatus:
     """
     Status of one link.
+
+    Reason for its size: one field for each figure of the JSON status.
 
     Attributes:
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not

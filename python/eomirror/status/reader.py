@@ -16,8 +16,8 @@ from eomirror.errors import (
     MirrorError,
     TopicError,
 )
-from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.kafka.record_reader import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead

@@ -139,6 +139,8 @@ class LaneSnapshot:
     """
     State of a lane.
 
+    Reason for its size: one field for each figure that is shown.
+
     Attributes:
         state: State of its machine while a worker runs it; else ``starting``, ``waiting``, ``idle`` or ``ended``.
         attempt: Number of the attempt within the epoch.
@@ -179,6 +181,8 @@ class LaneSnapshot:
 class LinkSnapshot:
     """
     State of a link.
+
+    Reason for its size: one field for each figure that is shown.
 
     Attributes:
         state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``paused``, ``stopping``, ``done`` or

@@ -110,7 +110,7 @@ class TargetTopics:
                     continue
                 if isinstance(change, CreateTopic):
                     expected[change.name] = change.partitions
-                    self._tell_created(change)
+                    self._log_created(change)
                 elif (late := self._late(change)) is None:
                     expected[change.name] = change.total
                 elif refused is None:
@@ -120,7 +120,7 @@ class TargetTopics:
             elif isinstance(change, Refuse):
                 raise TopicError(change.reason, fix=change.fix, topic=change.topic)
             else:
-                self._set_or_tell(change)
+                self._set_or_log(change)
         if refused is not None:
             refused += errors
         grown = {change.name for change in changes if isinstance(change, AddPartitions)}
@@ -134,15 +134,15 @@ class TargetTopics:
             return error
         return None
 
-    def _set_or_tell(self, change: AlterConfig | Surplus | Differs) -> None:
+    def _set_or_log(self, change: AlterConfig | Surplus | Differs) -> None:
         if isinstance(change, AlterConfig):
             self._configure(change)
         elif isinstance(change, Surplus):
-            self._tell_surplus(change)
+            self._log_surplus(change)
         else:
-            self._tell_differs(change)
+            self._log_differs(change)
 
-    def _tell_created(self, change: CreateTopic) -> None:
+    def _log_created(self, change: CreateTopic) -> None:
         self._log.info(
             "topic_created",
             topic=change.name,
@@ -185,7 +185,7 @@ class TargetTopics:
         values = {topic.name: topic.configs for topic in topics}
         for name, settings in spared.items():
             for setting, error in settings:
-                self._tell_refused(name, setting, values[name][setting], None, error)
+                self._log_refused(name, setting, values[name][setting], None, error)
         return lasting
 
     def settle(self, expected: Mapping[str, int], *, grown: Collection[str] = ()) -> dict[str, TopicFacts]:
@@ -251,13 +251,11 @@ class TargetTopics:
                     self._configure(replace(change, values={name: value}))
                 return
             (setting,) = change.values
-            self._tell_refused(
-                change.name, setting, change.values[setting], change.before.get(setting), error
-            )
+            self._log_refused(change.name, setting, change.values[setting], change.before.get(setting), error)
         else:
             self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
 
-    def _tell_refused(
+    def _log_refused(
         self, topic: str, setting: str, wanted: str, found: str | None, error: MirrorError
     ) -> None:
         # Refused at the creation of a copy, it is refused again when settings are compared.
@@ -274,7 +272,7 @@ class TargetTopics:
                 "the cluster's policy; or leave the setting to the target: put it under the link's `exclude_configs`",
             )
 
-    def _tell_surplus(self, change: Surplus) -> None:
+    def _log_surplus(self, change: Surplus) -> None:
         if change not in self._logged:
             self._logged.add(change)
             self._log.warning(
@@ -285,13 +283,13 @@ class TargetTopics:
                 meaning="records keep their partition; the others stay empty",
             )
 
-    def _tell_differs(self, change: Differs) -> None:
+    def _log_differs(self, change: Differs) -> None:
         if change in self._logged:
             return
         self._logged.add(change)
         alters = change.wanted.keys() & TIMESTAMPS.keys()
-        tell = self._log.warning if alters else self._log.info
-        tell(
+        write = self._log.warning if alters else self._log.info
+        write(
             "topic_settings_left",
             topic=change.name,
             settings=dict(change.found),

@@ -71,7 +71,7 @@ class BidirectionalConfigs:
                 kept.append(replace(change, values=values, before=before))
         return tuple(kept)
 
-    def note(self, pair: TopicPair, applied: Iterable[Change]) -> None:
+    def record(self, pair: TopicPair, applied: Iterable[Change]) -> None:
         """
         Records the settings of both sides.
 

@@ -81,7 +81,7 @@ class StateTopicsCheck:
         self._suspected: dict[str, str] = {}
         self._checked = clock.monotonic()
 
-    def look(
+    def compare(
         self, *, brokers: int
     ) -> tuple[tuple[CreateTopic | AddPartitions, ...], tuple[Drift, ...], bool]:
         """

@@ -50,7 +50,7 @@ class OtherCopies:
         self._links = OtherLinks(link.name, cluster, event="other_link_unknown")
         self.any = False
 
-    def look(
+    def read(
         self, copies: Mapping[Partition, tuple[str, str]], *, source_cluster_id: str
     ) -> dict[Partition, tuple[tuple[str, bytes], ...]]:
         """

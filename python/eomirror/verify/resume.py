@@ -151,7 +151,7 @@ class LinkResume:
             )
         return counts
 
-    def note(self, one: Scope, ids: tuple[str, str], counts: PartitionCounts) -> None:
+    def record(self, one: Scope, ids: tuple[str, str], counts: PartitionCounts) -> None:
         """
         Records the counts of a partition if a comparison can resume there; writes the file now and then.
 

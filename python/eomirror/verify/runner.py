@@ -136,14 +136,14 @@ class Verifier:
         """Reason that the native plane does not read; empty if it does."""
         return self._reason
 
-    def look(self, bound: RequestedRange, *, thorough: bool = False) -> ComparableScopes:
+    def find_scopes(self, bound: RequestedRange, *, thorough: bool = False) -> ComparableScopes:
         """
         Returns the scopes to compare.
 
         Raises:
             DifferenceError: The link never ran.
         """
-        return self._survey.look(bound, thorough=thorough)
+        return self._survey.find(bound, thorough=thorough)
 
     def run(
         self,
@@ -172,10 +172,10 @@ class Verifier:
         bound = bound or RequestedRange()
         began = self._clock.monotonic()
         # Saved counts cannot be taken back, so their beginning has to be known first.
-        found = self.look(bound, thorough=self.resume is not None or (follows and not self._begun))
+        found = self.find_scopes(bound, thorough=self.resume is not None or (follows and not self._begun))
         if follows and not self._begun.issuperset(found.topic_ids.items()):
             if self._begun:
-                found = self.look(bound, thorough=True)
+                found = self.find_scopes(bound, thorough=True)
             self._begun.update(found.topic_ids.items())
         self.looked_seconds = self._clock.monotonic() - began
         keep = 0
@@ -195,7 +195,7 @@ class Verifier:
         # foreign records, and one that is older than its header seems to lack them.  Only the offset maps tell, and
         # they are read only if that is needed.
         if any(map(self._may_be_excused, verdicts)) and self.resume is None and not follows:
-            verdicts = self._look_again(bound, verdicts, compare)
+            verdicts = self._compare_again(bound, verdicts, compare)
         # In the order of the scopes, with what the source has no more.
         compared = iter(verdicts)
         verdicts = [PartitionVerdict(scope=one) if one.gone else next(compared) for one in found.scopes]
@@ -267,14 +267,14 @@ class Verifier:
 
         def note(scope: Scope, counts: PartitionCounts) -> None:
             so_far = counts if before is None else before.plus(counts, show=self._show)
-            resume.note(one, ids, so_far)
+            resume.record(one, ids, so_far)
             if progress is not None:
                 progress(scope, so_far)
 
         counts = self._comparer.compare(rest, progress=note, stopped=stopped)
         if before is not None:
             counts = before.plus(counts, show=self._show)
-        resume.note(one, ids, counts)
+        resume.record(one, ids, counts)
         return self._comparer.verdict(one, counts)
 
     def _may_be_excused(self, verdict: PartitionVerdict) -> bool:
@@ -284,11 +284,12 @@ class Verifier:
             return False
         return bool(differs.get("foreign") or (self._link.guard and any(differs.values())))
 
-    def _look_again(
+    def _compare_again(
         self, bound: RequestedRange, verdicts: list[PartitionVerdict], compare: Compare
     ) -> list[PartitionVerdict]:
         now = {
-            (one.source.topic, one.source.partition): one for one in self.look(bound, thorough=True).scopes
+            (one.source.topic, one.source.partition): one
+            for one in self.find_scopes(bound, thorough=True).scopes
         }
         again: dict[int, Scope] = {}
         for place, verdict in enumerate(verdicts):

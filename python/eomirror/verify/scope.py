@@ -148,7 +148,7 @@ class ScopeFinder:
         """Ids of source and target cluster."""
         return self._source.describe_cluster().cluster_id, self._target.describe_cluster().cluster_id
 
-    def look(self, bound: RequestedRange, *, thorough: bool = False) -> ComparableScopes:
+    def find(self, bound: RequestedRange, *, thorough: bool = False) -> ComparableScopes:
         """
         Returns the scopes to compare.
 
@@ -226,7 +226,7 @@ class ScopeFinder:
         ):
             # A header of each record names its source.
             return scopes
-        found = self._others.look(
+        found = self._others.read(
             {
                 (one.target.topic, one.target.partition): (facts.topic_id, one.source.topic)
                 for one in scopes
@@ -250,7 +250,7 @@ class ScopeFinder:
         if not self._link.guard:
             return scopes
         if thorough:
-            self._unmarked = self._look_for_unmarked(positions)
+            self._unmarked = self._find_unmarked(positions)
         known = {
             source: each
             for source, each in self._unmarked.items()
@@ -262,7 +262,7 @@ class ScopeFinder:
             result.append(one if each is None else replace(one, own=each.own, returned=each.returned))
         return result
 
-    def _look_for_unmarked(
+    def _find_unmarked(
         self, positions: Mapping[SourcePartition, Position]
     ) -> dict[SourcePartition, _Unmarked]:
         # A link without the header (`provenance: off`) claims all records of its copies.

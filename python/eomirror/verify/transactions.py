@@ -104,6 +104,8 @@ class TransactionAudit:
     """
     Result of an audit.
 
+    Reason for its size: one field for each figure of the JSON result.
+
     Attributes:
         at_rest: True if everything was judged; else the last transaction of each producer was not.
         transactions: Whole transactions with records.

@@ -63,6 +63,8 @@ class PartitionFacts:
     """
     Facts of a source partition and its copy.
 
+    Reason for its size: one field for each fact of the two logs that `scope` compares.
+
     Attributes:
         position: The committed position.
         source_id: Present id of the source topic; None if it was deleted.

@@ -258,7 +258,7 @@ def test_a_run_that_ends_as_caught_up_exports_the_lag_that_ended_it(
                 for item in spec.partitions
             )
             attempt = AttemptId(spec.link.name, spec.lane, spec.epoch, spec.attempt)
-            made._hear(attempt, LaneProgress(lane=0, epoch=1, state="idle", partitions=parts))
+            made._update_progress(attempt, LaneProgress(lane=0, epoch=1, state="idle", partitions=parts))
             if cut_off:
                 stopped.wait(30)
             return spec.report(Ending.STOPPED, "")

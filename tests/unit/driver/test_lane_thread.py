@@ -46,11 +46,11 @@ class Host:
         facts = ending if isinstance(ending, dict) else {"ending": ending}
         return LaneReport(lane=spec.lane, epoch=spec.epoch, attempt=spec.attempt, **facts)
 
-    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+    def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         for message in messages:
             self.told.put({"lane": lane, **message})
 
-    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+    def send_to_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         for message in messages:
             self.told.put({"lane": lane, **message, "to": "all"})
 

@@ -10,7 +10,7 @@ from eomirror.driver.source_ends import EndRecords
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import LaneProgress, PartitionProgress
 from eomirror.records.control import ControlView, Stopped, decode_control
-from eomirror.topics.discovery import Listing
+from eomirror.topics.source_topics import Listing
 from eomirror.types import SourcePartition
 from support.clocks import PlayedClock
 from support.one_link import CONFIG
@@ -84,7 +84,7 @@ def test_ends_are_written_when_they_move_with_the_time_as_of_which_they_hold() -
     source: Any = Source(clock, t1=5, t2=7)
     source.seconds = 2
     ends = records_of(clock, "t1", "t2")
-    ends.ask(source, None)
+    ends.read(source, None)
 
     ends.write(control.commit)
 
@@ -95,12 +95,12 @@ def test_ends_are_written_when_they_move_with_the_time_as_of_which_they_hold() -
     written = len(control.records)
     clock.now += 5
     source.ends["t1"] = 9
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.write(control.commit)
     assert control.view().ends[SourcePartition("t1", 0)] == 9
     assert len(control.records) == written + 2
     clock.now += 5
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.write(control.commit)
     assert len(control.records) == written + 3
     assert control.view().seen == 1_014_000
@@ -113,7 +113,7 @@ def test_a_write_that_failed_is_due_again() -> None:
     clock, control = PlayedClock(1000), Control()
     source: Any = Source(clock, t1=5)
     ends = records_of(clock, "t1")
-    ends.ask(source, None)
+    ends.read(source, None)
     control.away = True
     with pytest.raises(UnreachableError):
         ends.write(control.commit)
@@ -131,11 +131,11 @@ def test_many_topics_are_written_less_often_and_the_time_waits_for_them() -> Non
     topics = [f"t{number}" for number in range(200)]
     source: Any = Source(clock, **dict.fromkeys(topics, 1))
     ends = records_of(clock, *topics)
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.write(control.commit)
     source.ends["t0"] = 2
     clock.now += 5
-    ends.ask(source, None)
+    ends.read(source, None)
 
     ends.write(control.commit)
 
@@ -156,7 +156,7 @@ def test_a_lane_raises_an_end_and_not_the_time() -> None:
     ends.write(control.commit)
     assert dict(control.view().ends) == {SourcePartition("t1", 0): 3}
     assert control.view().seen is None
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.update(report(("t1", 0, 4)))
     clock.now += 1
     ends.write(control.commit)
@@ -176,20 +176,20 @@ def test_a_partition_without_a_leader_holds_the_time_back_and_a_deleted_one_does
     source: Any = Source(clock, t1=5, t2=7)
     ends = records_of(clock, "t1", "t2", "gone")
     source.silent.add("t2")
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.write(control.commit)
     assert control.view().seen is None, "the end of t2 was never known"
 
     source.silent.clear()
     clock.now += 5
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.write(control.commit)
     assert control.view().seen == 1_005_000
 
     source.silent.add("t2")
     source.ends["t1"] = 6
     clock.now += 5
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.write(control.commit)
     assert control.view().ends[SourcePartition("t1", 0)] == 6
     assert control.view().seen == 1_005_000
@@ -212,7 +212,7 @@ def test_a_topic_that_no_lane_has_is_recorded_from_its_start_and_forgotten_once_
     source: Any = Source(clock, t1=5, out=7)
     ends = records_of(clock, "t1")
     control.records.append(stop("out"))
-    ends.ask(source, listed(clock, "t1", "out"))
+    ends.read(source, listed(clock, "t1", "out"))
     ends.write(control.commit)
 
     out = SourcePartition("out", 0)
@@ -222,7 +222,7 @@ def test_a_topic_that_no_lane_has_is_recorded_from_its_start_and_forgotten_once_
     assert control.view().ends_beside({SourcePartition("t1", 0)}, {out: 7}) == {}
     del source.ends["out"]
     clock.now += 5
-    ends.ask(source, listed(clock, "t1", "out"))
+    ends.read(source, listed(clock, "t1", "out"))
     ends.write(control.commit)
     assert dict(control.view().ends) == {SourcePartition("t1", 0): 5}
     assert control.view().seen == 1_005_000
@@ -233,7 +233,7 @@ def test_the_record_of_a_topic_that_left_the_filter_is_no_loss() -> None:
     clock, control = PlayedClock(1000), Control()
     source: Any = Source(clock, left=7)
     ends = records_of(clock)
-    ends.ask(source, listed(clock, "left"))
+    ends.read(source, listed(clock, "left"))
     ends.write(control.commit)
     assert control.view().ends_beside((), {}) == {}
 
@@ -245,7 +245,7 @@ def test_topics_that_were_made_since_the_last_list_hold_the_time_back() -> None:
     ends = records_of(clock, "t1")
     listing = listed(clock, "t1")
     clock.now += 20
-    ends.ask(source, listing)
+    ends.read(source, listing)
     ends.write(control.commit)
     assert control.view().seen == 1_000_000
 
@@ -263,12 +263,12 @@ def test_very_many_ends_are_asked_for_less_often() -> None:
     clock = PlayedClock(1000)
     source: Any = Source(clock, **dict.fromkeys(topics, 1))
     ends = records_of(clock, *topics)
-    ends.ask(source, None)
+    ends.read(source, None)
     clock.now += 19
-    ends.ask(source, None)
+    ends.read(source, None)
     assert source.requests == 1
     clock.now += 2
-    ends.ask(source, None)
+    ends.read(source, None)
     assert source.requests == 2
 
 
@@ -277,7 +277,7 @@ def test_a_link_without_partitions_says_nothing() -> None:
     clock, control = PlayedClock(1000), Control()
     source: Any = Source(clock)
     ends = records_of(clock)
-    ends.ask(source, None)
+    ends.read(source, None)
     ends.write(control.commit)
     assert (control.records, source.requests) == ([], 0)
 
@@ -291,7 +291,7 @@ def test_the_rate_of_the_source_is_that_of_the_last_minute() -> None:
     def rate() -> float | None:
         # a lane reports what it has fetched just before each answer
         ends.update(report(("t1", 0, source.ends["t1"]), ("t2", 0, source.ends["t2"])))
-        ends.ask(source, None)
+        ends.read(source, None)
         ends.write(control.commit)
         return control.view().seen_rate
 

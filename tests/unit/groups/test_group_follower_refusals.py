@@ -62,14 +62,14 @@ class Coordinators:
     def shared(self) -> list[str]:
         return []
 
-    def look_at(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets]]:
+    def read_offsets(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets]]:
         for group in groups:
             yield group, self.offsets[group]
 
     def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
         return {group: self.offsets.get(group, {}) for group in groups}
 
-    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
+    def describe(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
         return {
             group: self.hidden.get(group)
             or TargetGroup(

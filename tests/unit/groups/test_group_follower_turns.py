@@ -209,7 +209,7 @@ def test_a_fault_of_ours_is_shown_until_a_round_succeeds(monkeypatch: pytest.Mon
         raise ValueError("'group_id' cannot be empty")
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(flow.source, "look_at", broken)
+        meanwhile.setattr(flow.source, "read_offsets", broken)
         with pytest.raises(ValueError, match="group_id"):
             flow.follower.round(MirroredPartitions(LANES, ()))
         assert "ValueError" in flow.follower.snapshot().error

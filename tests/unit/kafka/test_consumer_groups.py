@@ -92,7 +92,7 @@ def test_the_group_without_a_name_is_none() -> None:
 
 def test_a_group_without_a_coordinator_does_not_hide_the_others() -> None:
     """Its partition of the offsets' topic is offline; what is asked of the others is answered."""
-    found = coordinators(Client(away=["b"])).look(["a", "b", "c"])
+    found = coordinators(Client(away=["b"])).describe(["a", "b", "c"])
     assert (found["a"], found["c"]) == (TargetGroup("empty", {}), TargetGroup("empty", {}))
     assert "describe group b" in str(found["b"])
 
@@ -100,7 +100,7 @@ def test_a_group_without_a_coordinator_does_not_hide_the_others() -> None:
 def test_a_cluster_that_does_not_answer_is_an_error() -> None:
     """And not a word about each of its groups."""
     with pytest.raises(MirrorError, match="describe group a"):
-        coordinators(Client(away=["a", "b"])).look(["a", "b"])
+        coordinators(Client(away=["a", "b"])).describe(["a", "b"])
 
 
 def test_a_strict_call_repeats_what_timed_out_with_a_new_client() -> None:
@@ -113,8 +113,8 @@ def test_a_strict_call_repeats_what_timed_out_with_a_new_client() -> None:
 def test_a_follower_has_a_new_client_the_next_time() -> None:
     """It does not wait: the group is missing this time."""
     groups = coordinators(Client(away=["b"]), Client())
-    assert dict(groups.look_at(["a", "b"])) == {"a": {}, "b": "Local: Timed out"}
-    assert dict(groups.look_at(["a", "b"])) == {"a": {}, "b": {}}
+    assert dict(groups.read_offsets(["a", "b"])) == {"a": {}, "b": "Local: Timed out"}
+    assert dict(groups.read_offsets(["a", "b"])) == {"a": {}, "b": {}}
 
 
 def test_a_commit_that_was_not_answered_is_repeated_with_a_new_client() -> None:

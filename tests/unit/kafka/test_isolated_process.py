@@ -80,11 +80,11 @@ def fragile() -> Iterator[IsolatedObject]:
 
 def test_it_lives_in_another_process_and_keeps_what_it_knows(fragile: IsolatedObject) -> None:
     """The object is made once, elsewhere, and is asked again and again."""
-    name, process, calls = fragile.ask("where")
+    name, process, calls = fragile.call("where")
 
     assert (name, calls) == ("one", 1)
     assert process != os.getpid()
-    assert fragile.ask("where") == ("one", process, 2)
+    assert fragile.call("where") == ("one", process, 2)
 
 
 @pytest.mark.parametrize("how", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
@@ -92,12 +92,12 @@ def test_a_process_that_dies_is_told_and_the_next_call_has_a_new_one(
     fragile: IsolatedObject, how: signal.Signals
 ) -> None:
     """Whoever waits hears how it died; nobody else is hurt, and the object is made anew."""
-    _, before, _ = fragile.ask("where")
+    _, before, _ = fragile.call("where")
 
     with pytest.raises(DiedError, match=f"signal {how.name}"):
-        fragile.ask("die", how)
+        fragile.call("die", how)
 
-    name, after, calls = fragile.ask("where")
+    name, after, calls = fragile.call("where")
     assert (name, calls) == ("one", 1)
     assert after != before
 
@@ -105,7 +105,7 @@ def test_a_process_that_dies_is_told_and_the_next_call_has_a_new_one(
 def test_the_last_words_are_told(fragile: IsolatedObject) -> None:
     """What the process wrote to stderr in the end says why it died."""
     with pytest.raises(DiedError, match=r"signal SIGABRT: rdkafka_queue\.h:1052: Assertion failed\."):
-        fragile.ask("complain_and_die")
+        fragile.call("complain_and_die")
 
 
 def test_everybody_that_waits_hears_of_the_death(fragile: IsolatedObject) -> None:
@@ -114,17 +114,17 @@ def test_everybody_that_waits_hears_of_the_death(fragile: IsolatedObject) -> Non
 
     def wait() -> None:
         try:
-            fragile.ask("echo", 1, after=60.0)
+            fragile.call("echo", 1, after=60.0)
         except DiedError as death:
             ended.append(str(death))
 
     threads = [threading.Thread(target=wait) for _ in range(3)]
-    fragile.ask("where")
+    fragile.call("where")
     for thread in threads:
         thread.start()
     wait_for(lambda: len(isolated_process._CHILDREN[-1]._waiting) == len(threads), seconds=30.0)
     with pytest.raises(DiedError):
-        fragile.ask("die", signal.SIGSEGV)
+        fragile.call("die", signal.SIGSEGV)
     for thread in threads:
         thread.join(30.0)
 
@@ -136,17 +136,17 @@ def test_a_slow_call_holds_up_no_other(fragile: IsolatedObject) -> None:
 
     def wait() -> None:
         with pytest.raises(DiedError):
-            fragile.ask("echo", 1, after=600.0)
+            fragile.call("echo", 1, after=600.0)
 
     slow = threading.Thread(target=wait)
-    fragile.ask("where")
+    fragile.call("where")
     slow.start()
     wait_for(lambda: bool(isolated_process._CHILDREN[-1]._waiting), seconds=30.0)
 
-    assert fragile.ask("echo", 2) == 2
+    assert fragile.call("echo", 2) == 2
 
     with pytest.raises(DiedError):
-        fragile.ask("die", signal.SIGKILL)
+        fragile.call("die", signal.SIGKILL)
     slow.join(30.0)
     assert not slow.is_alive()
 
@@ -154,7 +154,7 @@ def test_a_slow_call_holds_up_no_other(fragile: IsolatedObject) -> None:
 def test_errors_arrive_as_they_were_raised(fragile: IsolatedObject) -> None:
     """A user's error keeps its type, its text and its fix."""
     with pytest.raises(AuthorizationError) as raised:
-        fragile.ask("refuse")
+        fragile.call("refuse")
 
     assert raised.value.fix == "grant it"
 
@@ -162,19 +162,19 @@ def test_errors_arrive_as_they_were_raised(fragile: IsolatedObject) -> None:
 def test_what_cannot_travel_is_an_error_and_not_silence(fragile: IsolatedObject) -> None:
     """An error, an answer or an argument that cannot be pickled ends the call, and only the call."""
     with pytest.raises(RuntimeError, match="OddError"):
-        fragile.ask("raise_what_cannot_travel")
+        fragile.call("raise_what_cannot_travel")
     with pytest.raises(AttributeError, match="pickle"):
-        fragile.ask("give_what_cannot_travel")
+        fragile.call("give_what_cannot_travel")
     with pytest.raises(Exception, match="pickle"):
-        fragile.ask("echo", lambda: None)
+        fragile.call("echo", lambda: None)
 
-    assert fragile.ask("echo", 5) == 5
+    assert fragile.call("echo", 5) == 5
 
 
 def test_what_it_logs_is_logged_here(fragile: IsolatedObject) -> None:
     """One process writes the log, so that lines do not mix and levels are those of the mirror."""
     with structlog.testing.capture_logs() as lines:
-        fragile.ask("tell")
+        fragile.call("tell")
 
     assert {"event": "seen", "count": 3, "cluster": "east", "log_level": "info"} in lines
 
@@ -182,12 +182,12 @@ def test_what_it_logs_is_logged_here(fragile: IsolatedObject) -> None:
 def test_one_process_serves_all_and_ends_with_the_last() -> None:
     """Ten links do not start ten interpreters, and nothing stays behind."""
     one, two = IsolatedObject(Fragile, "one"), IsolatedObject(Fragile, "two")
-    (_, process, _), (name, other, _) = one.ask("where"), two.ask("where")
+    (_, process, _), (name, other, _) = one.call("where"), two.call("where")
 
     one.close()
 
     assert (name, other) == ("two", process)
-    assert two.ask("where")[1] == process
+    assert two.call("where")[1] == process
     two.close()
     two.close()
     assert not psutil.pid_exists(process)
@@ -198,7 +198,7 @@ def test_it_ends_when_the_program_is_killed() -> None:
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; from test_isolated_process import Fragile; "
         "from eomirror.kafka.isolated_process import IsolatedObject; one = IsolatedObject(Fragile, 'x'); "
-        "print(one.ask('where')[1], flush=True); one.ask('echo', 1, after=600.0)"
+        "print(one.call('where')[1], flush=True); one.call('echo', 1, after=600.0)"
     )
     started = subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
@@ -212,12 +212,12 @@ def test_it_ends_when_the_program_is_killed() -> None:
 
 def test_a_forked_program_has_a_process_of_its_own(fragile: IsolatedObject) -> None:
     """A fork knows its parent's process, but neither ends it nor talks in between."""
-    _, parents, _ = fragile.ask("where")
+    _, parents, _ = fragile.call("where")
     reading, writing = os.pipe()
     forked = os.fork()
     if not forked:
         try:
-            os.write(writing, str(fragile.ask("where")[1]).encode())
+            os.write(writing, str(fragile.call("where")[1]).encode())
             fragile.close()
         finally:
             os._exit(0)
@@ -227,4 +227,4 @@ def test_a_forked_program_has_a_process_of_its_own(fragile: IsolatedObject) -> N
     os.waitpid(forked, 0)
 
     assert theirs != parents
-    assert fragile.ask("where")[:2] == ("one", parents)
+    assert fragile.call("where")[:2] == ("one", parents)

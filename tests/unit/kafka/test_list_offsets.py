@@ -89,7 +89,7 @@ def asking(clock: PlayedClock | None = None) -> ListOffsets:
 def told(asked: ListOffsets, client: Client, *partitions: Where) -> dict[Where, int]:
     """Offsets, or codes of errors."""
     found = {}
-    for where, answer in asked.ask(client, partitions, OffsetSpec.latest(), None, seconds=30).items():
+    for where, answer in asked.request(client, partitions, OffsetSpec.latest(), None, seconds=30).items():
         try:
             found[where] = answer.result(1).offset
         except KafkaException as raised:
@@ -162,7 +162,7 @@ def test_a_leader_that_refuses_is_looked_up_again_by_whoever_asks_next() -> None
     """Also where the answer was not waited for, because of what was said of another partition."""
     asked, client = asking(), Client({"t": {0: 1, 1: 1}, "u": {0: 1}})
     client.fails[("t", 0)] = KafkaError.NOT_LEADER_FOR_PARTITION
-    asked.ask(client, [("t", 0), ("u", 0)], OffsetSpec.latest(), None, seconds=30)
+    asked.request(client, [("t", 0), ("u", 0)], OffsetSpec.latest(), None, seconds=30)
     assert told(asked, client, ("t", 0), ("u", 0)) == {("t", 0): 7, ("u", 0): 7}
     assert client.looks == [["t", "u"], ["t"]]
 

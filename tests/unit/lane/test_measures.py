@@ -38,8 +38,8 @@ def test_an_attempt_measures_its_transactions() -> None:
     written = position(ORDERS, 10, records=7, bytes=70, dropped={"filter": 2}, source_timestamp=9_000)
     advanced = position(PAYMENTS, 5, source_timestamp=1_000)
     stats.add([written, advanced], seconds=0.02, wall_ms=9_040)
-    stats.abort()
-    stats.fence()
+    stats.measures.aborted += 1
+    stats.measures.fenced += 1
 
     told = stats.progress(
         "idle", {ORDERS: written, PAYMENTS: advanced}, _Plane(), stopped={}, now=1.0, wall_ms=9_040

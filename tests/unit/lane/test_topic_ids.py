@@ -24,7 +24,7 @@ class _Clusters:
 
     asked: list[tuple[list[str], list[str]]] = field(default_factory=list)
 
-    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> _Answer:
+    def request_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> _Answer:
         self.asked.append((list(source_topics), list(target_topics)))
         return _Answer(*self.asked[-1])
 

@@ -136,7 +136,7 @@ def spec() -> LaneSpec:
 def fetching(spec: LaneSpec, *messages: FakeMessage, ranges: int = 0) -> Any:
     """A plane with a transaction open; ORDERS goes in ranges of so many records if something of it is sought."""
     plane: Any = ClientPlane(spec)
-    plane._consumer, plane._producer = FakeConsumer(*messages), FakeProducer()
+    plane._source.opened, plane._producer = FakeConsumer(*messages), FakeProducer()
     if ranges:
         plane.set_send_plan(SendPlan(ranges={ORDERS: ((15, ranges),)}))
     plane.start([Start(source, 7, None, f"east.{source.topic}") for source in (ORDERS, PAYMENTS)])
@@ -224,7 +224,7 @@ def test_a_producer_that_cannot_be_replaced_is_closed_once(
     """The attempt ends as it should, and not in an error of ours."""
     monkeypatch.setattr(eomirror.plane.client.plane, "TransactionalProducer", away)
     plane: Any = ClientPlane(spec)
-    plane._consumer, plane._producer = FakeConsumer(), open_producer()
+    plane._source.opened, plane._producer = FakeConsumer(), open_producer()
 
     with pytest.raises(UnreachableError):
         plane.open()
@@ -238,10 +238,10 @@ def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
     monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", away)
     sessions = link_sessions(spec.link, spec.source, spec.target, "test")
     owner: Any = LinkOwner(spec.link, *sessions, run="r")
-    owner._control._producer = open_producer()
+    owner._control.producer._producer = open_producer()
 
     with pytest.raises(UnreachableError):
-        owner._fence_older_owner()
+        owner._control.initialize()
     owner.close()
     sessions.close()
 
@@ -267,15 +267,15 @@ def test_an_end_from_before_a_lost_connection_proves_nothing(
 
     consumer.seek = seek
     plane: Any = ClientPlane(spec, policies=lambda topics: dict.fromkeys(topics, "delete"))
-    plane._consumer, plane._producer = consumer, FakeProducer()
+    plane._source.opened, plane._producer = consumer, FakeProducer()
     plane._producer.serve = lambda: None
     history = History(record=mark, holes=Holes.STOP)
     plane.start([Start(ORDERS, 150, None, "orders", history=history)])
     # a fetch of more than one record
     plane._transaction_size.fetched(1, 3)
     # compared when the lane started
-    plane._last_records._expected.clear()
-    plane._on_error(KafkaError(KafkaError._TRANSPORT))
+    plane._log.last_records._expected.clear()
+    plane._source._on_error(KafkaError(KafkaError._TRANSPORT))
 
     assert not plane.await_records(0.05)
 

@@ -30,8 +30,8 @@ def test_the_first_jump_of_a_partition_is_looked_at_before_the_commit() -> None:
     jumps = OffsetGaps(log.explain)
     jumps.begin(ONE)
 
-    assert jumps.look([(ONE, [])], 0.0) == {}
-    assert jumps.look([(ONE, [(10, 20)]), (OTHER, [(1, 2)])], 1.0) == {ONE: (((10, 20),), False)}
+    assert jumps.examine([(ONE, [])], 0.0) == {}
+    assert jumps.examine([(ONE, [(10, 20)]), (OTHER, [(1, 2)])], 1.0) == {ONE: (((10, 20),), False)}
     assert log.asked == [(10, 20)]
 
 
@@ -40,12 +40,12 @@ def test_markers_cost_a_look_a_minute_and_the_largest_jumps_are_kept() -> None:
     log = Log((500, 600))
     jumps = OffsetGaps(log.explain)
     jumps.begin(ONE)
-    assert jumps.look([(ONE, [(5, 6)])], 0.0) == {}
+    assert jumps.examine([(ONE, [(5, 6)])], 0.0) == {}
     for number in range(20):
-        assert jumps.look([(ONE, [(100 + 2 * number, 101 + 2 * number)])], 1.0 + number) == {}
-    assert jumps.look([(ONE, [(500, 600)])], 59.0) == {}
+        assert jumps.examine([(ONE, [(100 + 2 * number, 101 + 2 * number)])], 1.0 + number) == {}
+    assert jumps.examine([(ONE, [(500, 600)])], 59.0) == {}
 
-    assert jumps.look([(ONE, [])], 60.0) == {ONE: (((500, 600),), False)}
+    assert jumps.examine([(ONE, [])], 60.0) == {ONE: (((500, 600),), False)}
     assert len(log.asked) <= 9
 
 
@@ -55,6 +55,6 @@ def test_a_compacted_log_is_not_looked_at_again() -> None:
     jumps = OffsetGaps(log.explain)
     jumps.begin(ONE)
 
-    assert jumps.look([(ONE, [(5, 6)])], 0.0) == {ONE: ((), True)}
-    assert jumps.look([(ONE, [(8, 9)])], 100.0) == {}
+    assert jumps.examine([(ONE, [(5, 6)])], 0.0) == {ONE: ((), True)}
+    assert jumps.examine([(ONE, [(8, 9)])], 100.0) == {}
     assert log.asked == [(5, 6)]

@@ -53,7 +53,7 @@ class World:
             for change in changes:
                 assert isinstance(change, AlterConfig)
                 self.sides[target].update(change.values)
-            link.note(pair, changes)
+            link.record(pair, changes)
 
         return apply
 
@@ -130,7 +130,7 @@ def test_what_a_new_copy_was_created_with_is_known() -> None:
             return TopicPair(facts, found, "t")
         return TopicPair(facts, found, "t", facts, {"retention.ms": ConfigValue(target, is_default=False)})
 
-    link.note(pair(WEEK, None), [CreateTopic("t", 1, 1, {"retention.ms": WEEK})])
+    link.record(pair(WEEK, None), [CreateTopic("t", 1, 1, {"retention.ms": WEEK})])
 
     now = pair(DAY, WEEK)
     assert link.carried(now, topic_changes(now, brokers=1)) == (

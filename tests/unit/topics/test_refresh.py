@@ -95,7 +95,7 @@ class Admin:
 def discovery(source: Admin, target: Admin, link: Link = LINK) -> Discovery:
     sides: Any = [SimpleNamespace(cluster=NOWHERE, admin=admin) for admin in (source, target)]
     made = Discovery(link, *sides)
-    source.cluster_id, target.cluster_id = made._ids = ("a", "b")
+    source.cluster_id, target.cluster_id = made.cluster_ids = ("a", "b")
     return made
 
 
@@ -380,7 +380,7 @@ def test_a_copy_that_was_deleted_at_rest_is_not_created_again(strict: bool, othe
     new = ("new", "again") if others else ()
     target = Target()
     made = discovery(Admin(["lost", *new, *others]), target)
-    made._read_positions = lambda: positions
+    made._copies._read_positions = lambda: positions
 
     begun = made.prepare(strict=strict)
 
@@ -393,7 +393,7 @@ def test_a_copy_that_was_deleted_at_rest_is_not_created_again(strict: bool, othe
     assert target.missing & {"east.lost", *(f"east.{topic}" for topic in new)} == {"east.lost"}
 
     adopted = discovery(Admin(["lost"]), target)
-    adopted._read_positions = dict
+    adopted._copies._read_positions = dict
     assert {item.source.topic for item in adopted.prepare(strict=strict)} == {"lost"}
 
 

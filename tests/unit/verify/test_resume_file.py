@@ -36,7 +36,7 @@ HALF = PartitionCounts(
 def kept(path: Path) -> LinkResume:
     """The link's part of a file that knows half of a partition."""
     file = ResumeFile(path, ASKED)
-    file.link("east->west", CLUSTERS).note(ONE, TOPICS, HALF)
+    file.link("east->west", CLUSTERS).record(ONE, TOPICS, HALF)
     file.save()
     return ResumeFile(path, ASKED).link("east->west", CLUSTERS)
 
@@ -53,7 +53,7 @@ def test_a_partition_that_it_does_not_know_begins_anew(tmp_path: Path) -> None:
     other = replace(ONE, source=Range("t", 1, 0, 100, 100))
     link = kept(tmp_path / "resume.json")
     assert link.before(other, TOPICS) is None
-    link.note(other, TOPICS, replace(HALF, at=None))
+    link.record(other, TOPICS, replace(HALF, at=None))
     assert link.before(other, TOPICS) is None
 
 

@@ -83,7 +83,7 @@ class FetchProgress:
             held: Partitions with consumed but unplanned records; only planned ones count for them.
         """
         if self._found is None:
-            self._ask(consumer, partitions, held)
+            self._read_positions(consumer, partitions, held)
             found = {
                 source: advance
                 for source, advance in self.ends.items()
@@ -99,7 +99,7 @@ class FetchProgress:
             self._found = found
         return self._found
 
-    def _ask(
+    def _read_positions(
         self, consumer: Positions, partitions: Collection[SourcePartition], held: Collection[SourcePartition]
     ) -> None:
         if len(partitions) <= ALL:

@@ -15,27 +15,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import account_of
-from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError, hole_error
-from eomirror.kafka.client_factory import ClientLog, connect, create_client
+from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError
+from eomirror.kafka.client_factory import connect
 from eomirror.plane.client.bisect import RangeSender
 from eomirror.plane.client.fetch_errors import fetch_failure, split_ends
-from eomirror.plane.client.fetch_progress import FetchProgress
-from eomirror.plane.client.position_checks import EndOffsets, LastRecords, OffsetGaps, validate_epochs
+from eomirror.plane.client.position_checks import LogComparison, validate_epochs
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, named
+from eomirror.plane.client.source_consumer import SourceConsumer
 from eomirror.plane.protocol import (
     Account,
     Advance,
     CommitOutcome,
     Flushed,
-    History,
     Holes,
     MetadataRecord,
     ProducerIdentity,
@@ -45,7 +42,6 @@ from eomirror.plane.protocol import (
     SendPlan,
     Serving,
     Start,
-    is_compacting,
 )
 from eomirror.plane.transaction_size import TransactionSize
 from eomirror.records.names import LinkNames
@@ -58,8 +54,6 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import LaneSpec
 
 __all__ = ["ClientPlane"]
-
-log = structlog.get_logger(__name__)
 
 # maximum wait of a fetch inside an open transaction; a multiple of it delays each commit of a caught-up lane
 _PUMP_SLICE_SECONDS = 0.005
@@ -99,25 +93,10 @@ class ClientPlane:
         self._counts: dict[str, int] = {}
         self._producer: TransactionalProducer | None = None
         self._planner = Planner(self._policy())
-        self._consumer: Consumer | None = None
+        self._source = SourceConsumer(spec.source, lane=spec.lane, names=self._names)
         self._pending: list[Any] = []
-        # next offset to fetch as last committed, and as reached now
-        self._committed: dict[SourcePartition, int] = {}
-        self._reached = FetchProgress()
-        self._policies = policies
-        self._last_records = LastRecords()
-        # a connection to the source was lost: the log may have changed
-        self._lost = False
-        self._jumps = None if explain is None else OffsetGaps(explain)
-        self._histories: dict[SourcePartition, History] = {}
-        self._log_ends = EndOffsets(self._shown_end)
-        # target partitions: offset of our next record after the last commit, and after the open transaction
-        self._next_target: dict[tuple[str, int], int] = {}
-        self._written: dict[tuple[str, int], int] = {}
-        # the open transaction: advances, bytes, start
-        self._advancing: Mapping[SourcePartition, Advance] = {}
-        self._used = 0
-        self._begun = 0.0
+        self._log = LogComparison(policies, explain)
+        self._transaction = _OpenTransaction()
         self._range_sender = RangeSender()
         self._transaction_size = TransactionSize.for_link(
             spec.link.commit_interval,
@@ -135,11 +114,10 @@ class ClientPlane:
         """Replaces the producer, and runs InitProducerId with the new one."""
         spec = self._spec
         # connects in the background while the producer takes its id
-        self._source()
+        self._source.client()
         self._close_producer()
         self._planner.clear()
-        self._written.clear()
-        self._next_target.clear()
+        self._transaction = _OpenTransaction()
         self._producer = TransactionalProducer(
             spec.target,
             client_id=self._names.client_id(f"lane-{spec.lane}"),
@@ -157,12 +135,9 @@ class ClientPlane:
 
     def begin(self) -> ProducerIdentity:
         """Begins a transaction."""
-        self._written = {}
-        self._advancing = {}
-        self._used = 0
         self._range_sender.dead_letters.clear()
         self._tx.begin()
-        self._begun = self._clock.monotonic()
+        self._transaction = _OpenTransaction(self._transaction.next_offsets, begun=self._clock.monotonic())
         return self._tx.identity()
 
     def has_more(self) -> bool:
@@ -181,13 +156,8 @@ class ClientPlane:
         After our commit, the next offset of a partition follows our last record and the marker of its transaction.
         Before this producer's first commit to it, the result is None.
         """
-        runs = []
-        for topic, partition, count in self._planner.planned():
-            first = self._next_target.get((topic, partition))
-            if first is None:
-                return None
-            runs.append((topic, partition, [(first, count)]))
-        return self._flushed(Acks(runs), speculative=True)
+        acks = self._transaction.expected(self._planner.planned())
+        return None if acks is None else self._flushed(acks, speculative=True)
 
     def flush(self, seconds: float) -> Flushed:
         """Waits for every acknowledgement, and balances the account (EO-7)."""
@@ -196,18 +166,10 @@ class ClientPlane:
         acks = self._tx.take_acks()
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
-        self._transaction_size.acknowledged(self._used, self._clock.monotonic() - self._begun)
+        transaction = self._transaction
+        self._transaction_size.acknowledged(transaction.bytes, self._clock.monotonic() - transaction.begun)
         flushed = self._flushed(acks)
-        self._advancing = flushed.advances
-        for account in flushed.accounts:
-            if account.target_offset is None:
-                continue
-            for partition, _, last in account.placed or (
-                (account.target_partition, 0, account.target_offset),
-            ):
-                where = (account.target_topic, partition)
-                # two source partitions may share a target partition
-                self._written[where] = max(last + 1 + _MARKER, self._written.get(where, 0))
+        transaction.flushed(flushed)
         return flushed
 
     def _flushed(self, acks: Acks, *, speculative: bool = False) -> Flushed:
@@ -223,8 +185,8 @@ class ClientPlane:
             if account.tail is not None:
                 advance = replace(advance, seen=Seen(record=RecordMark(*account.tail)))
             advances[source] = advance
-        if not speculative and self._jumps is not None:
-            self._explain(self._jumps, accounts, advances)
+        if not speculative:
+            self._log.explain(accounts, self._source.committed, advances, self._clock.monotonic())
         dead_letters = self._range_sender.dead_letters
         balanced = [Account.of(account, () if speculative else account.ranges) for account in accounts]
         if dead_letters:
@@ -232,35 +194,6 @@ class ClientPlane:
                 replace(one, dead_letters=tuple(dead_letters.get(one.source, ()))) for one in balanced
             ]
         return Flushed(tuple(balanced), advances)
-
-    def _explain(
-        self, jumps: OffsetGaps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]
-    ) -> None:
-        """Finds holes in the source's logs at jumps of offsets (EO-6)."""
-        found = jumps.look(
-            (
-                (
-                    source := SourcePartition(account.source_topic, account.source_partition),
-                    _jumps(account, self._committed[source]),
-                )
-                for account in accounts
-            ),
-            self._clock.monotonic(),
-        )
-        for source, (holes, compacted) in found.items():
-            history, advance = self._histories[source], advances[source]
-            if compacted or self._is_compacting(source.topic):
-                advances[source] = replace(advance, seen=replace(advance.seen, compacted=True))
-                continue
-            if history.holes is Holes.STOP:
-                raise hole_error(source, *holes[0])
-            missing = history.missing + sum(end - start for start, end in holes)
-            self._histories[source] = replace(history, missing=missing)
-            advances[source] = replace(advance, seen=replace(advance.seen, missing=missing, holes=holes))
-
-    def _is_compacting(self, topic: str) -> bool:
-        policies = {} if self._policies is None else self._policies([topic])
-        return is_compacting(policies.get(topic, "compact"))
 
     def commit(self) -> CommitOutcome:
         """Commits the open transaction."""
@@ -273,11 +206,11 @@ class ClientPlane:
         outcome = self._tx.commit()
         self._transaction_size.committed(self._clock.monotonic() - began)
         # the flushed advances, not the current ones: a claim commits no positions
-        for source, advance in self._advancing.items():
+        for source, advance in self._transaction.advances.items():
             if advance.seen.record is not None:
-                self._last_records.mirrored(source, advance.seen.record)
-            self._committed[source] = max(self._committed[source], advance.offset)
-        self._next_target.update(self._written)
+                self._log.last_records.mirrored(source, advance.seen.record)
+            self._source.committed[source] = max(self._source.committed[source], advance.offset)
+        self._transaction.committed()
         self._planner.clear()
         return outcome
 
@@ -291,19 +224,15 @@ class ClientPlane:
 
     def start(self, starts: Sequence[Start]) -> None:
         """Begins to fetch these partitions, besides those already fetched."""
-        consumer = self._source()
+        consumer = self._source.client()
         connect(consumer, sorted({start.source.topic for start in starts}))
         self._tx.learn(sorted({start.target_topic for start in starts}))
         for start in starts:
             self._routes[start.source.topic] = start.target_topic
-            self._committed[start.source] = start.offset
+            self._source.committed[start.source] = start.offset
             if start.target_partitions is not None:
                 self._counts[start.target_topic] = start.target_partitions
-            if start.history.holes is not Holes.COUNT and self._policies is not None:
-                self._last_records.begin(start.source, start.history.record, start.offset)
-                self._histories[start.source] = start.history
-                if self._jumps is not None:
-                    self._jumps.begin(start.source)
+            self._log.begin(start)
         self._planner.set_policy(self._policy())
         positions = [
             TopicPartition(start.source.topic, start.source.partition, _first_offset(start))
@@ -324,55 +253,51 @@ class ClientPlane:
         """Sets how to send records from the next transaction on; the caller aborts an open one."""
         # held records of a partition are older than all others of it
         self._pending = [*self._range_sender.set_send_plan(send_plan), *self._pending]
-        self._reached.consumed()
-        if self._consumer is not None:
-            self._range_sender.update_pauses(self._consumer)
+        self._source.reached.consumed()
+        if self._source.opened is not None:
+            self._range_sender.update_pauses(self._source.opened)
 
     def restart(self) -> None:
         """Forgets everything fetched; `start` sets the new fetch offsets."""
         self._pending.clear()
-        self._last_records.clear()
-        self._lost = False
-        self._histories.clear()
-        if self._jumps is not None:
-            self._jumps.clear()
-        self._range_sender.clear(self._consumer)
-        self._committed.clear()
-        self._reached.clear()
+        self._log.clear()
+        self._range_sender.clear(self._source.opened)
         self._planner.clear()
-        if self._consumer is not None:
-            self._consumer.unassign()
+        self._source.restart()
 
     def await_records(self, seconds: float) -> bool:
-        """Waits for records to mirror, and notes ends of partitions."""
+        """Waits for records to mirror, and records ends of partitions."""
         if self._pending or self._range_sender.holding:
             return True
         deadline = Deadline(seconds, self._clock)
-        consumer = self._source()
+        consumer = self._source.client()
         while True:
             if self._producer is not None:
                 # without polls the producer keeps its events, and does not report that it was fenced
                 self._producer.serve()
             messages = consumer.consume(1, deadline.remaining())
-            self._reached.consumed()
+            self._source.reached.consumed()
             if messages:
                 messages += consumer.consume(self._transaction_size.records(0), 0)
-            messages = self._compared(self._after_loss(messages))
+            messages = self._compared(messages)
             if messages:
                 self._pending, ends = split_ends(messages)
-                self._note_ends(ends)
+                self._source.record_ends(ends)
                 if self._pending:
                     return True
             if deadline.passed:
                 return False
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
-        """Returns partitions whose next offset has moved since the last commit."""
-        return {
-            source: advance
-            for source, advance in self._found().items()
-            if advance.offset > self._committed[source]
-        }
+        """
+        Returns partitions whose next offset has moved since the last commit, up to the records that were planned.
+
+        Records in ``_pending`` and held records were consumed, but not planned.
+        """
+        waiting = {SourcePartition(message.topic(), message.partition()) for message in self._pending}
+        found = self._source.found(self._planner.reached(), waiting.union(self._range_sender.holding))
+        committed = self._source.committed
+        return {source: advance for source, advance in found.items() if advance.offset > committed[source]}
 
     def pump(self, seconds: float) -> Pumped:
         """Fetches, decides and produces the available records, waiting at most ``seconds`` for them."""
@@ -384,46 +309,46 @@ class ClientPlane:
                 return Pumped(0, 0, drained=False, enough=True)
             raise failure
         messages, self._pending = self._pending, []
-        wanted = self._transaction_size.records(self._used)
+        transaction = self._transaction
+        wanted = self._transaction_size.records(transaction.bytes)
         if not messages:
             # with held records there is no need to wait
             slice_seconds = 0.0 if self._range_sender.holding else _PUMP_SLICE_SECONDS
-            messages = self._source().consume(wanted, max(0.0, min(seconds, slice_seconds)))
+            messages = self._source.client().consume(wanted, max(0.0, min(seconds, slice_seconds)))
             full = len(messages) >= wanted
-            messages = self._compared(self._after_loss(messages))
+            messages = self._compared(messages)
         else:
             full = len(messages) >= wanted
         if self._range_sender.active:
             messages = self._range_sender.hold_back(messages)
         plan = self._planner.plan(messages)
-        self._reached.consumed()
-        self._note_ends(plan.ends)
+        self._source.reached.consumed()
+        self._source.record_ends(plan.ends)
         if plan.error_at is not None:
             self._pending, more_ends = split_ends(messages[plan.error_at :])
-            self._note_ends(more_ends)
+            self._source.record_ends(more_ends)
             full = True
         with self._naming_source_topics():
             self._tx.produce_all(plan.records)
         kept, size = plan.kept, plan.bytes
         if self._range_sender.active:
-            more, larger = self._sift_ranges()
+            with self._naming_source_topics():
+                more, larger = self._range_sender.send(
+                    self._planner, self._tx, self._routes, self._spec.link.transaction_timeout
+                )
+            self._range_sender.update_pauses(self._source.client())
             kept, size = kept + more, size + larger
             full = full or bool(self._range_sender.holding)
         # with this much data the client's queue is likely to hold more
         full = full or size >= _MUCH
-        self._used += size
+        transaction.bytes += size
         self._transaction_size.fetched(kept, size)
-        return Pumped(kept, size, drained=not full, enough=self._transaction_size.enough(self._used))
+        return Pumped(kept, size, drained=not full, enough=self._transaction_size.enough(transaction.bytes))
 
     def close(self) -> None:
         """Closes all clients."""
         self._close_producer()
-        if self._consumer is not None:
-            try:
-                self._consumer.close()
-            except (KafkaException, RuntimeError) as error:
-                log.debug("consumer_close_failed", error=str(error))
-            self._consumer = None
+        self._source.close()
 
     def pinned(self) -> AbstractSet[str]:
         """Returns nothing: librdkafka fetches and produces by name."""
@@ -431,11 +356,7 @@ class ClientPlane:
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Returns last stable offsets as fetches have shown them; partitions without one are left out."""
-        if self._consumer is None:
-            return {}
-        return self._log_ends.ends(
-            self._committed, {source: end.offset for source, end in self._reached.ends.items()}
-        )
+        return self._source.log_ends()
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -458,7 +379,11 @@ class ClientPlane:
             raise
         except TargetRefusedError as error:
             letter = error.target_topic == self._names.dead_letter_topic
-            source = next(iter(self._range_sender.dead_letters), None) if letter else self._source_of(error)
+            source = (
+                next(iter(self._range_sender.dead_letters), None)
+                if letter
+                else _source_of(error, self._routes, self._counts)
+            )
             if source is None:
                 if error.target_topic in self._counts:
                     sources = [
@@ -466,28 +391,8 @@ class ClientPlane:
                     ]
                     error.topic = sources[0] if len(sources) == 1 else ""
                 raise
-            begin = self._committed.get(source, 0)
-            raise named(error, source, begin=begin, end=self._end_of(source), letter=letter) from error
-
-    def _source_of(self, error: TargetRefusedError) -> SourcePartition | None:
-        for source, target in self._routes.items():
-            # placed by key: the target partition does not tell the source partition
-            if target == error.target_topic and target not in self._counts:
-                return SourcePartition(source, error.target_partition)
-        return None
-
-    def _end_of(self, source: SourcePartition) -> int:
-        """Returns the offset after the last consumed record of a partition."""
-        (position,) = self._source().position([TopicPartition(*source)])
-        return max(int(position.offset), self._committed.get(source, 0))
-
-    def _sift_ranges(self) -> tuple[int, int]:
-        with self._naming_source_topics():
-            sent = self._range_sender.send(
-                self._planner, self._tx, self._routes, self._spec.link.transaction_timeout
-            )
-        self._range_sender.update_pauses(self._source())
-        return sent
+            begin, end = self._source.committed.get(source, 0), self._source.end_of(source)
+            raise named(error, source, begin=begin, end=end, letter=letter) from error
 
     @property
     def _tx(self) -> TransactionalProducer:
@@ -495,85 +400,23 @@ class ClientPlane:
             raise AssertionError("the runner opens the plane before it uses it")
         return self._producer
 
-    def _source(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = create_client(
-                Consumer,
-                self._spec.source,
-                consumer_properties(
-                    self._spec.source,
-                    client_id=self._names.client_id(f"lane-{self._spec.lane}"),
-                    **{
-                        # when librdkafka's queue is full it pauses a partition's fetches for this long; its
-                        # default of 1 s is longer than we need to empty the queue
-                        "fetch.queue.backoff.ms": 10,
-                        # the default of 64 MiB is memory of every lane, and what has waited in it for so long is in no
-                        # cache of the processor any more
-                        "queued.max.messages.kbytes": 8 * 1024,
-                    },
-                )
-                | {"error_cb": self._on_error, "logger": ClientLog(client=f"lane-{self._spec.lane}")},
-            )
-        return self._consumer
-
-    def _after_loss(self, messages: list[Any]) -> list[Any]:
-        """
-        Returns the valid messages of the last consume.
-
-        After a lost connection the log may have changed: the last mirrored records are fetched and compared first.
-        """
-        if not self._lost or self._range_sender.active:
-            return messages
-        self._lost = False
-        return self._fetch_again(messages)
-
-    def _on_error(self, error: KafkaError) -> None:
-        """Handles an error of the client, mostly of its connections; librdkafka calls it within a call of ours."""
-        log.debug("source_client_error", lane=self._spec.lane, code=error.name())
-        self._lost = True
-
     def _compared(self, messages: list[Any]) -> list[Any]:
-        """Compares the last mirrored records with the log (EO-5), and returns the other messages."""
-        if not self._last_records.expecting:
-            return messages
-        messages, changed = self._last_records.compare(messages)
-        if changed is not None:
-            if self._is_compacting(changed.topic):
-                # since it was asked: the next attempt knows, and compares nothing
-                raise TransactionFailedError(f"{changed.message}, and the topic is compacted now")
-            raise changed
-        return messages
+        """
+        Returns the valid messages of the last consume, without the last mirrored records, which are compared (EO-5).
 
-    def _fetch_again(self, messages: list[Any]) -> list[Any]:
-        """Seeks to the last mirrored records; drops messages of those partitions, which will be fetched again."""
-        tails = {
-            SourcePartition(topic, partition): RecordMark(*tail)
-            for topic, partition, tail in self._planner.tails()
-        }
-        # records that the open transaction dropped behind its last kept one are planned as well
-        planned = dict(self._committed)
-        for topic, partition, offset, _ in self._planner.reached():
-            source = SourcePartition(topic, partition)
-            planned[source] = max(offset, planned.get(source, 0))
-        expected = self._last_records.again(tails, planned)
-        try:
-            for source, one in expected.items():
-                self._source().seek(TopicPartition(*source, one.mark.offset))
-        except KafkaException as raised:
-            raise TransactionFailedError(
-                f"could not fetch the last mirrored records again: {raised.args[0].str()}"
-            ) from raised
-        return [
-            message
-            for message in messages
-            if SourcePartition(message.topic(), message.partition()) not in expected
-            # an end of partition from before the seek proves nothing; it comes again behind the record
-            or (message.error() is not None and message.error().code() != KafkaError._PARTITION_EOF)
-        ]
-
-    def _shown_end(self, source: SourcePartition) -> int | None:
-        marks = self._source().get_watermark_offsets(TopicPartition(*source), cached=True)
-        return None if marks is None or marks[1] < 0 else int(marks[1])
+        After a lost connection the log may have changed: these records are fetched and compared first.
+        """
+        if self._source.lost and not self._range_sender.active:
+            self._source.lost = False
+            # records that the open transaction dropped behind its last kept one are planned as well
+            planned = dict(self._source.committed)
+            for topic, partition, offset, _ in self._planner.reached():
+                source = SourcePartition(topic, partition)
+                planned[source] = max(offset, planned.get(source, 0))
+            messages = self._log.fetch_again(
+                messages, self._source.client(), tails=self._planner.tails(), planned=planned
+            )
+        return self._log.compare(messages)
 
     def _policy(self) -> Policy:
         spec = self._spec
@@ -591,33 +434,56 @@ class ClientPlane:
             keyed=self._counts,
         )
 
-    def _note_ends(self, ends: Sequence[tuple[str, int, int]]) -> None:
-        for topic, partition, offset in ends:
-            source = SourcePartition(topic, partition)
-            if source in self._committed:
-                self._reached.end(source, offset)
 
-    def _found(self) -> Mapping[SourcePartition, Advance]:
-        """
-        Returns the next offset to fetch of every partition, up to the records that the planner has seen.
+class _OpenTransaction:
+    """
+    Account of the open transaction.
 
-        Records in ``_pending`` and held records were consumed, but not planned.
-        """
-        if self._consumer is None or not self._committed:
-            return {}
-        waiting = {SourcePartition(message.topic(), message.partition()) for message in self._pending}
-        return self._reached.find(
-            self._consumer,
-            self._committed.keys(),
-            self._planner.reached(),
-            waiting.union(self._range_sender.holding),
-        )
+    Args:
+        next_offsets: Offset of our next record in each target partition, after the last commit.
+        begun: Time of its begin.
 
+    Attributes:
+        next_offsets: As given.
+        begun: As given.
+        bytes: Size of its records.
+        advances: Flushed advances.
+    """
 
-def _jumps(account: Any, committed: int) -> list[tuple[int, int]]:
-    """Returns the offset ranges without a record in a transaction, from the committed position on."""
-    first = account.first_source_offset
-    return [*([(committed, first)] if first > committed else []), *account.jumps]
+    def __init__(self, next_offsets: dict[tuple[str, int], int] | None = None, *, begun: float = 0.0) -> None:
+        self.next_offsets = {} if next_offsets is None else next_offsets
+        self.begun = begun
+        self.bytes = 0
+        self.advances: Mapping[SourcePartition, Advance] = {}
+        # as `next_offsets`, after this transaction
+        self._written: dict[tuple[str, int], int] = {}
+
+    def expected(self, planned: Sequence[tuple[str, int, int]]) -> Acks | None:
+        """Returns the acknowledgements of planned records if no other producer writes there; None if unknown."""
+        runs = []
+        for topic, partition, count in planned:
+            first = self.next_offsets.get((topic, partition))
+            if first is None:
+                return None
+            runs.append((topic, partition, [(first, count)]))
+        return Acks(runs)
+
+    def flushed(self, flushed: Flushed) -> None:
+        """Records the acknowledged records."""
+        self.advances = flushed.advances
+        for account in flushed.accounts:
+            if account.target_offset is None:
+                continue
+            for partition, _, last in account.placed or (
+                (account.target_partition, 0, account.target_offset),
+            ):
+                where = (account.target_topic, partition)
+                # two source partitions may share a target partition
+                self._written[where] = max(last + 1 + _MARKER, self._written.get(where, 0))
+
+    def committed(self) -> None:
+        """Records the commit."""
+        self.next_offsets.update(self._written)
 
 
 def _first_offset(start: Start) -> int:
@@ -629,3 +495,13 @@ def _first_offset(start: Start) -> int:
     if record is None or start.history.holes is Holes.COUNT:
         return first
     return min(first, record.offset)
+
+
+def _source_of(
+    error: TargetRefusedError, routes: Mapping[str, str], placed_by_key: Mapping[str, int]
+) -> SourcePartition | None:
+    """Returns the source partition of a refused record; the target partition of one placed by key does not tell it."""
+    for source, target in routes.items():
+        if target == error.target_topic and target not in placed_by_key:
+            return SourcePartition(source, error.target_partition)
+    return None

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eomirror._native import digest_behind
 from eomirror.clock import Clock, Deadline
-from eomirror.errors import TransactionFailedError, changed_error
+from eomirror.errors import TransactionFailedError, changed_error, hole_error
 from eomirror.kafka.errors import said
-from eomirror.plane.protocol import is_near
+from eomirror.plane.protocol import Holes, RecordMark, is_compacting, is_near
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from eomirror.errors import DataLossError
-    from eomirror.plane.protocol import RecordMark
+    from eomirror.plane.protocol import Advance, History, Start
 
-__all__ = ["EndOffsets", "Expected", "LastRecords", "OffsetGaps", "validate_epochs"]
+__all__ = ["EndOffsets", "Expected", "LastRecords", "LogComparison", "OffsetGaps", "validate_epochs"]
 
 _AGAIN_SECONDS = 60.0
 # jumps per partition, and in all of one transaction
@@ -72,7 +72,7 @@ class OffsetGaps:
         """Starts a partition whose log was never compacted."""
         self._partitions[source] = _Waiting()
 
-    def look(
+    def examine(
         self, jumps: Iterable[tuple[SourcePartition, Iterable[tuple[int, int]]]], now: float
     ) -> dict[SourcePartition, tuple[tuple[tuple[int, int], ...], bool]]:
         """
@@ -177,11 +177,11 @@ class EndOffsets:
     most twenty reports old.
 
     Args:
-        look: Returns the end of a partition in its last fetch; None before the first.
+        lookup: Returns the end of a partition in its last fetch; None before the first.
     """
 
-    def __init__(self, look: Callable[[SourcePartition], int | None]) -> None:
-        self._look = look
+    def __init__(self, lookup: Callable[[SourcePartition], int | None]) -> None:
+        self._lookup = lookup
         self._known: dict[SourcePartition, int] = {}
         self._turn: deque[SourcePartition] = deque()
         self._waiting: set[SourcePartition] = set()
@@ -207,17 +207,17 @@ class EndOffsets:
             if source not in self._waiting:
                 self._waiting.add(source)
                 self._turn.append(source)
-        self._ask(behind)
+        self._read(behind)
         for source, offset in behind.items():
             end = self._known.get(source, -1)
             if end >= offset:
                 found[source] = end
         return found
 
-    def _ask(self, behind: Mapping[SourcePartition, int]) -> None:
-        looks = 0
+    def _read(self, behind: Mapping[SourcePartition, int]) -> None:
+        lookups = 0
         for _ in range(len(self._turn)):
-            if looks == MAX_LOOKUPS:
+            if lookups == MAX_LOOKUPS:
                 return
             source = self._turn.popleft()
             if source not in behind:
@@ -225,9 +225,9 @@ class EndOffsets:
                 self._waiting.discard(source)
                 self._known.pop(source, None)
                 continue
-            looks += 1
+            lookups += 1
             self._turn.append(source)
-            end = self._look(source)
+            end = self._lookup(source)
             if end is not None:
                 self._known[source] = end
 
@@ -335,3 +335,126 @@ class LastRecords:
             del self._expected[source]
             kept.append(message)
         return kept, None
+
+
+class LogComparison:
+    """
+    Compares the source's log with the positions: last mirrored records, and holes at jumps of offsets.
+
+    Args:
+        policies: Reads ``cleanup.policy`` of source topics; None to compare nothing.
+        explain: Reads the batches of a range of the log; None to ignore holes.
+
+    Attributes:
+        last_records: Last mirrored record of each partition.
+    """
+
+    def __init__(
+        self,
+        policies: Callable[[Sequence[str]], Mapping[str, str | None]] | None,
+        explain: Callable[[SourcePartition, int, int], tuple[list[tuple[int, int]], bool] | None] | None,
+    ) -> None:
+        self.last_records = LastRecords()
+        self._policies = policies
+        self._jumps = None if explain is None else OffsetGaps(explain)
+        self._histories: dict[SourcePartition, History] = {}
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.last_records.clear()
+        self._histories.clear()
+        if self._jumps is not None:
+            self._jumps.clear()
+
+    def begin(self, start: Start) -> None:
+        """Starts a partition; a log that was compacted is not compared."""
+        if start.history.holes is Holes.COUNT or self._policies is None:
+            return
+        self.last_records.begin(start.source, start.history.record, start.offset)
+        self._histories[start.source] = start.history
+        if self._jumps is not None:
+            self._jumps.begin(start.source)
+
+    def explain(
+        self,
+        accounts: Sequence[Any],
+        committed: Mapping[SourcePartition, int],
+        advances: dict[SourcePartition, Advance],
+        now: float,
+    ) -> None:
+        """Adds holes in the source's logs at jumps of offsets to ``advances`` (EO-6)."""
+        if self._jumps is None:
+            return
+        jumps = (
+            (
+                source := SourcePartition(account.source_topic, account.source_partition),
+                _jumps(account, committed[source]),
+            )
+            for account in accounts
+        )
+        for source, (holes, compacted) in self._jumps.examine(jumps, now).items():
+            history, advance = self._histories[source], advances[source]
+            if compacted or self._is_compacting(source.topic):
+                advances[source] = replace(advance, seen=replace(advance.seen, compacted=True))
+                continue
+            if history.holes is Holes.STOP:
+                raise hole_error(source, *holes[0])
+            missing = history.missing + sum(end - start for start, end in holes)
+            self._histories[source] = replace(history, missing=missing)
+            advances[source] = replace(advance, seen=replace(advance.seen, missing=missing, holes=holes))
+
+    def compare(self, messages: list[Any]) -> list[Any]:
+        """Compares the last mirrored records with the log (EO-5), and returns the other messages."""
+        if not self.last_records.expecting:
+            return messages
+        messages, changed = self.last_records.compare(messages)
+        if changed is not None:
+            if self._is_compacting(changed.topic):
+                # since the policy was read: the next attempt reads it again, and compares nothing
+                raise TransactionFailedError(f"{changed.message}, and the topic is compacted now")
+            raise changed
+        return messages
+
+    def fetch_again(
+        self,
+        messages: list[Any],
+        consumer: Consumer,
+        *,
+        tails: Iterable[tuple[str, int, tuple[int, str, str]]],
+        planned: Mapping[SourcePartition, int],
+    ) -> list[Any]:
+        """
+        Seeks to the last mirrored records; drops messages of those partitions, which will be fetched again.
+
+        Args:
+            messages: Messages of the last consume.
+            consumer: Consumer of the source.
+            tails: Last record of each partition in the open transaction.
+            planned: Next offset of each partition that is committed or planned.
+        """
+        marks = {SourcePartition(topic, partition): RecordMark(*tail) for topic, partition, tail in tails}
+        expected = self.last_records.again(marks, planned)
+        try:
+            for source, one in expected.items():
+                consumer.seek(TopicPartition(*source, one.mark.offset))
+        except KafkaException as raised:
+            raise TransactionFailedError(
+                f"could not fetch the last mirrored records again: {raised.args[0].str()}"
+            ) from raised
+        return [
+            message
+            for message in messages
+            if SourcePartition(message.topic(), message.partition()) not in expected
+            # an end of partition from before the seek proves nothing; it comes again behind the record
+            or (message.error() is not None and message.error().code() != KafkaError._PARTITION_EOF)
+        ]
+
+    def _is_compacting(self, topic: str) -> bool:
+        policies = {} if self._policies is None else self._policies([topic])
+        return is_compacting(policies.get(topic, "compact"))
+
+
+def _jumps(account: Any, committed: int) -> list[tuple[int, int]]:
+    """Returns the offset ranges without a record in a transaction, from the committed position on."""
+    first = account.first_source_offset
+    return [*([(committed, first)] if first > committed else []), *account.jumps]

@@ -250,8 +250,8 @@ class TransactionalProducer:
                 self._producer.init_transactions(max(0.1, min(_INIT_SLICE_SECONDS, deadline.remaining())))
             except _RAISED as raised:
                 error = _error_of(raised)
-                verdict = classify_transaction(error)
-                again = error.retriable() or verdict.action in {Action.RETRY, Action.UNREACHABLE}
+                classified = classify_transaction(error)
+                again = error.retriable() or classified.action in {Action.RETRY, Action.UNREACHABLE}
                 if again and not deadline.passed:
                     self._producer.poll(0)
                     continue
@@ -278,7 +278,10 @@ class TransactionalProducer:
             self._clock.sleep(left)
         self._witness.mark()
         self._log.denied = ""
-        self._call("begin a transaction", self._producer.begin_transaction)
+        try:
+            self._producer.begin_transaction()
+        except _RAISED as raised:
+            raise self._lane_error(_error_of(raised), "begin a transaction") from raised
 
     def produce_all(self, records: Sequence[tuple[Any, ...]]) -> None:
         """
@@ -364,7 +367,7 @@ class TransactionalProducer:
             error = _error_of(raised)
             if classify_transaction(error).action is Action.FENCED:
                 raise FencedError(str(error)) from raised
-            if self._ended():
+            if self._witness.requests().get(_END_TXN, (0, 0, 0))[0] > 0:
                 raise OutcomeUnknownError(str(error)) from raised
             raise TransactionFailedError(str(error)) from raised
         retried = self._witness.early_registrations() > 1
@@ -422,12 +425,12 @@ class TransactionalProducer:
         error, what, topic, partition = self._failure
         if error.code() in _GIVEN_UP and (cause := self._transaction_error()) is not None:
             raise self._record_refusal(cause, what, topic)
-        verdict = classify_delivery(error)
-        if verdict.action is Action.REFUSED_RECORD:
+        classified = classify_delivery(error)
+        if classified.action is Action.REFUSED_RECORD:
             raise TargetRefusedError(what, error, topic, partition)
-        if verdict.action in {Action.CONFIGURATION, Action.FATAL}:
+        if classified.action in {Action.CONFIGURATION, Action.FATAL}:
             # such as an unknown codec: a new attempt would fail again
-            raise to_mirror_error(error, doing=f"send {what} ({verdict.reason})", cluster=self._account)
+            raise to_mirror_error(error, doing=f"send {what} ({classified.reason})", cluster=self._account)
         raise self._record_refusal(error, what, topic)
 
     def _record_refusal(self, error: KafkaError, what: str, topic: str) -> LaneError | MirrorError:
@@ -451,9 +454,6 @@ class TransactionalProducer:
             return None if error.code() == KafkaError._STATE else error
         return None
 
-    def _ended(self) -> bool:
-        return self._witness.requests().get(_END_TXN, (0, 0, 0))[0] > 0
-
     def _serve(self, seconds: float) -> None:
         self._poll(seconds)
         self._raise_failure()
@@ -463,12 +463,6 @@ class TransactionalProducer:
             self._producer.poll(seconds)
         except _RAISED as raised:
             raise self._lane_error(_error_of(raised), "send records") from raised
-
-    def _call(self, doing: str, function: Any, *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except _RAISED as raised:
-            raise self._lane_error(_error_of(raised), doing) from raised
 
     def _record_error(self, error: KafkaError, record: tuple[Any, ...]) -> LaneError | MirrorError:
         if classify_delivery(error).action is Action.REFUSED_RECORD:

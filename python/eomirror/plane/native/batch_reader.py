@@ -49,7 +49,7 @@ class BatchReader:
                 return None
             return self._reader.holes(*source, start, end, _READ_SECONDS)
         except MirrorError as error:
-            log.info("holes_not_looked_for", lane=self._spec.lane, source=str(source), reason=error.message)
+            log.info("log_gaps_not_checked", lane=self._spec.lane, source=str(source), reason=error.message)
             self.close()
             return None
 
@@ -64,6 +64,6 @@ class BatchReader:
         if rejections := PlaneReader.unsupported_properties(properties, tokens):
             self._refused = True
             reason = "; ".join(f"{name}: {why}" for name, why in rejections)
-            log.warning("holes_not_looked_for", lane=self._spec.lane, reason=reason)
+            log.warning("log_gaps_not_checked", lane=self._spec.lane, reason=reason)
             return None
         return PlaneReader(properties, _CONNECT_SECONDS, tokens)
