@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config
     from eomirror.failover.readiness import Readiness
-    from eomirror.failover.writer_fence import LinkWriterFence
+    from eomirror.failover.writer_fence import WriterFence
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.link.owner import LinkOwner
     from eomirror.records.control import ControlView, Generation
@@ -75,7 +75,7 @@ class PromotionOptions:
     source_gone: bool = False
     patience: float = 60.0
     quiet: float = QUIET_SECONDS
-    fence: LinkWriterFence | None = None
+    fence: WriterFence | None = None
     verify: Callable[[], None] | None = None
     on_switch: Callable[[], bool] | None = None
     check: Callable[[], None] | None = None
