@@ -15,7 +15,7 @@ import structlog
 from eomirror._native import encode_offset_map
 from eomirror.errors import UsageError
 from eomirror.kafka.log_ends import existing_ends
-from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, Asked, partition_counts
+from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, StartFacts, partition_counts
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import Position
@@ -145,12 +145,12 @@ class FirstPositions:
         # For a link that has run before, the caller leaves topics with filled copies out.
         checks = self.checks
         if checks is not None and not start:
-            checks.refuse(FIRST_RUN, Asked(items=begun, first_run=True))
+            checks.refuse(FIRST_RUN, StartFacts(items=begun, first_run=True))
         offsets = self._starts([item.source for item in begun], start or self.link.start)
         if checks is not None:
-            checks.refuse(FIRST, Asked(starts=offsets))
+            checks.refuse(FIRST, StartFacts(starts=offsets))
         if checks is not None and not start:
-            checks.refuse(FILLED, Asked(items=self._repeating(begun, offsets), first_run=True))
+            checks.refuse(FILLED, StartFacts(items=self._repeating(begun, offsets), first_run=True))
         offsets.update(adopt)
         topic = self.names.positions_topic
         facts = self.target.describe_topics([topic])[topic]
