@@ -54,7 +54,7 @@ from eomirror.link import copy_ends, offset_map_reader, owned_control, source_co
 from eomirror.link import owner as owner_module
 from eomirror.link import state as link_state
 from eomirror.link.owner import LinkOwner
-from eomirror.link.start_checks import Asked, StartChecks
+from eomirror.link.start_checks import StartChecks, StartFacts
 from eomirror.records.control import ControlView, decode_control
 from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
@@ -1035,7 +1035,7 @@ class _Checks(StartChecks):
         self._link, self._source, self._target = link, source, target
         self.into_filled = False
 
-    def copies_of_a_promoted_link(self, asked: Asked) -> Iterator[tuple[str, MirrorError]]:
+    def copies_of_a_promoted_link(self, asked: StartFacts) -> Iterator[tuple[str, MirrorError]]:
         if asked.first_run and self._link.name == BACK.name and not asked.known:
             yield (
                 "",
@@ -1044,7 +1044,7 @@ class _Checks(StartChecks):
                 ),
             )
 
-    def round_trips(self, _: Asked) -> Iterator[tuple[str, MirrorError]]:
+    def round_trips(self, _: StartFacts) -> Iterator[tuple[str, MirrorError]]:
         yield from ()
 
     running_twins = copies_come_back = filled_by_mm2 = filled_copies = round_trips

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.kafka.consumer_groups import Row
-    from eomirror.link.start_checks import Asked
+    from eomirror.link.start_checks import StartFacts
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.promotion import Promotion
     from eomirror.recovery.copy_end import CopyEnd
@@ -889,7 +889,7 @@ class _Nothing:
 
     refuse = start = stop = look
 
-    def without_refused(self, _: object, asked: Asked) -> Sequence[Any]:
+    def without_refused(self, _: object, asked: StartFacts) -> Sequence[Any]:
         return asked.items
 
     def fences(self, **_: object) -> tuple[()]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config
     from eomirror.failover.readiness import Readiness
-    from eomirror.failover.writer_fence import LinkWriterFence
+    from eomirror.failover.writer_fence import WriterFence
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.link.owner import LinkOwner
     from eomirror.records.control import ControlView, Generation
@@ -75,7 +75,7 @@ class PromotionOptions:
     source_gone: bool = False
     patience: float = 60.0
     quiet: float = QUIET_SECONDS
-    fence: LinkWriterFence | None = None
+    fence: WriterFence | None = None
     verify: Callable[[], None] | None = None
     on_switch: Callable[[], bool] | None = None
     check: Callable[[], None] | None = None
@@ -429,7 +429,7 @@ class _Run(PromotedLink):
             if look.drained and now - since >= self._options.quiet:
                 break
             if deadline.passed:
-                raise self._not_drained(look.behind, look.uncut)
+                raise _not_drained(self.link.name, look.behind, look.uncut)
             if said := progress.told(look, now, deadline.remaining()):
                 self.tell(said)
             self.clock.sleep(_LOOK_SECONDS)
@@ -629,7 +629,7 @@ class _Run(PromotedLink):
         behind = self._source.behind(cuts, self._source.ends(cuts))
         known = [source for source, cut in cuts.items() if not cut.gone]
         if behind or (uncut := self._source.uncut(known)):
-            raise self._not_drained(behind, [] if behind else uncut)
+            raise _not_drained(self.link.name, behind, [] if behind else uncut)
 
     def _is_recorded(self) -> bool | None:
         """Returns True if this run has promoted the link, although its commit was not answered; None if unknown."""
@@ -638,21 +638,6 @@ class _Run(PromotedLink):
         except MirrorError:
             return None
         return current is not None and current.run == self.run_id
-
-    def _not_drained(self, behind: Sequence[Cut], uncut: Sequence[SourcePartition]) -> NotReadyError:
-        some = ", ".join(
-            f"{cut.source} at {cut.position} of {'?' if cut.source_end is None else cut.source_end}"
-            for cut in behind[:3]
-        )
-        if not behind:
-            some = "records keep arriving"
-        if uncut:
-            some = f"the mirror has not begun {', '.join(map(str, uncut[:3]))}"
-        return NotReadyError(
-            f"link {self.link.name}: the source is not silent, or not everything is mirrored: {some}"
-            + ("" if len(behind) <= 3 else f" and {len(behind) - 3} more"),  # noqa: PLR2004  as shown
-            fix="stop the producers, end open transactions, and let the mirror run until it has caught up",
-        )
 
     def _stop_renewal(self) -> None:
         if self._renewal is not None:
@@ -670,6 +655,22 @@ class _Run(PromotedLink):
         if self._taken is None:
             raise AssertionError("taken before")
         return self._taken
+
+
+def _not_drained(link: str, behind: Sequence[Cut], uncut: Sequence[SourcePartition]) -> NotReadyError:
+    some = ", ".join(
+        f"{cut.source} at {cut.position} of {'?' if cut.source_end is None else cut.source_end}"
+        for cut in behind[:3]
+    )
+    if not behind:
+        some = "records keep arriving"
+    if uncut:
+        some = f"the mirror has not begun {', '.join(map(str, uncut[:3]))}"
+    return NotReadyError(
+        f"link {link}: the source is not silent, or not everything is mirrored: {some}"
+        + ("" if len(behind) <= 3 else f" and {len(behind) - 3} more"),  # noqa: PLR2004  as shown
+        fix="stop the producers, end open transactions, and let the mirror run until it has caught up",
+    )
 
 
 class _Renewal(threading.Thread):

@@ -91,7 +91,7 @@ class Verified:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """
-    Facts about a link, as both clusters report them.  Flat: each is what a check decides on, and tests name a few.
+    Facts about a link, as both clusters report them.
 
     Reason for its size: one field for each fact, so that a check names what it reads.
 

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.cluster_metadata import ConfigValue
     from eomirror.records.promotion import PromotionHistory
 
-__all__ = ["FenceMethod", "LinkWriterFence", "run_command"]
+__all__ = ["FenceMethod", "LinkWriterFence", "WriterFence", "run_command"]
 
 log = structlog.get_logger(__name__)
 
@@ -80,6 +80,31 @@ class FenceMethod:
 
     name: str = "wait"
     command: str = ""
+
+
+class WriterFence(Protocol):
+    """
+    Stops the applications that write to the source of a link, and lets them write again.
+
+    Attributes:
+        stops: False if the user stops the applications: `fence` then changes nothing.
+    """
+
+    @property
+    def stops(self) -> bool:
+        """See the attribute."""
+
+    def fence(self) -> None:
+        """Returns when no application writes any more; raises if that cannot be shown."""
+
+    def check(self) -> None:
+        """Raises if applications may write again, although `fence` of this object has stopped them."""
+
+    def undo(self) -> None:
+        """Undoes what `fence` of this object did; does nothing without it."""
+
+    def described(self) -> str:
+        """Returns what `fence` would do, in words; raises if it could not."""
 
 
 @dataclass(frozen=True, slots=True)

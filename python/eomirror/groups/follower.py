@@ -42,7 +42,9 @@ _SHARED_SECONDS = 300.0
 
 class GroupFollower:
     """
-    Follows the groups of one link.  Of its many fields five are what the last round found, for `snapshot`.
+    Follows the groups of one link.
+
+    Reason for its size: one field for each result of the last round, which `snapshot` returns.
 
     Args:
         send: Sends offsets of groups to a lane, if it can be reached.

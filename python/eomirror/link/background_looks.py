@@ -25,7 +25,6 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DataLossError, MirrorError
-from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.log_ends import skip_missing
 from eomirror.lane.offset_map_compaction import unreadable
 from eomirror.link.offset_map_reader import OffsetMapReader, chunk_of
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from eomirror.config import Link
+    from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
@@ -182,6 +182,8 @@ class TargetLogEnds(BackgroundLook[DataLossError]):
             if not self._pauses(pause):
                 return ()
             waiting = [one for one in waiting if _pair(one) in cut]
+            from eomirror.kafka.admin import ClusterAdmin  # noqa: PLC0415  this module is loaded before a fork
+
             # Not the lane's client: its connection may lead to a broker that was frozen.
             admin = ClusterAdmin(self._target.cluster, client_id=self._target.client_id, clock=self._clock)
             try:

@@ -7,7 +7,7 @@ without a position, and a lost position is detected rather than replaced by offs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -15,7 +15,7 @@ import structlog
 from eomirror._native import encode_offset_map
 from eomirror.errors import UsageError
 from eomirror.kafka.log_ends import existing_ends
-from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, Asked, partition_counts
+from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, StartFacts, partition_counts
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import Position
@@ -74,6 +74,7 @@ class Begin:
     committed: bool = False
 
 
+@dataclass(slots=True)
 class FirstPositions:
     """
     Makes the first positions of one link.
@@ -90,36 +91,21 @@ class FirstPositions:
         begins: Beginnings of partitions for which a command knows them.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        names: LinkNames,
-        *,
-        source: ClusterAdmin,
-        target: ClusterAdmin,
-        source_cluster_id: str,
-        run: str,
-        identity: ProducerIdentity,
-        now_ms: int,
-        predecessors: Mapping[SourcePartition, Predecessor] | None = None,
-        checks: StartChecks | None = None,
-        before: Mapping[SourcePartition, Position] | None = None,
-        begins: Mapping[SourcePartition, Begin] | None = None,
-    ) -> None:
-        self._link = link
-        self._names = names
-        self._source = source
-        self._target = target
-        self._source_cluster_id = source_cluster_id
-        self._run = run
-        self._identity = identity
-        self._now_ms = now_ms
-        self._predecessors = predecessors or {}
-        self._checks = checks
-        self._before, self._begins = before or {}, begins or {}
-        self._map_partitions: int | None = None
-        # partition counts of target topics whose records are placed by key
-        self._counts: dict[str, int] = {}
+    link: Link
+    names: LinkNames
+    source: ClusterAdmin
+    target: ClusterAdmin
+    source_cluster_id: str
+    run: str
+    identity: ProducerIdentity
+    now_ms: int
+    predecessors: Mapping[SourcePartition, Predecessor] = field(default_factory=dict)
+    checks: StartChecks | None = None
+    before: Mapping[SourcePartition, Position] = field(default_factory=dict)
+    begins: Mapping[SourcePartition, Begin] = field(default_factory=dict)
+    _map_partitions: int | None = None
+    # partition counts of target topics whose records are placed by key
+    _counts: Mapping[str, int] = field(default_factory=dict)
 
     def records(
         self,
@@ -157,19 +143,19 @@ class FirstPositions:
             return []
         begun = [item for item in fresh if item.source not in adopt]
         # For a link that has run before, the caller leaves topics with filled copies out.
-        checks = self._checks
+        checks = self.checks
         if checks is not None and not start:
-            checks.refuse(FIRST_RUN, Asked(items=begun, first_run=True))
-        offsets = self._starts([item.source for item in begun], start or self._link.start)
+            checks.refuse(FIRST_RUN, StartFacts(items=begun, first_run=True))
+        offsets = self._starts([item.source for item in begun], start or self.link.start)
         if checks is not None:
-            checks.refuse(FIRST, Asked(starts=offsets))
+            checks.refuse(FIRST, StartFacts(starts=offsets))
         if checks is not None and not start:
-            checks.refuse(FILLED, Asked(items=self._repeating(begun, offsets), first_run=True))
+            checks.refuse(FILLED, StartFacts(items=self._repeating(begun, offsets), first_run=True))
         offsets.update(adopt)
-        topic = self._names.positions_topic
-        facts = self._target.describe_topics([topic])[topic]
+        topic = self.names.positions_topic
+        facts = self.target.describe_topics([topic])[topic]
         count = 1 if facts is None else facts.partitions
-        self._counts = partition_counts(self._target, fresh) if self._link.keyed else {}
+        self._counts = partition_counts(self.target, fresh) if self.link.keyed else {}
         begins = self._target_begins(fresh, adopt)
         records = []
         for item in fresh:
@@ -192,22 +178,22 @@ class FirstPositions:
         self, items: Sequence[AssignedPartition], offsets: Mapping[SourcePartition, int]
     ) -> Sequence[AssignedPartition]:
         """Returns the partitions that begin before their end: later records cannot be in the copy already."""
-        if self._link.start == "earliest":
+        if self.link.start == "earliest":
             return items
-        if self._link.start == "latest":
+        if self.link.start == "latest":
             return ()
-        ends = self._source.offsets([item.source for item in items], at="latest", read_committed=True)
+        ends = self.source.offsets([item.source for item in items], at="latest", read_committed=True)
         return [item for item in items if offsets[item.source] < ends[item.source]]
 
     def _left(self, item: AssignedPartition) -> list[MetadataRecord]:
         """Returns control records of the previous replicator, which translate offsets of groups that lag behind."""
-        before = self._predecessors.get(item.source)
+        before = self.predecessors.get(item.source)
         if before is None:
             return []
-        kept = [MetadataRecord(self._names.control_topic, 0, before.record.key(), before.record.value())]
-        topic = self._names.offset_map_topic
+        kept = [MetadataRecord(self.names.control_topic, 0, before.record.key(), before.record.value())]
+        topic = self.names.offset_map_topic
         if self._map_partitions is None:
-            facts = self._target.describe_topics([topic])[topic]
+            facts = self.target.describe_topics([topic])[topic]
             self._map_partitions = 0 if facts is None else facts.partitions
         if before.ranges and self._map_partitions:
             kept.append(
@@ -228,27 +214,27 @@ class FirstPositions:
 
         A copy that the link has just begun is empty, or holds what applications have written there too early.
         """
-        into_filled = self._checks is not None and self._checks.into_filled
+        into_filled = self.checks is not None and self.checks.into_filled
         known = [
-            item for item in items if into_filled or item.source in adopted or item.source in self._before
+            item for item in items if into_filled or item.source in adopted or item.source in self.before
         ]
         copies = {
             item.source: (item.target_topic, item.source.partition)
             for item in known
-            if item.source not in self._begins
+            if item.source not in self.begins
         }
         ends: Mapping[tuple[str, int], int] = {}
-        if copies and not self._link.keyed:
+        if copies and not self.link.keyed:
             ends = existing_ends(
-                self._target,
+                self.target,
                 set(copies.values()),
                 read_committed=False,
             )
-        found = {item.source: self._begins[item.source] for item in items if item.source in self._begins}
+        found = {item.source: self.begins[item.source] for item in items if item.source in self.begins}
         for item in known:
             if item.source in found:
                 continue
-            end, before = ends.get(copies[item.source], 0), self._before.get(item.source)
+            end, before = ends.get(copies[item.source], 0), self.before.get(item.source)
             begin = None if before is None else before.target_next
             if before is not None and before.target_topic_id != item.target_topic_id:
                 begin = 0
@@ -258,7 +244,7 @@ class FirstPositions:
     def _position(
         self, generation: Generation, item: AssignedPartition, lane: int, offset: int, begin: Begin
     ) -> Position:
-        before = self._predecessors.get(item.source)
+        before = self.predecessors.get(item.source)
         number, keyed = item.source.partition, {}
         if copies := self._counts.get(item.target_topic):
             # that of records without a key, until the first record
@@ -267,7 +253,7 @@ class FirstPositions:
             topic=item.source.topic,
             partition=item.source.partition,
             offset=offset,
-            source_cluster_id=self._source_cluster_id,
+            source_cluster_id=self.source_cluster_id,
             topic_id=item.topic_id,
             target_topic=item.target_topic,
             target_partition=number,
@@ -279,15 +265,15 @@ class FirstPositions:
             batch_committed=begin.committed and begin.source_batch is not None,
             generation=generation.generation,
             lane=lane,
-            run=self._run,
+            run=self.run,
             epoch=0,
             attempt=0,
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.producer_epoch,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
             txn=0,
-            header=self._link.provenance_header,
+            header=self.link.provenance_header,
             keyed=keyed,
-            timestamp=self._now_ms,
+            timestamp=self.now_ms,
         )
 
     def _starts(self, sources: Sequence[SourcePartition], start: str | int) -> dict[SourcePartition, int]:
@@ -295,11 +281,11 @@ class FirstPositions:
         if not sources:
             return {}
         if start in {"earliest", "latest"}:
-            asked = self._source.offsets(sources, at=start, read_committed=True)
+            asked = self.source.offsets(sources, at=start, read_committed=True)
             return {source: asked[source] for source in sources}
         # Ends are requested first: a record that arrives between both answers is then not skipped.
-        ends = self._source.offsets(sources, at="latest", read_committed=True)
-        found = self._source.offsets(sources, at=start, read_committed=True)
+        ends = self.source.offsets(sources, at="latest", read_committed=True)
+        found = self.source.offsets(sources, at=start, read_committed=True)
         # -1: every record is older than that time.
         return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
 

@@ -69,8 +69,8 @@ from eomirror.link.start_checks import (
     FENCED,
     NEW,
     NEW_COPIES,
-    Asked,
     StartChecks,
+    StartFacts,
     warn_of_lost_deletions,
 )
 from eomirror.link.start_rules import still_marking, unmoved
@@ -312,7 +312,7 @@ class LinkOwner:
         first_run = view.generation is None
         self._checks.refuse(
             BEFORE,
-            Asked(
+            StartFacts(
                 items=partitions,
                 starts=unmoved(positions, self._adopt),
                 known=self._adopt,
@@ -336,7 +336,7 @@ class LinkOwner:
         known |= torn
         if not first_run:
             partitions = self._checks.without_refused(
-                NEW_COPIES, Asked(items=partitions, known={*known, *self._adopt})
+                NEW_COPIES, StartFacts(items=partitions, known={*known, *self._adopt})
             )
         generation = next_generation(
             view,
@@ -385,7 +385,7 @@ class LinkOwner:
         ]
         self._adopt.clear()
         self._checks.refuse(
-            FENCED, Asked(items=partitions, waiting=waiting, highest_lane=generation.highest_lane)
+            FENCED, StartFacts(items=partitions, waiting=waiting, highest_lane=generation.highest_lane)
         )
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
@@ -427,7 +427,7 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         # Not under the lock: a source that does not answer must not delay the claim's renewal.
-        partitions = self._checks.without_refused(NEW, Asked(items=partitions))
+        partitions = self._checks.without_refused(NEW, StartFacts(items=partitions))
         with self._lock:
             before = self._control.layout()
         had, known = before.assignment.partitions, before.assignment.known
@@ -437,7 +437,7 @@ class LinkOwner:
             positions = self._control.state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
         # Not under the lock either; only the calling thread changes the generation.
-        partitions = self._checks.without_refused(NEW_COPIES, Asked(items=partitions, known=known))
+        partitions = self._checks.without_refused(NEW_COPIES, StartFacts(items=partitions, known=known))
         with self._lock:
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has received it

@@ -60,8 +60,8 @@ __all__ = [
     "FIRST_RUN",
     "NEW",
     "NEW_COPIES",
-    "Asked",
     "StartChecks",
+    "StartFacts",
     "partition_counts",
     "warn_of_lost_deletions",
 ]
@@ -89,7 +89,7 @@ NEW, NEW_COPIES = ("round_trips", "copies_come_back"), ("filled_by_mm2", "filled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class StartFacts:
     """
     Partitions that a link is about to mirror, and what its checks need to know of them.
 
@@ -142,7 +142,7 @@ class StartChecks:
         # Links that write our partitions from our copies, as of the last look for round trips.
         self._met: dict[SourcePartition, tuple[ReverseLink, ...]] = {}
 
-    def refuse(self, checks: Iterable[str], asked: Asked) -> None:
+    def refuse(self, checks: Iterable[str], asked: StartFacts) -> None:
         """
         Raises the first refusal.
 
@@ -153,7 +153,7 @@ class StartChecks:
             for _, error in getattr(self, check)(asked):
                 raise error
 
-    def without_refused(self, checks: Iterable[str], asked: Asked) -> list[AssignedPartition]:
+    def without_refused(self, checks: Iterable[str], asked: StartFacts) -> list[AssignedPartition]:
         """
         Returns the partitions without new topics that a check refuses; logs the latter.
 
@@ -177,7 +177,7 @@ class StartChecks:
 
     # -- cycles ----------------------------------------------------------------------------------
 
-    def round_trips(self, asked: Asked) -> _Refusals:
+    def round_trips(self, asked: StartFacts) -> _Refusals:
         """Finds links that run and bring the records back, which would cycle for ever; later checks know them."""
         self._met = {}
         # A prefixed copy is never read by the reverse link: its name shows its origin.
@@ -187,7 +187,7 @@ class StartChecks:
             if error := round_trip(self._link.name, {source: met}, guard=self._link.guard):
                 yield source.topic, error
 
-    def copies_come_back(self, asked: Asked) -> _Refusals:
+    def copies_come_back(self, asked: StartFacts) -> _Refusals:
         """Finds copies at the beginning of the link that look like records of the source's applications."""
         if self._link.loops.whole and asked.starts is not None:
             return
@@ -197,7 +197,7 @@ class StartChecks:
             if error := copies_back(self._link.name, start, {source: met}, guard=self._link.guard):
                 yield source.topic, error
 
-    def copies_of_a_promoted_link(self, asked: Asked) -> _Refusals:
+    def copies_of_a_promoted_link(self, asked: StartFacts) -> _Refusals:
         """
         Finds copies of a promoted link in which a first run would begin where ``start`` says: its cut alone is that.
 
@@ -216,7 +216,7 @@ class StartChecks:
 
     # -- copies that others write ----------------------------------------------------------------
 
-    def running_twins(self, asked: Asked) -> _Refusals:
+    def running_twins(self, asked: StartFacts) -> _Refusals:
         """Finds another link that runs, and writes the same copies from the same partitions."""
         others = self._beside.written(but=self._link.state_name, running_only=True)
         if error := running_twin(
@@ -224,7 +224,7 @@ class StartChecks:
         ):
             yield "", error
 
-    def filled_by_mm2(self, asked: Asked) -> _Refusals:
+    def filled_by_mm2(self, asked: StartFacts) -> _Refusals:
         """Finds copies with records and no position, where MirrorMaker 2 has kept source offsets."""
         topic = Mm2Flow.dedicated(self._link.source, self._link.target).offsets_topic
         items = [item for item in asked.items if item.source not in asked.known]
@@ -257,7 +257,7 @@ class StartChecks:
                 )
             yield name, NotReadyError(text, fix=fix)
 
-    def filled_copies(self, asked: Asked) -> _Refusals:
+    def filled_copies(self, asked: StartFacts) -> _Refusals:
         """Finds copies with records that the link would write again, where it has no position."""
         fresh = [item for item in asked.items if item.source not in asked.known]
         if self._link.keyed:
@@ -382,7 +382,7 @@ class StartChecks:
 
     # -- logs that have changed ------------------------------------------------------------------
 
-    def moved_beginnings(self, asked: Asked) -> _Refusals:
+    def moved_beginnings(self, asked: StartFacts) -> _Refusals:
         """
         Compares both logs of partitions that a reversal has begun, until the link has written its first record (EO-5).
 

@@ -59,7 +59,7 @@ def cutover(writers: Writers, clock: PlayedClock | None = None) -> _Run:
         CONFIG,
         None,
         Verb.CUTOVER,
-        PromotionOptions(fence=writers),  # type: ignore[arg-type]
+        PromotionOptions(fence=writers),
         on_event=lambda _: None,
         clock=clock or PlayedClock(),
     )

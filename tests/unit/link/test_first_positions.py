@@ -12,7 +12,7 @@ import structlog
 from eomirror.config import Link
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.first_positions import FirstPositions
-from eomirror.link.start_checks import Asked, StartChecks
+from eomirror.link.start_checks import StartChecks, StartFacts
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
@@ -91,7 +91,7 @@ def test_a_new_topic_that_mm2_has_filled_is_left_out(
     target: Any = SimpleNamespace(admin=Filled(seen), clock=None)
     with patch("eomirror.link.start_checks.OtherLinks"), structlog.testing.capture_logs() as said:
         checks = StartChecks(link, target, target)
-        asked = Asked(items=[KNOWN, NEW, EMPTY], known=known)
+        asked = StartFacts(items=[KNOWN, NEW, EMPTY], known=known)
         assert checks.without_refused(["filled_by_mm2"], asked) == left
     assert [(line["event"], line["topic"]) for line in said] == (
         [] if NEW in left else [("topic_left_out", "u")]

@@ -13,7 +13,7 @@ import pytest
 from eomirror.config import Link
 from eomirror.errors import NotReadyError
 from eomirror.lane.spec import AssignedPartition
-from eomirror.link.start_checks import Asked, StartChecks
+from eomirror.link.start_checks import StartChecks, StartFacts
 from eomirror.link.start_rules import (
     ReverseLink,
     copies_back,
@@ -163,7 +163,7 @@ def test_a_link_begins_in_the_copies_of_a_promoted_link_with_the_reversal_alone(
     ):
         checks._met = met(opposite)
         with pytest.raises(NotReadyError) if refused else nullcontext() as raised:
-            checks.refuse(["copies_of_a_promoted_link"], Asked(known=adopted, first_run=True))
+            checks.refuse(["copies_of_a_promoted_link"], StartFacts(known=adopted, first_run=True))
         if raised is not None:
             assert "eomirror reverse CONFIG --link east.west" in raised.value.fix
             assert "t-0" in raised.value.message

@@ -65,7 +65,7 @@ def position(topic: str, last: int | None) -> Position:
 def watching(admins: Admins, monkeypatch: pytest.MonkeyPatch) -> tuple[TargetLogEnds, PlayedClock]:
     """A watch over these clients."""
     clock = PlayedClock()
-    monkeypatch.setattr("eomirror.link.background_looks.ClusterAdmin", admins)
+    monkeypatch.setattr("eomirror.kafka.admin.ClusterAdmin", admins)
     target: Any = SimpleNamespace(cluster=NOWHERE, client_id="c", admin=admins)
     return TargetLogEnds(LINK, target, clock=clock), clock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,3 +87,16 @@ def test_a_jvm_that_does_not_start_is_told_by_its_exception() -> None:
     assert reason == "bash: java: command not found"
     assert "JAVA_HOME" in fix
     assert start_failure([], "otherwise")[0] == "otherwise"
+
+
+def test_modules_that_are_loaded_before_a_fork_do_not_load_librdkafka() -> None:
+    """Its threads do not survive a fork: a worker of such a daemon refuses every lane."""
+    code = (
+        "import importlib, sys\n"
+        "from eomirror.spark.task import FORKED_MODULES\n"
+        "for name in FORKED_MODULES:\n"
+        "    importlib.import_module(name)\n"
+        "print([name for name in sys.modules if name.startswith('confluent_kafka')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
