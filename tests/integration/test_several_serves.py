@@ -72,7 +72,7 @@ class Serving:
     def shown(self, link: str) -> str:
         """The page of a link, without its times and the clusters' answer times."""
         page = self.ask(f"/links/{quote(link)}")[1].decode()
-        page = re.sub(r'<section id="(?:speed|events|lines)">.*?</section>', "", page)
+        page = re.sub(r'(?s)<section id="(?:speed|events|lines)">.*?</section>', "", page)
         page = re.sub("<dt>changed in the last hour</dt><dd>.*?</dd>", "", _AGE.sub("", page))
         return re.sub(r"<time[^>]*>[^<]*</time>|\([^()]* ago\)|claim \S+ \S+ old", "", page)
 

@@ -26,7 +26,6 @@ __all__ = [
     "rate",
     "since",
     "topics",
-    "unread",
 ]
 
 HOUR_MS = 3_600_000
@@ -36,11 +35,6 @@ _OLD_SECONDS = 20.0
 _CALM_SECONDS = 5.0
 # states in which the owner renews its claim
 _ALIVE = {"preparing", "waiting", "acquiring", "running", "paused", "stopping"}
-
-
-def unread(link: Judged) -> bool:
-    """Returns True if the target did not answer: what its topics hold is unknown, not absent."""
-    return link.status.unread
 
 
 def old(link: Judged) -> Markup:
@@ -104,7 +98,7 @@ def lag(link: Judged, wall_ms: int) -> Markup:
 
 def rate(link: Judged) -> str:
     """Returns the rate of a link."""
-    return "unknown" if unread(link) else f"{count(link.status.rate)} records/s"
+    return "unknown" if link.status.unread else f"{count(link.status.rate)} records/s"
 
 
 def last_commit(link: Judged, wall_ms: int) -> Markup | str:
@@ -114,7 +108,7 @@ def last_commit(link: Judged, wall_ms: int) -> Markup | str:
 
 def topics(link: Judged) -> str:
     """Returns the number of topics, and of those that are stopped."""
-    if unread(link) and not link.topics:
+    if link.status.unread and not link.topics:
         return "unknown"
     stopped = len(link.status.stopped)
     return count(link.topics) + (f", {count(stopped)} stopped" if stopped else "")
@@ -124,9 +118,9 @@ def host(link: Judged) -> str:
     """Returns host and process of the owner, and if it is alive."""
     owner = link.status.owner
     if owner is None or not owner.run:
-        return "unknown" if unread(link) else "none"
+        return "unknown" if link.status.unread else "none"
     shown = _process(owner)
-    if unread(link):
+    if link.status.unread:
         return f"{shown}, as far as known"
     if owner.released:
         return f"{shown}, which released it"
@@ -185,7 +179,7 @@ def _worst(link: Judged) -> Markup:
 def _changed(link: Judged, wall_ms: int) -> Markup | str:
     recent = [event for event in link.events if event.at >= wall_ms - HOUR_MS]
     if not recent:
-        return "unknown" if unread(link) else "nothing"
+        return "unknown" if link.status.unread else "nothing"
     number = many(len(recent), "event")
     return html('<a href="#events">{}</a>, the newest: {}', number, recent[0].text)
 
@@ -193,7 +187,7 @@ def _changed(link: Judged, wall_ms: int) -> Markup | str:
 def _owner(link: Judged, wall_ms: int) -> Markup | str:
     owner = link.status.owner
     if owner is None or not owner.run:
-        return "unknown" if unread(link) else "none"
+        return "unknown" if link.status.unread else "none"
     shown = html("{}", _process(owner))
     try:
         # the first 48 bits of a run's id are its start
@@ -214,7 +208,7 @@ def _owner(link: Judged, wall_ms: int) -> Markup | str:
 
 def _verified(link: Judged, wall_ms: int) -> Markup | str:
     found = [each.result for each in link.status.verifications]
-    if not found and unread(link):
+    if not found and link.status.unread:
         return "unknown"
     if not found:
         return html("no comparison is recorded; compare: <code>eomirror verify CONFIG</code>")

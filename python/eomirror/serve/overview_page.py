@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.metrics.verdict import NO_ACTION, VERDICTS
 from eomirror.serve.cluster_map import cluster_map
-from eomirror.serve.link_facts import failover, host, lag, last_commit, old, rate, since, topics, unread
+from eomirror.serve.link_facts import failover, host, lag, last_commit, old, rate, since, topics
 from eomirror.serve.markup import count, drawn, html, many
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _title(links: Sequence[Judged], troubled: int) -> str:
 
 def _rate(link: Judged) -> str:
     """Returns the rate as the map has it, in few letters."""
-    return "rate unknown" if unread(link) else f"{_short(link.status.rate)}/s"
+    return "rate unknown" if link.status.unread else f"{_short(link.status.rate)}/s"
 
 
 def _short(value: float) -> str:

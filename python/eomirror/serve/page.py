@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.serve.chart import charts
-from eomirror.serve.link_facts import HOUR_MS, link_facts, old, since, unread
+from eomirror.serve.link_facts import HOUR_MS, link_facts, old, since
 from eomirror.serve.markup import (
     Section,
     age,
@@ -247,7 +247,7 @@ def _answers(link: Judged, end: str) -> Markup | str:
     took: float | None = getattr(link.status, f"{end}_seconds")
     if took is not None:
         return html("{} answers in {}", word("fast" if _fast(link, end) else "slow"), _about(took))
-    if end == "target" and (unread(link) or link.view.kept_seconds is not None):
+    if end == "target" and (link.status.unread or link.view.kept_seconds is not None):
         return (
             "does not answer"
             if "target" in link.status.away
@@ -256,7 +256,7 @@ def _answers(link: Judged, end: str) -> Markup | str:
     heard = link.work.source_age_seconds if link.work is not None and end == "source" else None
     if heard is not None and heard <= ASKED_SECONDS:
         return f"answers: lanes heard it {seconds(heard // 5 * 5)} ago"
-    if end == "source" and unread(link):
+    if end == "source" and link.status.unread:
         return "unknown while the topics of the link cannot be read"
     return "does not answer" if link.status.problem else "not asked yet"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.serve.link_facts import old, unread
+from eomirror.serve.link_facts import old
 from eomirror.serve.markup import (
     age,
     count,
@@ -85,7 +85,7 @@ def topic_page(
     rows = [_cells(row, link, wall_ms) for row in found.rows]
     facts = [
         ("lag", _lag(topic)),
-        ("rate", "unknown" if unread(link) else f"{count(topic.rate)} records/s"),
+        ("rate", "unknown" if link.status.unread else f"{count(topic.rate)} records/s"),
         ("mirrored", many(topic.records, "record")),
         ("copy", html("{} on {}", topic.target_topic, link.facts.target)),
         ("link", html('<a href="{}">{}</a>', link_path(link), name(link.name))),
@@ -139,6 +139,6 @@ def _listed(numbers: Sequence[int]) -> str:
 def _cells(row: PartitionStatus, link: Judged, wall_ms: int) -> tuple[object, ...]:
     return (
         count(row.partition), word(_state(row)), count(row.lag_records), seconds(row.lag_seconds),
-        count(None if unread(link) else row.rate), count(row.position), count(row.source_lso),
+        count(None if link.status.unread else row.rate), count(row.position), count(row.source_lso),
         count(row.lane), age(row.last_commit, wall_ms) if row.last_commit else "-",
     )  # fmt: skip

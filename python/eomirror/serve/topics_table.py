@@ -15,7 +15,6 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from eomirror.serve.link_facts import unread
 from eomirror.serve.markup import Head, Section, count, html, link_path, many, seconds, section, word
 
 if TYPE_CHECKING:
@@ -219,5 +218,5 @@ def _topic_cells(row: LagRow, link: Judged) -> tuple[object, ...]:
     return (
         html('<a href="{}">{}</a>', link_path(link, "topics", row.topic), row.topic),
         word(row.state), count(row.lag_records), seconds(row.lag_seconds),
-        count(None if unread(link) else row.rate), count(row.records),
+        count(None if link.status.unread else row.rate), count(row.records),
     )  # fmt: skip
