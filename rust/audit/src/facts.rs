@@ -1,14 +1,14 @@
 //! Decodes the records of the state topics, as far as the audit needs them.
 //!
 //! The formats are those of `eomirror.records.position` and `eomirror.records.offset_map` in Python, and of
-//! [`crate::offset_map`]. A value of another version is rejected.
+//! [`eomirror_core::offset_map`]. A value of another version is rejected.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::report::{Producer, TransactionName};
-use crate::offset_map::{self, Range};
+use eomirror_core::offset_map::{self, Range};
 
 const VERSION: i64 = 1;
 
@@ -179,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Fields, Stated, chunk, stated};
-    use crate::offset_map::{OffsetMap, Range};
+    use eomirror_core::offset_map::{OffsetMap, Range};
 
     const KEY: &[u8] = br#"{"topic":"t","partition":3}"#;
     const VALUE: &str = r#"{"v":1,"offset":12,"prev":null,"source_cluster_id":"c","topic_id":"a",

@@ -1,8 +1,8 @@
 //! Reads and writes the fields of a record: zigzag varints, and byte strings with a length that may mean null.
 //!
 //! Kafka's reader accepts overlong varints, and so does this one, up to the number of bytes of the type. It rejects
-//! bits beyond the type, which Kafka drops. [`crate::varint`] is stricter, because it reads only bytes that eomirror
-//! wrote.
+//! bits beyond the type, which Kafka drops. A reader of bytes that one writer
+//! made may be stricter.
 
 /// A position in a byte slice. Every method returns `None` if bytes are missing or malformed.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,19 @@ pub(super) fn size(value: i64) -> usize {
 
 /// Appends a varint; 32-bit and 64-bit values have the same encoding.
 pub(super) fn put(out: &mut Vec<u8>, value: i64) {
-    crate::varint::put(out, zigzag(value));
+    put_unsigned(out, zigzag(value));
+}
+
+/// Appends an unsigned integer as LEB128, the form of a varint before its zigzag.
+pub fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        // the cast intentionally keeps the low seven bits
+        #[allow(clippy::cast_possible_truncation)]
+        out.push((value as u8 & 0x7f) | 0x80);
+        value >>= 7;
+    }
+    #[allow(clippy::cast_possible_truncation)]
+    out.push(value as u8);
 }
 
 /// Returns the number of bytes that [`put_field`] appends; `None` if the field is too long for the format.

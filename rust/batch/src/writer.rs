@@ -8,9 +8,9 @@ use super::codec::Codec;
 use super::compression::Compressor;
 use super::cursor::{field_size, put, put_field, size};
 use super::error::BatchError;
+use super::records::HeaderRef;
 use super::records::Record;
 use super::rewrite::{self, Stamp};
-use crate::types::HeaderRef;
 
 /// A larger buffer is freed after use, so one huge batch does not stay in memory.
 const KEEP: usize = 16 * 1024 * 1024;

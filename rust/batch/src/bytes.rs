@@ -12,28 +12,28 @@ pub(super) const CRC_FROM: usize = 21;
 
 /// Offsets of the header's fields.
 pub(super) mod at {
-    pub(in crate::batch) const BASE_OFFSET: usize = 0;
-    pub(in crate::batch) const LENGTH: usize = 8;
-    pub(in crate::batch) const LEADER_EPOCH: usize = 12;
-    pub(in crate::batch) const MAGIC: usize = 16;
-    pub(in crate::batch) const CRC: usize = 17;
-    pub(in crate::batch) const ATTRIBUTES: usize = 21;
-    pub(in crate::batch) const LAST_OFFSET_DELTA: usize = 23;
-    pub(in crate::batch) const BASE_TIMESTAMP: usize = 27;
-    pub(in crate::batch) const MAX_TIMESTAMP: usize = 35;
-    pub(in crate::batch) const PRODUCER_ID: usize = 43;
-    pub(in crate::batch) const PRODUCER_EPOCH: usize = 51;
-    pub(in crate::batch) const BASE_SEQUENCE: usize = 53;
-    pub(in crate::batch) const RECORD_COUNT: usize = 57;
+    pub(crate) const BASE_OFFSET: usize = 0;
+    pub(crate) const LENGTH: usize = 8;
+    pub(crate) const LEADER_EPOCH: usize = 12;
+    pub(crate) const MAGIC: usize = 16;
+    pub(crate) const CRC: usize = 17;
+    pub(crate) const ATTRIBUTES: usize = 21;
+    pub(crate) const LAST_OFFSET_DELTA: usize = 23;
+    pub(crate) const BASE_TIMESTAMP: usize = 27;
+    pub(crate) const MAX_TIMESTAMP: usize = 35;
+    pub(crate) const PRODUCER_ID: usize = 43;
+    pub(crate) const PRODUCER_EPOCH: usize = 51;
+    pub(crate) const BASE_SEQUENCE: usize = 53;
+    pub(crate) const RECORD_COUNT: usize = 57;
 }
 
 /// Bits of the attributes field.
 pub(super) mod bit {
-    pub(in crate::batch) const CODEC: i16 = 0x07;
-    pub(in crate::batch) const LOG_APPEND_TIME: i16 = 0x08;
-    pub(in crate::batch) const TRANSACTIONAL: i16 = 0x10;
-    pub(in crate::batch) const CONTROL: i16 = 0x20;
-    pub(in crate::batch) const DELETE_HORIZON: i16 = 0x40;
+    pub(crate) const CODEC: i16 = 0x07;
+    pub(crate) const LOG_APPEND_TIME: i16 = 0x08;
+    pub(crate) const TRANSACTIONAL: i16 = 0x10;
+    pub(crate) const CONTROL: i16 = 0x20;
+    pub(crate) const DELETE_HORIZON: i16 = 0x40;
 }
 
 /// Returns `N` bytes of a header. Panics if they exceed the header, so `start` must be a constant of [`at`].

@@ -2,12 +2,10 @@
 
 use std::ops::Range;
 
-use super::compression::{Limits, Memory};
-use super::error::BatchError;
-use super::records::Records;
-use super::view::Batch;
+use eomirror_batch::{Batch, BatchError, Limits, Memory, Records};
+
 use crate::digest::Digest;
-use crate::types::{HeaderRef, Written};
+use crate::types::{HeaderRef, RecordRef, Written};
 
 /// Adds the batch's records with offsets in `offsets` to `digest`, and returns their number.
 ///
@@ -32,7 +30,13 @@ pub fn digest_batch(
         headers.extend(record.headers.clone());
         // the digest does not cover a record's position
         digest.add(
-            &record.at("", 0, batch.leader_epoch(), &headers, Written::Unknown),
+            &RecordRef::of(
+                &record,
+                ("", 0),
+                batch.leader_epoch(),
+                &headers,
+                Written::Unknown,
+            ),
             scratch,
         );
         count += 1;

@@ -80,13 +80,15 @@
 //! a producer that no position names is classified as foreign, a chunk in a link with compacted positions is not
 //! proved, and a defect beside an abort gets a less precise name.
 
+#![forbid(unsafe_code)]
+
 mod chain;
 mod coverage;
 mod facts;
 mod log;
 mod report;
 
-use crate::batch::{Batch, BatchError, Control, Limits, Marker, Memory, Records};
+use eomirror_batch::{Batch, BatchError, Control, Limits, Marker, Memory, Records};
 
 use chain::Chains;
 use coverage::{Cover, Ended};

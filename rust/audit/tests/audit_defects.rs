@@ -8,8 +8,8 @@ mod audit_world;
 use audit_world::{
     Cluster, DATA, Draft, Lane, MAP, POSITIONS, Protocol, faults, home, position_key,
 };
+use eomirror_audit::{Fault, Report};
 use eomirror_core::offset_map::{OffsetMap, Range};
-use eomirror_core::verify::audit::{Fault, Report};
 
 const BOTH: [Protocol; 2] = [Protocol::V1, Protocol::V2];
 

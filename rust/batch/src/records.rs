@@ -5,7 +5,15 @@ use super::compression::{Limits, Memory};
 use super::cursor::Cursor;
 use super::error::BatchError;
 use super::view::{Batch, TimestampType};
-use crate::types::{HeaderRef, RecordRef, Written};
+
+/// A borrowed header of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderRef<'a> {
+    /// Bytes of the key; UTF-8 by convention, not by the wire format.
+    pub key: &'a [u8],
+    /// Value; null differs from empty.
+    pub value: Option<&'a [u8]>,
+}
 
 /// A record of a batch.
 #[derive(Debug, Clone)]
@@ -33,35 +41,6 @@ pub(super) struct Raw<'a> {
     /// Headers without their count.
     pub(super) headers: &'a [u8],
     pub(super) header_count: i32,
-}
-
-impl<'a> Record<'a> {
-    /// Returns the record in the form that the decisions of this crate take; `headers` are the collected
-    /// [`Record::headers`].
-    #[must_use]
-    pub fn at<'r>(
-        &self,
-        topic: &'r str,
-        partition: i32,
-        leader_epoch: i32,
-        headers: &'r [HeaderRef<'a>],
-        written: Written,
-    ) -> RecordRef<'r>
-    where
-        'a: 'r,
-    {
-        RecordRef {
-            topic,
-            partition,
-            offset: self.offset,
-            leader_epoch,
-            timestamp: self.timestamp,
-            key: self.key,
-            value: self.value,
-            headers,
-            written,
-        }
-    }
 }
 
 /// Headers of one record. Reading the record validated them, so iteration cannot fail.

@@ -24,6 +24,8 @@
 //! in KIP-98, the delete horizon in KIP-534, zstd in KIP-110. Broker behaviour beyond these texts was tested on Kafka
 //! 4.3.
 
+#![forbid(unsafe_code)]
+
 mod aborted;
 mod bytes;
 mod checksum;
@@ -32,7 +34,6 @@ mod compression;
 mod continuity;
 mod control;
 mod cursor;
-mod digest;
 mod error;
 mod records;
 mod rewrite;
@@ -48,9 +49,9 @@ pub use codec::Codec;
 pub use compression::{Limits, Memory};
 pub use continuity::{Continuity, Mark, is_compacted};
 pub use control::{Control, Marker};
-pub use digest::digest_batch;
+pub use cursor::put_unsigned;
 pub use error::{BatchError, Obstacle};
-pub use records::{Headers, Record, Records};
+pub use records::{HeaderRef, Headers, Record, Records};
 pub use rewrite::{Stamp, passing_header, rewrite, rewritten_header, stamp_header};
 pub use split::{Batches, Partial};
 pub use view::{Batch, TimestampType};

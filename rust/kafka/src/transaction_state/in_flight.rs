@@ -123,7 +123,7 @@ struct Entry<B> {
 }
 
 #[derive(Debug)]
-struct Lane<B> {
+struct Queue<B> {
     next_sequence: i32,
     next_ordinal: usize,
     entries: VecDeque<Entry<B>>,
@@ -133,7 +133,7 @@ struct Lane<B> {
     not_before: Option<Instant>,
 }
 
-impl<B> Default for Lane<B> {
+impl<B> Default for Queue<B> {
     fn default() -> Self {
         Self {
             next_sequence: 0,
@@ -163,7 +163,7 @@ struct Flight<K> {
 /// State machine of in-flight batches; see the module. `K` is a partition, `B` a batch that is cheap to clone.
 #[derive(Debug)]
 pub struct InFlight<K, B> {
-    lanes: BTreeMap<K, Lane<B>>,
+    queues: BTreeMap<K, Queue<B>>,
     /// Partitions with unacknowledged batches.
     busy: BTreeSet<K>,
     flights: BTreeMap<Ticket, Flight<K>>,
@@ -177,7 +177,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
     #[must_use]
     pub const fn new(request_bytes: usize) -> Self {
         Self {
-            lanes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             busy: BTreeSet::new(),
             flights: BTreeMap::new(),
             turn: 0,
@@ -189,7 +189,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
     /// Discards all batches and restarts every sequence at 0, for a new identity. In-flight requests still count
     /// towards the window until they end; their responses are ignored.
     pub fn restart(&mut self) {
-        self.lanes.clear();
+        self.queues.clear();
         self.busy.clear();
         self.held = 0;
         for flight in self.flights.values_mut() {
@@ -200,9 +200,9 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
     /// Returns the sequence number of the next batch pushed for a partition.
     #[must_use]
     pub fn next_sequence(&self, partition: &K) -> i32 {
-        self.lanes
+        self.queues
             .get(partition)
-            .map_or(0, |lane| lane.next_sequence)
+            .map_or(0, |queue| queue.next_sequence)
     }
 
     /// Takes a batch that carries [`Self::next_sequence`].
@@ -214,22 +214,22 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         records: i32,
         source: SourceRange,
     ) {
-        if !self.lanes.contains_key(partition) {
-            self.lanes.insert(partition.clone(), Lane::default());
+        if !self.queues.contains_key(partition) {
+            self.queues.insert(partition.clone(), Queue::default());
         }
-        let Some(lane) = self.lanes.get_mut(partition) else {
+        let Some(queue) = self.queues.get_mut(partition) else {
             return;
         };
-        lane.next_sequence = after(lane.next_sequence, records);
-        lane.entries.push_back(Entry {
-            ordinal: lane.next_ordinal,
+        queue.next_sequence = after(queue.next_sequence, records);
+        queue.entries.push_back(Entry {
+            ordinal: queue.next_ordinal,
             payload,
             size,
             records,
             source,
             state: State::Waiting,
         });
-        lane.next_ordinal += 1;
+        queue.next_ordinal += 1;
         self.held += size;
         if !self.busy.contains(partition) {
             self.busy.insert(partition.clone());
@@ -270,7 +270,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
     pub fn next_retry(&self, now: Instant) -> Option<Instant> {
         self.busy
             .iter()
-            .filter_map(|partition| self.lanes.get(partition)?.not_before)
+            .filter_map(|partition| self.queues.get(partition)?.not_before)
             .filter(|at| *at > now)
             .min()
     }
@@ -289,7 +289,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
             .busy
             .iter()
             .filter(|partition| self.target(partition, &leader, now) == Some(broker))
-            .filter_map(|partition| Some((self.lanes.get(partition)?.served, partition)))
+            .filter_map(|partition| Some((self.queues.get(partition)?.served, partition)))
             .collect();
         // partitions served longest ago come first, so a full request starves none
         chosen.sort_by_key(|(served, _)| *served);
@@ -302,10 +302,10 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         let mut batches = Vec::with_capacity(partitions.len());
         let mut bytes = 0;
         for partition in partitions {
-            let Some(lane) = self.lanes.get_mut(&partition) else {
+            let Some(queue) = self.queues.get_mut(&partition) else {
                 continue;
             };
-            let waiting = lane
+            let waiting = queue
                 .entries
                 .iter_mut()
                 .find(|entry| entry.state == State::Waiting);
@@ -317,7 +317,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
             }
             bytes += entry.size;
             entry.state = State::Flying(ticket);
-            lane.served = self.turn;
+            queue.served = self.turn;
             batches.push((partition, entry.payload.clone()));
         }
         if batches.is_empty() {
@@ -370,17 +370,17 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         now: Instant,
         answered: &mut Answered<K>,
     ) {
-        let Some(lane) = self.lanes.get_mut(partition) else {
+        let Some(queue) = self.queues.get_mut(partition) else {
             return;
         };
-        let Some(at) = lane
+        let Some(at) = queue
             .entries
             .iter()
             .position(|entry| entry.state == State::Flying(ticket))
         else {
             return;
         };
-        let behind_failure = lane
+        let behind_failure = queue
             .entries
             .iter()
             .take(at)
@@ -390,7 +390,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
             |error| behind_failure && error == ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER;
         match said {
             Some((ErrorCode::NONE | ErrorCode::DUPLICATE_SEQUENCE_NUMBER, offset)) => {
-                if let Some(entry) = lane.entries.remove(at) {
+                if let Some(entry) = queue.entries.remove(at) {
                     self.held -= entry.size;
                     answered.acknowledged.push(Acknowledged {
                         target: partition.clone(),
@@ -399,23 +399,23 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
                         base_offset: (offset >= 0).then_some(offset),
                     });
                 }
-                lane.pause = FIRST_PAUSE;
+                queue.pause = FIRST_PAUSE;
             }
             Some((error, _)) if !(error.is_passing_for_leader() || is_follow_up(error)) => {
                 answered.refused.get_or_insert(Refused {
                     target: partition.clone(),
-                    source: lane.entries[at].source,
+                    source: queue.entries[at].source,
                     code: error,
                 });
-                lane.entries[at].state = State::Failed;
+                queue.entries[at].state = State::Failed;
             }
             passing => {
                 answered.stale |= passing.is_none_or(|(error, _)| error.means_leader_change());
-                lane.entries[at].state = State::Failed;
+                queue.entries[at].state = State::Failed;
             }
         }
-        lane.land(now);
-        if lane.entries.is_empty() {
+        queue.land(now);
+        if queue.entries.is_empty() {
             self.busy.remove(partition);
         }
     }
@@ -434,8 +434,8 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         leader: &impl Fn(&K) -> Option<i32>,
         now: Instant,
     ) -> Option<i32> {
-        let lane = self.lanes.get(partition)?;
-        let turn = lane.turn(now)?;
+        let queue = self.queues.get(partition)?;
+        let turn = queue.turn(now)?;
         let broker = leader(partition)?;
         let elsewhere = turn
             .behind
@@ -445,7 +445,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
     }
 }
 
-impl<B> Lane<B> {
+impl<B> Queue<B> {
     /// Returns the next batch's turn; `None` if nothing can be sent now.
     fn turn(&self, now: Instant) -> Option<Turn> {
         if self.not_before.is_some_and(|at| at > now) {

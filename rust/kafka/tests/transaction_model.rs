@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use eomirror_core::ErrorCode;
-use eomirror_core::transaction::{
+use eomirror_kafka::error_code::ErrorCode;
+use eomirror_kafka::transaction_state::{
     Ask, Event, Identity, InFlight, ProducerState, SourceRange, Ticket,
 };
 use proptest::prelude::*;

@@ -86,7 +86,7 @@ pub fn is_compacted(batch: &Batch<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Continuity, Mark};
-    use crate::batch::Batch;
+    use crate::Batch;
 
     /// Returns a batch with these offsets.
     fn batch(offsets: std::ops::Range<i64>) -> Vec<u8> {

@@ -3,16 +3,16 @@
 // each test file takes what it needs
 #![allow(dead_code)]
 
-#[path = "../batch_forge/mod.rs"]
+#[path = "../../../core/tests/batch_forge/mod.rs"]
 mod batch_forge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::Iter;
 
 use batch_forge::{Forge, TRANSACTIONAL, plain};
-use eomirror_core::batch::{Batch, Batches, Control, Marker};
+use eomirror_audit::{Audit, Fault, LogId, Report, Role};
+use eomirror_batch::{Batch, Batches, Control, Marker};
 use eomirror_core::offset_map::{OffsetMap, Range};
-use eomirror_core::verify::audit::{Audit, Fault, LogId, Report, Role};
 
 pub(crate) const POSITIONS: &str = "eomirror.link.positions";
 pub(crate) const MAP: &str = "eomirror.link.offset-map";

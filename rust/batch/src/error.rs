@@ -5,7 +5,6 @@ use std::io;
 use thiserror::Error as ThisError;
 
 use super::codec::Codec;
-use crate::error::Kind;
 
 /// Reason that a batch's body cannot be produced unchanged under a new header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ThisError)]
@@ -28,7 +27,6 @@ pub enum Obstacle {
 /// A malformed batch, or one that cannot be written. `offset` is the base offset in the batch's header; the caller
 /// knows the partition.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
-#[non_exhaustive]
 pub enum BatchError {
     /// The batch is incomplete. This is normal at the end of a Fetch response: see [`super::Partial`].
     #[error("the batch is incomplete: {have} of {need} bytes")]
@@ -178,46 +176,5 @@ pub(super) enum Fault {
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         Self::Malformed(error.to_string())
-    }
-}
-
-impl BatchError {
-    /// Returns the category: the topic cannot continue, or an argument of the writer is invalid.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::CannotPass { .. } | Self::Unwritable { .. } => Kind::Argument,
-            _ => Kind::Topic,
-        }
-    }
-
-    /// Returns the action that resolves the error, as an imperative.
-    #[must_use]
-    pub fn fix(&self) -> &'static str {
-        match self {
-            Self::Truncated { .. } => "fetch again from this offset with a larger limit",
-            Self::OldMagic { .. } => {
-                "set `plane: auto` or `plane: client` on the link, or let the records of the old format expire"
-            }
-            Self::UnknownMagic { .. } | Self::UnknownCodec { .. } => {
-                "check the log with kafka-dump-log.sh; if the log is intact, use a newer release of eomirror"
-            }
-            Self::WrongCrc { .. } => {
-                "fetch again; if the same bytes come back, check the source broker's disk and network"
-            }
-            Self::TooLarge { .. } => {
-                "use `plane: client` if the records are that large; a malicious batch has the same effect"
-            }
-            Self::Trailing { .. }
-            | Self::BadField { .. }
-            | Self::BadCompression { .. }
-            | Self::BadRecord { .. }
-            | Self::BadControl { .. }
-            | Self::OffsetWentBack { .. } => {
-                "check the log with kafka-dump-log.sh; if another client can read it, report a bug"
-            }
-            Self::CannotPass { .. } => "re-encode its records",
-            Self::Unwritable { .. } => "write fewer or smaller records into one batch",
-        }
     }
 }
