@@ -12,7 +12,7 @@ from support.plane import PLANES, VARIABLE, plane_under_test
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytest_plugins = ["support.fix_kafka", "support.fix_rig", "support.fix_spark"]
+pytest_plugins = ["support.fix_kafka", "support.fix_link", "support.fix_rig", "support.fix_spark"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "decode_offset_map",
     "digest_behind",
     "encode_offset_map",
+    "key_partition",
     "lacking_rights",
     "last_hop",
 ]
@@ -1106,3 +1107,13 @@ def lacking_rights(
 
 def last_hop(header: bytes, topic: str, key: bytes | None, value: bytes | None) -> str | None:
     """Id of the cluster that a record was copied from; None where the header is none of ours, or another record's."""
+
+def key_partition(key: bytes, partitions: int) -> int:
+    """
+    Returns the partition that a Java producer chooses for a key: murmur2 (org.apache.kafka.common.utils.Utils).
+
+    A key must stay in its partition, because there is no order between records of two partitions.
+
+    Raises:
+        ValueError: ``partitions`` is not positive.
+    """

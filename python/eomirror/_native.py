@@ -10,55 +10,13 @@ import warnings
 from importlib.metadata import PackageNotFoundError, version
 
 try:
-    from eomirror._core import (
-        Acks,
-        HangingTransactionClient,
-        LogAudit,
-        NativeLane,
-        OriginComparison,
-        PartitionAccount,
-        PartitionComparison,
-        PartitionMap,
-        PatternSet,
-        Plan,
-        PlaneReader,
-        Planner,
-        Policy,
-        Witness,
-        __version__,
-        build_profile,
-        decode_offset_map,
-        digest_behind,
-        encode_offset_map,
-        lacking_rights,
-        last_hop,
-    )
+    # the stub lists the names, once
+    from eomirror._core import *  # noqa: F403  all that the stub lists
+    from eomirror._core import __version__, build_profile
 except ImportError as error:
     raise ImportError(
         "the Rust extension eomirror._core is missing or was built for another Python; in a checkout run ./dev"
     ) from error
-
-__all__ = [
-    "Acks",
-    "HangingTransactionClient",
-    "LogAudit",
-    "NativeLane",
-    "OriginComparison",
-    "PartitionAccount",
-    "PartitionComparison",
-    "PartitionMap",
-    "PatternSet",
-    "Plan",
-    "PlaneReader",
-    "Planner",
-    "Policy",
-    "Witness",
-    "decode_offset_map",
-    "digest_behind",
-    "encode_offset_map",
-    "lacking_rights",
-    "last_hop",
-]
 
 try:
     _installed = version("eomirror")

@@ -43,12 +43,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 FOREIGN: Record = (b"foreign", b"foreign", 1_700_000_000_000, ())
 
 
-@pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> TestLink:
-    """A link named after the test's unique topic name."""
-    return TestLink(east.client_properties, west.client_properties, topic_name, tmp_path, spark_context)
-
-
 def delete_before(properties: Mapping[str, Any], topic: str, offset: int) -> None:
     """Delete what lies before an offset, as retention does."""
     admin = AdminClient(dict(properties))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from support.ledger import Entry
 
 pytestmark = [
-    pytest.mark.faults, pytest.mark.fault("F20"), pytest.mark.integration, pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.faults, pytest.mark.link(injected=True), pytest.mark.fault("F20"), pytest.mark.integration,
+    pytest.mark.spark, pytest.mark.timeout(600),
 ]  # fmt: skip
 
 # a lane looks once a minute at the copies that it does not write
@@ -43,14 +43,9 @@ def fragile() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def link(
-    east: Any, fragile: LocalCluster, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry
-) -> TestLink:
-    """A link into that target."""
-    entry.injected()
-    return TestLink(
-        east.client_properties, fragile.client_properties, topic_name, tmp_path, spark_context, entry
-    )
+def link_target(fragile: LocalCluster) -> LocalCluster:
+    """Links write to that cluster."""
+    return fragile
 
 
 def test_a_copy_that_is_cut_under_a_running_lane_that_writes(

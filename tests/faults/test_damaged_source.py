@@ -14,14 +14,16 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror.types import SourcePartition
-from support.link import TestLink
 from support.records import some_records
 
 if TYPE_CHECKING:
-    from support.ledger import Entry
+    from support.link import TestLink
     from support.records import Record
 
-pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integration, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.faults, pytest.mark.link(injected=True), pytest.mark.fault("F16"), pytest.mark.integration,
+    pytest.mark.spark,
+]  # fmt: skip
 
 # of a record batch v2: base offset and length, and how many records it holds; then come the records
 _BEGIN = struct.Struct(">qi")
@@ -35,14 +37,6 @@ class Batch(NamedTuple):
     at: int
     offset: int
     count: int
-
-
-@pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
-    """A link named after the test's unique topic name."""
-    entry.injected()
-    east, west = east.client_properties, west.client_properties
-    return TestLink(east, west, topic_name, tmp_path, spark_context, entry)
 
 
 def log_of(cluster: Any, topic: str) -> Path:

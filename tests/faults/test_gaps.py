@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.faults, pytest.mark.fault("F18"), pytest.mark.integration, pytest.mark.spark]
 
 
-@pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
-    """A link named after the test's unique topic name."""
-    east, west = east.client_properties, west.client_properties
-    return TestLink(east, west, topic_name, tmp_path, spark_context, entry)
-
-
 def offset_of(properties: Mapping[str, Any], topic: str, which: OffsetSpec) -> int:
     """First offset of a partition, or its high watermark."""
     partition = TopicPartition(topic, 0)

@@ -12,14 +12,13 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 from confluent_kafka import Producer
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.link import TestLink
 from support.plane import plane_under_test
 from support.records import Record, produce, read_committed
 
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.link import TestLink
+
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -40,12 +40,9 @@ def fragile() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def link(
-    fragile: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry
-) -> TestLink:
-    """A link from the fragile cluster, named after the test's unique topic name."""
-    source, target = fragile.client_properties, west.client_properties
-    return TestLink(source, target, topic_name, tmp_path, spark_context, entry)
+def link_source(fragile: LocalCluster) -> LocalCluster:
+    """Links read that cluster."""
+    return fragile
 
 
 class Disk:

@@ -22,23 +22,16 @@ from support.records import Record, delete_topic, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from support.ledger import Entry
 
-pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integration, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.faults, pytest.mark.link(injected=True), pytest.mark.fault("F16"), pytest.mark.integration,
+    pytest.mark.spark,
+]  # fmt: skip
 
 LARGE = 2_000_000
 
 _OPENED = pytest.mark.client_plane("the native plane passes a compressed batch on as it is, and then it fits")
-
-
-@pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
-    """A link named after the test's unique topic name."""
-    entry.injected()
-    east, west = east.client_properties, west.client_properties
-    return TestLink(east, west, topic_name, tmp_path, spark_context, entry)
 
 
 def write_compressed(

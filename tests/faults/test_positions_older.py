@@ -7,7 +7,7 @@ Readers had those records.  Who believes the positions mirrors them a second tim
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -16,17 +16,17 @@ from confluent_kafka.admin import AdminClient
 from eomirror.demo.clients import Offsets
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.names import LinkNames
-from support.link import TestLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.link import TestLink
+
 
 pytestmark = [
-    pytest.mark.faults, pytest.mark.fault("F21"), pytest.mark.integration, pytest.mark.spark,
-    pytest.mark.timeout(400),
+    pytest.mark.faults, pytest.mark.link(injected=True, lanes=1), pytest.mark.fault("F21"),
+    pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(400),
 ]  # fmt: skip
 
 
@@ -38,13 +38,9 @@ def fragile() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def link(
-    east: Any, fragile: LocalCluster, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry
-) -> TestLink:
-    """A link into that target, with one lane."""
-    entry.injected()
-    east, west = east.client_properties, fragile.client_properties
-    return TestLink(east, west, topic_name, tmp_path, spark_context, entry, lanes=1)
+def link_target(fragile: LocalCluster) -> LocalCluster:
+    """Links write to that cluster."""
+    return fragile
 
 
 def delete_records(link: TestLink, word: str, before: int) -> None:

@@ -28,13 +28,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
 LENGTHS = {"longer": 900, "equal": 200, "shorter": 20, "empty": 0}
 
 
-@pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
-    """A link named after the test's unique topic name."""
-    east, west = east.client_properties, west.client_properties
-    return TestLink(east, west, topic_name, tmp_path, spark_context, entry)
-
-
 def recreate(link: TestLink, lengths: dict[str, int]) -> None:
     """Delete source topics and create them again, with so many foreign records."""
     link.entry.injected(len(lengths))

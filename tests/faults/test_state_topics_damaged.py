@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import orjson
 import pytest
 from confluent_kafka import Producer
@@ -16,20 +14,15 @@ from eomirror.types import SourcePartition
 from support.link import TestLink, alter_topic
 from support.records import create_topic, delete_topic, read_committed, wait_for
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.ledger import Entry
-
-pytestmark = [pytest.mark.faults, pytest.mark.fault("F21"), pytest.mark.integration, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.faults, pytest.mark.link(injected=True, lanes=1), pytest.mark.fault("F21"),
+    pytest.mark.integration, pytest.mark.spark,
+]  # fmt: skip
 
 
 @pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
+def link(link: TestLink) -> TestLink:
     """A link whose topic has been mirrored in two runs, with more to mirror."""
-    entry.injected()
-    east, west = east.client_properties, west.client_properties
-    link = TestLink(east, west, topic_name, tmp_path, spark_context, entry, lanes=1)
     link.create("orders")
     for _ in range(2):
         link.write("orders", 100)

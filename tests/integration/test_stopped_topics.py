@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,16 +14,7 @@ from eomirror.records.control import ControlView, decode_control
 from support.link import TestLink, alter_topic
 from support.records import read_committed, wait_for
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(240)]
-
-
-@pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> TestLink:
-    """A link named after the test's unique topic name."""
-    return TestLink(east.client_properties, west.client_properties, topic_name, tmp_path, spark_context)
 
 
 def status(link: TestLink, *arguments: str) -> str:

@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from eomirror import load_config
+from eomirror._native import key_partition
 from eomirror.jvm import find_java
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.localkafka import jars
-from eomirror.records.connect_offsets import connect_partition
 from eomirror.records.mm2 import (
     Checkpoint,
     Heartbeat,
@@ -369,4 +369,4 @@ def test_keys_are_placed_like_the_producer_of_kafka_places_them(java: Any, rng: 
     partitioner = java.jvm.org.apache.kafka.clients.producer.internals.BuiltInPartitioner
     for length in range(70):
         key, partitions = rng.randbytes(length), rng.randint(1, 1000)
-        assert connect_partition(key, partitions) == partitioner.partitionForKey(key, partitions)
+        assert key_partition(key, partitions) == partitioner.partitionForKey(key, partitions)

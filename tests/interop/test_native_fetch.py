@@ -394,7 +394,7 @@ def test_what_the_native_plane_cannot_honour_is_named(east: LocalCluster, topic_
     refused = dump({**east.client_properties, **kerberos}, topic_name)
 
     assert refused.returncode == 1
-    assert "native plane cannot honour sasl.mechanism: Kerberos" in refused.stderr
+    assert "native client cannot honour sasl.mechanism: Kerberos" in refused.stderr
 
 
 def test_the_crates_own_tests_of_a_broker_pass(east: LocalCluster, topic_name: str) -> None:
@@ -402,7 +402,7 @@ def test_the_crates_own_tests_of_a_broker_pass(east: LocalCluster, topic_name: s
     create_topic(east.client_properties, topic_name, PARTITIONS)
     arguments = ("test", "--quiet", "--package", "eomirror-kafka", "--test", "broker")
 
-    result = cargo(*arguments, EOMIRROR_BOOTSTRAP=east.bootstrap_servers, EOMIRROR_TOPIC=topic_name)
+    result = cargo(*arguments, KAFKA_TEST_BOOTSTRAP=east.bootstrap_servers, KAFKA_TEST_TOPIC=topic_name)
 
     assert result.returncode == 0, result.stdout + result.stderr
     assert "skipped" not in result.stderr

@@ -22,12 +22,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> TestLink:
-    """A link named after the test's unique topic name."""
-    return TestLink(east.client_properties, west.client_properties, topic_name, tmp_path, spark_context)
-
-
 def write_generated(link: TestLink, word: str, rng: random.Random) -> None:
     """
     A random log: batch sizes, transactions committed or aborted or none, codecs (first that of its name).

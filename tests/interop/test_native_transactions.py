@@ -354,7 +354,8 @@ def test_old_transactions_are_refused_by_name(
     answer = native(kafka39.client_properties).ask(f"open {topic_name} 15000")
 
     assert answer == (
-        "error Unhonoured native plane cannot write to a cluster with transaction.version 0: it needs level 2 (KIP-890)"
+        "error Unhonoured native client cannot write to a cluster with transaction.version 0: "
+        "it needs level 2 (KIP-890)"
     )
 
 

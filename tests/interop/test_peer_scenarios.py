@@ -27,7 +27,6 @@ from eomirror.errors import AuthorizationError, UsageError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.mm2 import decode_heartbeat
 from eomirror.types import SourcePartition
-from support.link import TestLink
 from support.mirrors import CommandMirror
 from support.plane import plane_under_test
 from support.raw_commit import commit_raw
@@ -37,23 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+    from support.link import TestLink
 
-
-@pytest.fixture
-def link(
-    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
-) -> Callable[..., TestLink]:
-    """Makes a link of the test's own; `reads` and `writes` replace the session's clusters."""
-
-    def make(*, reads: Any = None, writes: Any = None, called: str = topic_name, **settings: Any) -> TestLink:
-        return TestLink(
-            reads or east.client_properties,
-            writes or west.client_properties,
-            called, tmp_path, spark_context, **{"lanes": 1, **settings},
-        )  # fmt: skip
-
-    return make
+pytestmark = [pytest.mark.link(lanes=1), pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +91,7 @@ def offset_of(properties: Mapping[str, Any], topic: str, partition: int, place: 
     return found[place]
 
 
-def test_a_first_run_as_users_have_it(link: Callable[..., TestLink], east: Any) -> None:
+def test_a_first_run_as_users_have_it(make_link: Callable[..., TestLink], east: Any) -> None:
     """
     Dead and unresolvable bootstrap entries, `security.protocol` in mixed case, an empty copy that is too small.
 
@@ -115,7 +100,7 @@ def test_a_first_run_as_users_have_it(link: Callable[..., TestLink], east: Any) 
     """
     before = topics_of(east.client_properties)
     servers = f"no.such.host.invalid:9092,127.0.0.1:1,{east.bootstrap_servers}"
-    one = link(sync_group_offsets=True)
+    one = make_link(sync_group_offsets=True)
     one.clusters["east"] |= {"bootstrap.servers": servers, "security.protocol": "Plaintext"}
     one.create("wide", partitions=3)
     one.create("hollow", partitions=2)
@@ -159,10 +144,10 @@ def test_a_first_run_as_users_have_it(link: Callable[..., TestLink], east: Any) 
 
 @pytest.mark.slow
 def test_what_appears_later_begins_at_its_beginning_though_the_link_starts_at_the_end(
-    link: Callable[..., TestLink],
+    make_link: Callable[..., TestLink],
 ) -> None:
     """`start: latest` counts for what is there at the first run: a later topic or partition is mirrored whole."""
-    one = link(start="latest")
+    one = make_link(start="latest")
     one.create("old")
     one.write("old")
     earlier = {number: list(records) for number, records in one.written["old"].items()}
@@ -201,10 +186,10 @@ def settings_of(properties: Mapping[str, Any], topic: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_setting_that_is_removed_on_the_source_becomes_the_default_on_the_copy(
-    link: Callable[..., TestLink],
+    make_link: Callable[..., TestLink],
 ) -> None:
     """A retention of the topic's own is followed, and so is its removal; what stays on the source stays on the copy."""
-    one = link()
+    one = make_link()
     one.create("orders", retention_bytes="123456", max_message_bytes="2000000")
     one.write("orders")
     with one.running() as run:
@@ -227,7 +212,7 @@ def test_a_setting_that_is_removed_on_the_source_becomes_the_default_on_the_copy
 
 @pytest.mark.slow
 def test_a_missing_right_to_read_settings_of_the_source_is_named_with_what_grants_it(
-    link: Callable[..., TestLink], start_cluster: Callable[[ClusterSpec], LocalCluster]
+    make_link: Callable[..., TestLink], start_cluster: Callable[[ClusterSpec], LocalCluster]
 ) -> None:
     """MirrorMaker 2's test of DescribeConfigs: nothing is created before, and the fix is enough."""
     source = start_cluster(
@@ -235,7 +220,7 @@ def test_a_missing_right_to_read_settings_of_the_source_is_named_with_what_grant
             "guarded", security="sasl_plaintext", authorizer=True, users={"mirror": "look-Zq9"}, heap="320m"
         )
     )
-    one = link(reads=source.client_properties, heartbeats="off", offset_syncs="off", groups=[])
+    one = make_link(reads=source.client_properties, heartbeats="off", offset_syncs="off", groups=[])
     one.create("orders")
     one.write("orders")
     one.clusters["east"] = dict(source.client_properties_of("mirror"))
@@ -269,12 +254,12 @@ def test_a_missing_right_to_read_settings_of_the_source_is_named_with_what_grant
 
 @pytest.mark.slow
 def test_without_syncs_checkpoints_and_heartbeats_there_are_no_topics_for_them(
-    link: Callable[..., TestLink], topic_name: str
+    make_link: Callable[..., TestLink], topic_name: str
 ) -> None:
     """Data flows all the same; nothing is created for MirrorMaker 2's readers on either side."""
     # no prefix of the topic's name, which would then have passed this cluster
     alias = f"from-{topic_name}"
-    one = link(offset_syncs="off", heartbeats="off", groups=[], source=alias)
+    one = make_link(offset_syncs="off", heartbeats="off", groups=[], source=alias)
     one.clusters[alias] = one.clusters.pop("east")
     one.create("orders")
     one.write("orders")
@@ -290,18 +275,18 @@ def test_without_syncs_checkpoints_and_heartbeats_there_are_no_topics_for_them(
 
 @pytest.mark.slow
 def test_heartbeats_travel_over_two_hops_where_topics_match_them(
-    link: Callable[..., TestLink], north: LocalCluster, topic_name: str
+    make_link: Callable[..., TestLink], north: LocalCluster, topic_name: str
 ) -> None:
     r"""From a to b to c: with `.*\.heartbeats` in its topics the second link brings the first one's to c, as MM2."""
     # an alias of its own: the session's clusters have heartbeats of other tests
     alias = f"from-{topic_name[:40]}"
-    first = link(source=alias)
+    first = make_link(source=alias)
     first.clusters = {alias: first.east, "west": first.west}
     copy = f"{alias}.{first.topic('orders')}"
     first.create("orders")
     first.write("orders")
     assert first.catch_up().exit_code == 0
-    second = link(
+    second = make_link(
         reads=first.west, writes=north.client_properties, called=f"{topic_name}-2", source="mid",
         topics=[copy, rf"{alias}\.heartbeats"],
     )  # fmt: skip
@@ -317,10 +302,10 @@ def test_heartbeats_travel_over_two_hops_where_topics_match_them(
 
 @pytest.mark.slow
 def test_a_link_that_is_pointed_to_another_source_stops_its_topics(
-    link: Callable[..., TestLink], north: LocalCluster
+    make_link: Callable[..., TestLink], north: LocalCluster
 ) -> None:
     """The same alias, the same topic name, another cluster: positions of the old one mean nothing there (EO-5)."""
-    one = link()
+    one = make_link()
     one.create("orders")
     one.write("orders")
     assert one.catch_up().exit_code == 0
@@ -338,10 +323,10 @@ def test_a_link_that_is_pointed_to_another_source_stops_its_topics(
 
 @pytest.mark.slow
 def test_a_resume_offset_for_a_partition_that_does_not_exist_is_refused(
-    link: Callable[..., TestLink],
+    make_link: Callable[..., TestLink],
 ) -> None:
     """MirrorMaker 2 has 24 tests for such requests; nothing is copied before the refusal."""
-    one = link()
+    one = make_link()
     one.create("orders")
     one.write("orders")
 
@@ -352,9 +337,11 @@ def test_a_resume_offset_for_a_partition_that_does_not_exist_is_refused(
 
 
 @pytest.mark.slow
-def test_transactions_of_hundred_thousands_of_records_some_aborted(link: Callable[..., TestLink]) -> None:
+def test_transactions_of_hundred_thousands_of_records_some_aborted(
+    make_link: Callable[..., TestLink],
+) -> None:
     """Redpanda's test has 1,000,000 records and aborts 30 %: here three transactions of 300,000, the second aborted."""
-    one = link()
+    one = make_link()
     one.create("large", partitions=2)
     producer = Producer(
         {**one.east, "transactional.id": one.name, "linger.ms": 20, "transaction.timeout.ms": 240_000,
@@ -406,10 +393,10 @@ def secured() -> Iterator[Secured]:
 
 @pytest.mark.slow
 def test_certificates_stand_in_the_configuration_itself(
-    link: Callable[..., TestLink], secured: Secured
+    make_link: Callable[..., TestLink], secured: Secured
 ) -> None:
     """`ssl.ca.pem` in place of a file, as Strimzi's TlsValues test has it."""
-    one = link(reads=secured.properties)
+    one = make_link(reads=secured.properties)
     pem = _read(secured.properties["ssl.ca.location"])
     one.clusters["east"] = {
         **{key: value for key, value in secured.properties.items() if key != "ssl.ca.location"},
@@ -430,10 +417,10 @@ def _read(path: str) -> str:
 
 @pytest.mark.slow
 def test_a_mirror_is_killed_three_times_over_tls_and_its_password_changes_for_good(
-    link: Callable[..., TestLink], secured: Secured, tmp_path: Path
+    make_link: Callable[..., TestLink], secured: Secured, tmp_path: Path
 ) -> None:
     """Hard bounces under load over SASL_SSL; the next start has the new password, the old one is refused."""
-    one = link(reads=secured.properties)
+    one = make_link(reads=secured.properties)
     one.create("orders", partitions=2)
     before = secured.new_user("mirror", "first-Zq9")
     settings = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from eomirror.records.connect_offsets import connect_partition
+from support.java_partitioner import java_partition
 from support.records import is_within
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def assert_keyed(
 
 def placed(key: bytes | None, partition: int, count: int) -> int:
     """Returns the target partition of a record: by its key as Java's producers do, else by its source partition."""
-    return partition % count if key is None else connect_partition(key, count)
+    return partition % count if key is None else java_partition(key, count)
 
 
 def assert_merged(

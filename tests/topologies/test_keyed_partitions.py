@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eomirror import Mirror, load_config
-from eomirror.records.connect_offsets import connect_partition
 from eomirror.status.reader import StatusReader
 from eomirror.verify.runner import Verifier
+from support.java_partitioner import java_partition
 from support.mirrors import CommandMirror, running
 from support.records import create_topic, produce, some_records, wait_for
 
@@ -100,7 +100,7 @@ def assert_placed(config: Config, name: str) -> int:
         assert (key, value, timestamp, headers[:-1]) == original
         source, _, offset = place.rpartition("/")
         number = int(source.rpartition("/")[2])
-        assert target == (number % _TARGETS if key is None else connect_partition(key, _TARGETS))
+        assert target == (number % _TARGETS if key is None else java_partition(key, _TARGETS))
         assert last.get((source, target), -1) < int(offset)
         last[source, target] = int(offset)
         assert place not in seen

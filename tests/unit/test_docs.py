@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "tests" / "README.md",
+        ROOT / "rust" / "kafka" / "README.md",
+    ]
+)
 
 
 def test_the_first_two_commands_of_the_readme_are_demo_and_test() -> None:
@@ -117,15 +124,14 @@ def test_generated_parts_are_current() -> None:
 
 
 def test_reports_and_results_are_cited() -> None:
-    """A dated report or result stays in the tree only while a page cites it; git keeps the others."""
-    pages = [path for path in [*DOCUMENTS, ROOT / "bench" / "README.md"] if path.parent.name != "reports"]
-    text = "\n".join(path.read_text() for path in pages)
+    """A dated report or result stays in the tree only while a README cites it; pages hold their figures themselves."""
+    text = "\n".join(path.read_text() for path in (ROOT / "README.md", ROOT / "bench" / "README.md"))
     dated = [*(ROOT / "docs" / "reports").glob("20*"), *(ROOT / "bench" / "results").glob("20*")]
     assert sorted(path.name for path in dated if path.stem not in text) == []
 
 
 @pytest.mark.parametrize(
-    ("document", "lines"), [("README.md", 120), ("DESIGN.md", 250), ("CHANGELOG.md", 50)]
+    ("document", "lines"), [("README.md", 120), ("DESIGN.md", 330), ("CHANGELOG.md", 50)]
 )
 def test_the_front_door_stays_short(document: str, lines: int) -> None:
     """A newcomer reads these to the end."""

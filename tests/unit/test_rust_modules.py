@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 RUST = Path(__file__).resolve().parents[2] / "rust"
-CRATES = ("core", "fuzz", "kafka", "plane", "py", "witness")
+CRATES = ("audit", "batch", "core", "fuzz", "kafka", "plane", "py", "witness")
 
 Name = tuple[str, ...]
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from eomirror._native import key_partition
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
@@ -35,7 +36,7 @@ from eomirror.link.state import link_discovery
 from eomirror.link.valid_positions import valid_positions
 from eomirror.mm2.state import Mm2State
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.connect_offsets import Mm2Flow, connect_partition, encode_source_offset
+from eomirror.records.connect_offsets import Mm2Flow, encode_source_offset
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def source_offsets(
         # Without an offset MM2 begins at the beginning.
         if offset > 0 or had.get(source) is not None:
             key, value = encode_source_offset(source, max(0, offset - 1), flow)
-            number = connect_partition(key, partitions)
+            number = key_partition(key, partitions)
             records.append(MetadataRecord(flow.offsets_topic, number, key, value if offset > 0 else None))
     return records
 

@@ -25,15 +25,11 @@ from eomirror.types import SourcePartition
 __all__ = [
     "Mm2Flow",
     "SourceOffset",
-    "connect_partition",
     "decode_source_offset",
     "decode_task_count",
     "encode_source_offset",
     "is_connect_key",
 ]
-
-_SEED = 0x9747B28C
-_WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,24 +137,6 @@ def encode_source_offset(source: SourcePartition, offset: int, flow: Mm2Flow) ->
     """
     where = {"cluster": flow.source, "partition": source.partition, "topic": source.topic}
     return orjson.dumps([flow.connector, where]), orjson.dumps({"offset": offset})
-
-
-def connect_partition(key: bytes, partitions: int) -> int:
-    """
-    Returns the partition that a Java producer chooses for a key: murmur2 (org.apache.kafka.common.utils.Utils).
-
-    A key must stay in its partition, because there is no order between records of two partitions.
-    """
-    hashed = _SEED ^ len(key)
-    whole = len(key) - len(key) % 4
-    for at in range(0, whole, 4):
-        word = int.from_bytes(key[at : at + 4], "little") * 0x5BD1E995 & _WORD
-        word = (word ^ word >> 24) * 0x5BD1E995 & _WORD
-        hashed = (hashed * 0x5BD1E995 & _WORD) ^ word
-    if whole < len(key):
-        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * 0x5BD1E995 & _WORD
-    hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & _WORD
-    return ((hashed ^ hashed >> 15) & 0x7FFFFFFF) % partitions
 
 
 def decode_task_count(value: bytes | None, *, where: str) -> int:

@@ -3,7 +3,7 @@ Audits the log of one link: is every transaction on its target whole?
 
 Reads the target uncommitted, with markers, and shows transaction by transaction that mirrored records, their
 positions and their offset map were decided together (O3), that the positions of each source partition form one
-chain (O4), and that no transaction is left open (O6).  The head of ``rust/core/src/verify/audit.rs``, which decides,
+chain (O4), and that no transaction is left open (O6).  The head of ``rust/audit/src/lib.rs``, which decides,
 lists what the audit can prove; this module finds the topics, reads their ends in the right order, and waits.
 """
 

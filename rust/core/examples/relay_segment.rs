@@ -14,7 +14,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use eomirror_core::batch::{AbortedTransaction, Limits, Stamp};
+use eomirror_batch::{AbortedTransaction, Limits, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Fetched, Relay, Target, TopicPolicy};
 

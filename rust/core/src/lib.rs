@@ -14,27 +14,26 @@
 
 #![forbid(unsafe_code)]
 
-pub mod batch;
+mod batch_fault;
 pub mod client_plane;
 pub mod digest;
+mod digest_batch;
 pub mod error;
-pub mod error_code;
-pub mod fetch_session;
 pub mod header;
 pub mod loop_guard;
 pub mod offset_map;
 pub mod origin;
 pub mod pattern;
 pub mod relay;
-pub mod transaction;
 pub mod types;
 mod varint;
 pub mod verify;
 
+pub use batch_fault::BatchFault;
 pub use client_plane::ledger::{Ledger, PartitionAccount};
 pub use client_plane::plan::{Planned, Policy};
 pub use client_plane::skip::skip;
+pub use digest_batch::digest_batch;
 pub use error::{Error, Kind};
-pub use error_code::{ErrorCode, Meaning};
 pub use pattern::PatternSet;
 pub use types::{Acks, DropReason, HeaderRef, RecordRef, Written};

@@ -28,7 +28,7 @@
 //! * A call returns at most [`Target::most_runs`] runs of source offsets; the rest of the response is fetched again. A
 //!   compacted, well compressed log can have millions of runs in one response. Each is a range of the offset map, and
 //!   the map goes into one record of the transaction.
-//! * No input causes a panic. Memory is limited by [`crate::batch::Limits`] and [`Target`]. An error is returned in
+//! * No input causes a panic. Memory is limited by [`eomirror_batch::Limits`] and [`Target`]. An error is returned in
 //!   [`Relayed::stopped`], together with all batches before it.
 //! * Producer and sequence are written when a batch is sent: [`Outgoing::stamp`].
 //!
@@ -52,7 +52,7 @@ mod topic_policy;
 use std::fmt;
 use std::ops::Range;
 
-use crate::batch::{BatchError, BatchWriter, Codec, HEADER_SIZE, Limits, Memory};
+use eomirror_batch::{BatchError, BatchWriter, Codec, HEADER_SIZE, Limits, Memory};
 use merge::Merge;
 use pass::{Pass, Progress};
 use stop::{Before, Source};

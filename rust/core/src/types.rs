@@ -2,16 +2,10 @@
 
 use std::fmt;
 
-use crate::error::place;
+pub use eomirror_batch::HeaderRef;
+use eomirror_batch::Record;
 
-/// A borrowed header of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeaderRef<'a> {
-    /// Bytes of the key; UTF-8 by convention, not by the wire format.
-    pub key: &'a [u8],
-    /// Value; null differs from empty.
-    pub value: Option<&'a [u8]>,
-}
+use crate::error::place;
 
 /// Information about the writer of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +39,31 @@ pub struct RecordRef<'a> {
     pub headers: &'a [HeaderRef<'a>],
     /// Writer of the record, if known.
     pub written: Written,
+}
+
+impl<'a> RecordRef<'a> {
+    /// Returns a record of a batch in the form that the decisions of this crate take; `headers` are the collected
+    /// [`Record::headers`].
+    #[must_use]
+    pub fn of<'r: 'a>(
+        record: &Record<'r>,
+        (topic, partition): (&'a str, i32),
+        leader_epoch: i32,
+        headers: &'a [HeaderRef<'r>],
+        written: Written,
+    ) -> Self {
+        Self {
+            topic,
+            partition,
+            offset: record.offset,
+            leader_epoch,
+            timestamp: record.timestamp,
+            key: record.key,
+            value: record.value,
+            headers,
+            written,
+        }
+    }
 }
 
 impl RecordRef<'_> {

@@ -3,17 +3,7 @@
 //! Zigzag encoding is not used: every stored number is a count, a length, or the distance to a larger number, so a
 //! negative one would be an error in any case.
 
-/// Appends `value`.
-pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        // the cast intentionally keeps the low seven bits
-        #[allow(clippy::cast_possible_truncation)]
-        out.push((value as u8 & 0x7f) | 0x80);
-        value >>= 7;
-    }
-    #[allow(clippy::cast_possible_truncation)]
-    out.push(value as u8);
-}
+pub(crate) use eomirror_batch::put_unsigned as put;
 
 /// Reads fields from the front of a byte slice; every method returns `None` if bytes are missing or malformed.
 pub(crate) struct Reader<'a> {

@@ -1,6 +1,5 @@
-//! Compares source and target, and audits the state that a link keeps on the target.
+//! Compares source and target.
 
-pub mod audit;
 pub mod by_origin;
 pub mod compacted;
 pub mod compare;

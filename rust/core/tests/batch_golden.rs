@@ -7,11 +7,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use eomirror_core::batch::{
+use eomirror_batch::{
     AbortedFilter, AbortedTransaction, Batch, BatchWriter, Batches, Codec, Control, Limits, Marker,
-    Memory, Obstacle, Records, Stamp, TimestampType, Verdict, digest_batch, rewrite,
+    Memory, Obstacle, Records, Stamp, TimestampType, Verdict, rewrite,
 };
 use eomirror_core::digest::Digest;
+use eomirror_core::digest_batch;
 
 fn file(name: &str) -> Vec<u8> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

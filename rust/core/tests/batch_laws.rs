@@ -9,12 +9,12 @@ use batch_forge::{
     CONTROL, DELETE_HORIZON, Forge, LOG_APPEND_TIME, Plain, TRANSACTIONAL, crc32c, plain, read,
     read_with, records,
 };
-use eomirror_core::batch::{
+use eomirror_batch::{
     AbortedFilter, AbortedTransaction, Batch, BatchError, BatchWriter, Batches, Codec, Control,
-    Limits, Marker, Memory, Obstacle, Stamp, TimestampType, Verdict, digest_batch, rewrite,
-    rewritten_header,
+    Limits, Marker, Memory, Obstacle, Stamp, TimestampType, Verdict, rewrite, rewritten_header,
 };
 use eomirror_core::digest::Digest;
+use eomirror_core::digest_batch;
 use eomirror_core::{RecordRef, Written};
 use proptest::prelude::*;
 

@@ -10,11 +10,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use batch_forge::{Forge, TRANSACTIONAL, number, plain, read, read_with, records, reseal};
-use eomirror_core::batch::{
+use eomirror_batch::{
     AbortedFilter, AbortedTransaction, Batch, BatchError, BatchWriter, Batches, Codec, Control,
-    Limits, Memory, Stamp, digest_batch, rewritten_header,
+    Limits, Memory, Stamp, rewritten_header,
 };
 use eomirror_core::digest::Digest;
+use eomirror_core::digest_batch;
 use proptest::prelude::*;
 
 /// Remembers the largest allocation of each thread.

@@ -10,7 +10,7 @@ mod relay_log;
 use std::collections::HashSet;
 
 use batch_forge::{Forge, LOG_APPEND_TIME, Plain, plain};
-use eomirror_core::batch::{BatchError, Codec, Limits, Stamp, TimestampType};
+use eomirror_batch::{BatchError, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::header::NAME;
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::origin;

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use batch_forge::Plain;
-use eomirror_core::batch::{AbortedTransaction, Codec, Limits, Stamp, TimestampType};
+use eomirror_batch::{AbortedTransaction, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::header::{NAME, Provenance, Reading, read};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Content, Fetched, Relay, Relayed, Target, TopicPolicy};

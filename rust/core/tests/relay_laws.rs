@@ -9,8 +9,8 @@ mod produced;
 mod relay_log;
 
 use batch_forge::{Forge, Plain, records};
+use eomirror_batch::Codec;
 use eomirror_core::DropReason;
-use eomirror_core::batch::Codec;
 use eomirror_core::relay::{Accounting, Fetched, Outgoing, Relay, RelayError, Relayed, Target};
 use produced::compress;
 use proptest::prelude::*;

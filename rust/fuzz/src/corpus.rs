@@ -1,7 +1,7 @@
 //! Inputs that mutations start from.
 
+use eomirror_batch::{BatchWriter, Batches, Codec, Stamp};
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{BatchWriter, Batches, Codec, Stamp};
 use eomirror_core::header::{NAME, Provenance, Writer};
 use eomirror_core::offset_map::{OffsetMap, Range};
 

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use eomirror_core::batch::{
+use eomirror_batch::{
     AbortedFilter, AbortedTransaction, Batch, Batches, Control, Limits, Memory, Records, Stamp,
-    TimestampType, digest_batch, rewritten_header,
+    TimestampType, rewritten_header,
 };
 use eomirror_core::digest::Digest;
+use eomirror_core::digest_batch;
 use eomirror_core::header::{self, Reading};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::offset_map;

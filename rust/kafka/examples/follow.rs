@@ -11,7 +11,7 @@ mod given;
 use std::error::Error;
 use std::time::Duration;
 
-use eomirror_core::batch::Batches;
+use eomirror_batch::Batches;
 use eomirror_kafka::{Assignment, Clock as _, Fetcher, IsolationLevel, Outcome, SystemClock};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -26,7 +26,7 @@ use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::batch::{BatchWriter, Codec, Stamp};
+use eomirror_batch::{BatchWriter, Codec, Stamp};
 use eomirror_kafka::{
     Acknowledgement, Client, Clock as _, Error, ProducerSettings, Properties, SourceRange,
     SystemClock, TopicPartition, TransactionalProducer,

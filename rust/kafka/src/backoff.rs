@@ -34,7 +34,7 @@ impl Backoff {
         self.asked.map(|asked| asked + self.pause)
     }
 
-    /// Notes an attempt. `spread` stretches the pause after it, so that the lanes of a mirror do not retry in step.
+    /// Notes an attempt. `spread` stretches the pause after it, so that clients do not retry in step.
     pub(crate) fn asked(&mut self, spread: f64, now: Instant) {
         let doubled = self.limits.first.saturating_mul(1 << self.times.min(16));
         self.asked = Some(now);

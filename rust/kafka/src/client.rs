@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::error_code::{ErrorCode, Meaning};
 use bytes::Bytes;
-use eomirror_core::{ErrorCode, Meaning};
 
 use crate::clock::Clock;
 use crate::error::{Error, Kind};

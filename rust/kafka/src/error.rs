@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use eomirror_core::{ErrorCode, Meaning};
+use crate::error_code::{ErrorCode, Meaning};
 use thiserror::Error as ThisError;
 
 use crate::topic::TopicPartition;
@@ -11,7 +11,7 @@ use crate::topic::TopicPartition;
 /// The meaning of an [`Error`] for the caller, for adapters that do not list variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The native plane does not support the configuration; librdkafka may.
+    /// The client does not support the configuration; librdkafka may.
     Unhonoured,
     /// The configuration is invalid for every client.
     Configuration,
@@ -29,7 +29,7 @@ pub enum Kind {
     Protocol,
 }
 
-/// A property that the native plane does not support.
+/// A property that the client does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsupportedProperty {
     /// Name of the property.
@@ -50,7 +50,7 @@ impl fmt::Display for UnsupportedProperty {
 #[non_exhaustive]
 pub enum Error {
     /// Properties that only another client supports; all of them.
-    #[error("native plane cannot honour {}", joined(unsupported))]
+    #[error("native client cannot honour {}", joined(unsupported))]
     Unhonoured {
         /// The properties, with reasons.
         unsupported: Vec<UnsupportedProperty>,
@@ -160,7 +160,7 @@ pub enum Error {
 
     /// The target's transactions use an older protocol.
     #[error(
-        "native plane cannot write to a cluster with transaction.version {level}: it needs level 2 (KIP-890)"
+        "native client cannot write to a cluster with transaction.version {level}: it needs level 2 (KIP-890)"
     )]
     OldTransactions {
         /// The finalized level of the feature; 0 when the cluster does not know it.
@@ -182,7 +182,7 @@ pub enum Error {
         /// The refused item, with the partition and the source offsets of a batch.
         what: String,
         /// Target partition and source range, if a batch was refused.
-        batch: Option<(TopicPartition, eomirror_core::transaction::SourceRange)>,
+        batch: Option<(TopicPartition, crate::transaction_state::SourceRange)>,
         /// The broker's code.
         code: ErrorCode,
     },
@@ -268,9 +268,9 @@ impl Error {
     #[must_use]
     pub const fn fix(&self) -> &'static str {
         match self {
-            Self::Unhonoured { .. } => "use plane: client, or remove these properties",
-            Self::BadProperty { .. } => "correct the property in the cluster's section",
-            Self::BadFile { .. } => "restore the file of that property; a running mirror retries",
+            Self::Unhonoured { .. } => "remove these properties, or use another client",
+            Self::BadProperty { .. } => "correct the property",
+            Self::BadFile { .. } => "restore the file of that property, and retry",
             Self::Unreachable { .. } => {
                 "check bootstrap.servers, the broker's advertised.listeners, and the network"
             }
@@ -286,9 +286,7 @@ impl Error {
                 }
                 _ => "check sasl.mechanism, sasl.username and sasl.password",
             },
-            Self::Unsupported { .. } => {
-                "use plane: client; the native plane needs Kafka 2.8 or newer"
-            }
+            Self::Unsupported { .. } => "use Kafka 2.8 or newer",
             Self::Malformed { .. } => {
                 "check that this is a Kafka listener of the configured security.protocol"
             }
@@ -298,20 +296,20 @@ impl Error {
                 _ => "check the broker's log",
             },
             Self::OldTransactions { .. } => {
-                "use plane: client, or raise the level with kafka-features.sh upgrade --feature transaction.version=2"
+                "raise the level with kafka-features.sh upgrade --feature transaction.version=2"
             }
             Self::Fenced { .. } => {
-                "keep the other mirror of this link, or stop it and restart this one"
+                "stop one of the two producers with this transactional id, then open the other again"
             }
             Self::MustAbort { code, .. } => match code.meaning() {
                 Meaning::Refused => "grant the right to this user, abort, and retry",
                 _ => "abort, and resume from the last committed position",
             },
             Self::NotCommitted { .. } => {
-                "resume from the last committed position; raise transaction_timeout if it happens again"
+                "resume from the last committed position; raise the transaction timeout if it happens again"
             }
             Self::Unsendable { .. } => "re-encode the batch",
-            Self::InvalidState { .. } => "this is a bug of eomirror; report it",
+            Self::InvalidState { .. } => "report it as a bug of this client",
             Self::TimedOut { .. } => "check that the brokers run and can be reached",
         }
     }

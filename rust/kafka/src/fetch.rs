@@ -10,9 +10,9 @@ mod state;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::error_code::ErrorCode;
 use bytes::Bytes;
-use eomirror_core::ErrorCode;
-use eomirror_core::batch::AbortedTransaction;
+use eomirror_batch::AbortedTransaction;
 
 use crate::properties::Properties;
 use crate::topic::{TopicId, TopicPartition};

@@ -11,8 +11,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::error_code::ErrorCode;
 use bytes::Bytes;
-use eomirror_core::ErrorCode;
 
 use crate::error::Error;
 use crate::in_flight::InFlight;

@@ -1,5 +1,4 @@
-//! Hanging transactions: finding and ending transactions that a transactional id left open in partitions
-//! (docs/adr/0012).
+//! Hanging transactions: finding and ending transactions that a transactional id left open in partitions.
 //!
 //! A coordinator that left out the marker of a transaction never writes it (Kafka 4.3, partitions without a leader).
 //! The partition's leader knows the open transaction and its producer (`DescribeProducers`, KIP-664). It ends with any
@@ -11,11 +10,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::batch::{AbortedFilter, Batch, Batches, Limits, Mark, Memory, Records, Verdict};
-use eomirror_core::loop_guard::{Origin, provenance};
-use eomirror_core::transaction::Identity;
-use eomirror_core::types::{HeaderRef, Written};
-use eomirror_core::{ErrorCode, Meaning};
+use crate::error_code::{ErrorCode, Meaning};
+use crate::transaction_state::Identity;
+use eomirror_batch::{AbortedFilter, Batch, Batches, Mark, Verdict};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -308,49 +305,11 @@ impl HangingTransactions {
         Ok(at.min(range.end))
     }
 
-    /// Returns the ranges of offsets whose committed records a link has copied from the cluster `from`, and the offset up
-    /// to which the log was read. It judges as the loop guard of a lane does.
-    pub fn copied(
-        &mut self,
-        (topic, partition): (&str, i32),
-        range: Range<i64>,
-        from: &str,
-        deadline: Instant,
-    ) -> Result<(Vec<Range<i64>>, i64), Error> {
+    /// Returns the id of the cluster; empty if the brokers report none.
+    pub fn cluster_id(&mut self, deadline: Instant) -> Result<String, Error> {
         self.client.metadata(&[], deadline)?;
-        let here = self.client.cached_metadata().cluster_id();
-        let here = here.unwrap_or_default().to_owned();
-        let mut found: Vec<Range<i64>> = Vec::new();
-        let mut memory = Memory::default();
-        let end = self.committed((topic, partition), range.clone(), deadline, |batch| {
-            let mut headers: Vec<HeaderRef<'_>> = Vec::new();
-            let records = Records::of(batch, &mut memory, Limits::default());
-            for record in records.map_err(|_| unreadable())? {
-                let record = record.map_err(|_| unreadable())?;
-                let offset = record.offset;
-                if !range.contains(&offset) {
-                    continue;
-                }
-                headers.clear();
-                headers.extend(record.headers.clone());
-                let written = Written::By(batch.producer_id());
-                let record = record.at(topic, partition, batch.leader_epoch(), &headers, written);
-                let ours = match provenance(&record, &here) {
-                    Ok(Origin::Copied(provenance)) => {
-                        provenance.hops.last().is_some_and(|hop| hop == from)
-                    }
-                    // a lane stops at an unknown version: here it is a record like any other
-                    Ok(Origin::Emitted | Origin::Local) | Err(_) => false,
-                };
-                match found.last_mut() {
-                    Some(last) if ours && last.end == offset => last.end = offset + 1,
-                    _ if ours => found.push(offset..offset + 1),
-                    _ => {}
-                }
-            }
-            Ok(())
-        })?;
-        Ok((found, end))
+        let id = self.client.cached_metadata().cluster_id();
+        Ok(id.unwrap_or_default().to_owned())
     }
 
     /// Returns what a Fetch from an offset brings; None if the log does not hold the offset.

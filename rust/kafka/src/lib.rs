@@ -1,17 +1,20 @@
 //! A Kafka client: connections to brokers, a Fetch client that returns whole record batches, and a transactional
 //! producer that sends them.
 //!
+//! README.md of the crate introduces it; `examples/` has programs that read and write.
+//!
 //! # Design
 //!
-//! * **One thread, one poll(2).** No runtime and no thread: the client runs in a forked Spark worker, which must be
-//!   able to fork, to be killed, and to release the interpreter's lock for a bounded time.
+//! * **One thread, one poll(2).** No runtime and no thread: a process that uses the client may fork, be killed, or hold a
+//!   lock only for a bounded time.
 //! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `in_flight`, `scram`, [`Metadata`],
-//!   `fetch::state` and `eomirror_core::transaction` turn bytes, facts and time into bytes and decisions. Only
-//!   `socket`, `network`, [`Client`], [`Fetcher`] and [`TransactionalProducer`] touch sockets, and only [`Clock`] reads
-//!   time.
+//!   `fetch::state`, [`fetch_session`] and [`transaction_state`] turn bytes, facts and time into bytes and decisions.
+//!   Only `socket`, `network`, [`Client`], [`Fetcher`] and [`TransactionalProducer`] touch sockets, and only [`Clock`]
+//!   reads time.
 //! * **Every wait has an end.** Operations take a deadline; connections and requests have their own.
 //! * **Broker data is not trusted.** Lengths are checked before memory is allocated, frames have a largest size, and a
 //!   violation is an [`Error`] with a fix. No input causes a panic.
+//! * **Batches stay whole.** `eomirror_batch` reads, rewrites and writes their bytes; this crate moves them.
 //! * **Secrets stay inside.** [`Secret`] prints as `***`.
 //!
 //! # Not supported
@@ -27,7 +30,9 @@ mod client;
 mod clock;
 mod connection;
 mod error;
+pub mod error_code;
 mod fetch;
+pub mod fetch_session;
 mod frame;
 mod handshake;
 mod hanging;
@@ -49,15 +54,19 @@ mod support;
 mod tls;
 mod topic;
 mod transaction;
+pub mod transaction_state;
 #[cfg(test)]
 #[path = "../tests/support/two_brokers.rs"]
 mod two_brokers;
 mod wire;
 
+/// Name by which the client introduces itself to brokers, and its client id unless `client.id` is set.
+pub(crate) const NAME: &str = env!("CARGO_PKG_NAME");
+
 pub use client::{Client, ListedOffset, OffsetSpec};
 pub use clock::{Clock, SystemClock};
-pub use eomirror_core::{ErrorCode, Meaning};
 pub use error::{Error, Kind, UnsupportedProperty};
+pub use error_code::{ErrorCode, Meaning};
 pub use fetch::{
     Assignment, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome,
     StalledPartition, Stop,
@@ -76,3 +85,4 @@ pub use topic::{TopicId, TopicPartition};
 pub use transaction::{
     Acknowledgement, ProducerSettings, SourceRange, TRANSACTIONS_V2, TransactionalProducer,
 };
+pub use transaction_state::Identity;

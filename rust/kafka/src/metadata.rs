@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use crate::protocol::fetch::NewLeader;
 use crate::protocol::metadata::{ClusterMetadata, PartitionMetadata, TopicMetadata};
@@ -273,10 +273,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::Metadata;
+    use crate::error_code::ErrorCode;
     use crate::protocol::fetch::NewLeader;
     use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
     use crate::topic::TopicId;
-    use eomirror_core::ErrorCode;
 
     fn answer(id: u8, error: i16, leader: i32, leader_epoch: i32) -> ClusterMetadata {
         let partition = PartitionMetadata {

@@ -155,7 +155,9 @@ impl Network {
         self.peers.get(&peer).map_or(0, |state| state.number)
     }
 
-    pub(crate) fn properties(&self) -> &Properties {
+    /// Returns the properties that it was made of.
+    #[must_use]
+    pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
@@ -497,7 +499,7 @@ impl Network {
         }
     }
 
-    /// Returns a factor of 0.8 to 1.2, so that the lanes of a mirror do not retry in step.
+    /// Returns a factor of 0.8 to 1.2, so that clients that lost a broker together do not retry in step.
     pub(crate) fn spread(&self) -> f64 {
         let mut byte = [128];
         let _ = self.random.fill(&mut byte);

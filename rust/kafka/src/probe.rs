@@ -1,4 +1,4 @@
-//! Decoders of broker data, exposed for fuzzing (eomirror-fuzz) only.
+//! Decoders of broker data, exposed for fuzzing only.
 
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! librdkafka's properties, parsed into types.
 //!
-//! One section of the configuration serves both planes. A property that the native plane does not support is refused by
+//! One configuration serves this client and librdkafka. A property that this client does not support is refused by
 //! name, so that the caller can use librdkafka and report the reason. A property without an effect here is listed with
 //! a reason.
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use crate::client::Client;
 use crate::error::Error;

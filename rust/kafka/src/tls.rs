@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_half_written_passes_and_a_text_stays_wrong() {
-        let file = std::env::temp_dir().join(format!("eomirror-half-{}.pem", std::process::id()));
+        let file = std::env::temp_dir().join(format!("half-{}.pem", std::process::id()));
         std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nAAAA\n").unwrap();
         let kind = |pem| {
             client_config(&tls(Trust::Authorities(pem), None))

@@ -8,12 +8,12 @@ mod wake_up;
 
 use std::time::Duration;
 
-use eomirror_core::transaction::Acknowledged;
+use crate::transaction_state::Acknowledged;
 
 use crate::properties::Properties;
 use crate::topic::TopicPartition;
 
-pub use eomirror_core::transaction::SourceRange;
+pub use crate::transaction_state::SourceRange;
 pub use producer::TRANSACTIONS_V2;
 pub use producer::TransactionalProducer;
 
@@ -37,8 +37,8 @@ pub struct ProducerSettings {
 }
 
 impl ProducerSettings {
-    /// Returns settings of 15 s, 16 MiB and 4 MiB. Twice the budget takes a tenth less CPU at 1 kB (bench/README), and
-    /// 15 MiB more of each lane.
+    /// Returns settings of 15 s, 16 MiB and 4 MiB. Twice the budget takes a tenth less CPU for records of 1 kB,
+    /// and 15 MiB more.
     #[must_use]
     pub fn new(transactional_id: impl Into<String>, properties: &Properties) -> Self {
         Self {

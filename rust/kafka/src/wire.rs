@@ -3,11 +3,11 @@
 //! Source: <https://kafka.apache.org/protocol#protocol_types>, KIP-482 for compact types and tagged fields.
 //!
 //! No crate is used, because the generated decoders of `kafka-protocol` 0.18 reserve memory for as many elements as a
-//! length field claims before they read one: 8 wrong bytes end the process. A Spark worker that reads from a broker,
+//! length field claims before they read one: 8 wrong bytes end the process. A program that reads from a broker,
 //! perhaps through proxies, must survive them. The crate is the independent encoder of our tests.
 
+use crate::error_code::ErrorCode;
 use bytes::Bytes;
-use eomirror_core::ErrorCode;
 
 use crate::topic::TopicId;
 

@@ -1,4 +1,4 @@
-//! Tests on a real broker: `EOMIRROR_BOOTSTRAP=host:port EOMIRROR_TOPIC=name cargo test -p eomirror-kafka --test
+//! Tests on a real broker: `KAFKA_TEST_BOOTSTRAP=host:port KAFKA_TEST_TOPIC=name cargo test -p eomirror-kafka --test
 //! broker`, where the topic has three partitions.
 //!
 //! Without the variables the tests report that and pass. `tests/interop/test_native_fetch.py` starts the brokers,
@@ -17,8 +17,8 @@ use eomirror_kafka::{
 
 /// Returns a client, unless no broker is given.
 fn client() -> Option<(Client, Limits)> {
-    let Ok(servers) = std::env::var("EOMIRROR_BOOTSTRAP") else {
-        eprintln!("skipped: EOMIRROR_BOOTSTRAP names no broker");
+    let Ok(servers) = std::env::var("KAFKA_TEST_BOOTSTRAP") else {
+        eprintln!("skipped: KAFKA_TEST_BOOTSTRAP names no broker");
         return None;
     };
     let properties = Properties::parse([("bootstrap.servers", servers)]).unwrap();
@@ -34,9 +34,9 @@ fn client() -> Option<(Client, Limits)> {
 
 /// Returns a topic without records, unless none is given.
 fn topic() -> Option<String> {
-    let named = std::env::var("EOMIRROR_TOPIC").ok();
+    let named = std::env::var("KAFKA_TEST_TOPIC").ok();
     if named.is_none() {
-        eprintln!("skipped: EOMIRROR_TOPIC names no topic");
+        eprintln!("skipped: KAFKA_TEST_TOPIC names no topic");
     }
     named
 }
@@ -58,14 +58,12 @@ fn a_topic_that_does_not_exist_is_a_fact_and_is_not_created() {
         return;
     };
     for _ in 0..2 {
-        let directory = client
-            .metadata(&["eomirror-no-such-topic"], soon())
-            .unwrap();
-        let facts = directory.topic("eomirror-no-such-topic").unwrap();
+        let directory = client.metadata(&["no-such-topic"], soon()).unwrap();
+        let facts = directory.topic("no-such-topic").unwrap();
         assert_eq!(facts.error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     }
     let mut fetcher = Fetcher::new(client, IsolationLevel::ReadUncommitted, limits);
-    fetcher.assign(&[Assignment::new("eomirror-no-such-topic", 0, 0)]);
+    fetcher.assign(&[Assignment::new("no-such-topic", 0, 0)]);
     let polled = fetcher.poll(soon()).unwrap();
     assert!(
         matches!(polled[0].outcome, Outcome::Stopped(Stop::Gone)),
@@ -79,7 +77,7 @@ fn offsets_of_a_missing_topic_time_out_with_the_reason() {
         return;
     };
     let deadline = SystemClock.now() + Duration::from_millis(400);
-    let asked = [("eomirror-no-such-topic", 0)];
+    let asked = [("no-such-topic", 0)];
     let error = client
         .list_offsets(
             IsolationLevel::ReadCommitted,
@@ -91,7 +89,7 @@ fn offsets_of_a_missing_topic_time_out_with_the_reason() {
     assert!(
         error
             .to_string()
-            .contains("no leader is known for eomirror-no-such-topic-0"),
+            .contains("no leader is known for no-such-topic-0"),
         "{error}"
     );
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use eomirror_core::transaction::Identity;
+use eomirror_kafka::transaction_state::Identity;
 use eomirror_kafka::{Client, Clock as _, Error, HangingTransactions, Properties, SystemClock};
 use kafka_protocol::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,

@@ -40,8 +40,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::batch;
-use eomirror_core::transaction::Identity;
+use eomirror_kafka::Identity;
 use eomirror_kafka::{
     Clock, ProducerSettings, Properties, StalledPartition, Throttled, TopicPartition, wait,
 };
@@ -77,7 +76,7 @@ pub struct Settings {
     /// Maximum bytes of all in-flight Fetch answers together.
     pub fetch_bytes: u64,
     /// Limits for decompressing a batch.
-    pub records: batch::Limits,
+    pub records: eomirror_batch::Limits,
 }
 
 impl Settings {
@@ -89,7 +88,7 @@ impl Settings {
             target,
             producer,
             fetch_bytes: 16 * 1024 * 1024,
-            records: batch::Limits::default(),
+            records: eomirror_batch::Limits::default(),
         }
     }
 }

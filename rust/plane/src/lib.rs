@@ -4,7 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod copied;
+mod fix;
 pub mod lane;
 #[cfg(test)]
 #[path = "../../kafka/tests/support/mod.rs"]
 mod support;
+
+pub use copied::copied;
+pub use fix::fix_of;

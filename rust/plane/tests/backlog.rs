@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use eomirror_batch::{BatchWriter, Codec, Stamp};
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{BatchWriter, Codec, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Target, TopicPolicy};
 use eomirror_kafka::{Clock as _, ProducerSettings, Properties, SystemClock, TopicPartition};

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eomirror_core::batch::Batches;
-use eomirror_core::verify::audit::{Audit, Finding, LogId, Report, Role, TransactionName};
+use eomirror_audit::{Audit, Finding, LogId, Report, Role, TransactionName};
+use eomirror_batch::Batches;
 use eomirror_kafka::{
     Assignment, Client, Clock, FetchedPartition, Fetcher, IsolationLevel, Limits, Outcome,
     SystemClock, TopicPartition,
 };
+use eomirror_plane::fix_of;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -89,7 +90,7 @@ impl LogAudit {
                 work: Mutex::new(Some(work)),
                 interruptions,
             }),
-            Err(error) => Err(failure(py, &error.to_string(), error.fix())),
+            Err(error) => Err(failure(py, &error.to_string(), fix_of(&error))),
         }
     }
 
@@ -121,7 +122,6 @@ impl LogAudit {
         self.with(|work| work.audit.learn(producer_id))
     }
 
-    /// Reads for at most `seconds`, capped at a tenth of a second. Returns true if all ends are reached.
     fn step(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let wait = duration(seconds)?.min(LONGEST);
         let stepped = without_interpreter(py, || {
@@ -132,12 +132,13 @@ impl LogAudit {
         match stepped {
             None => Err(finished()),
             Some(Ok(done)) => Ok(done),
-            Some(Err(Trouble::Plane(error))) => Err(failure(py, &error.to_string(), error.fix())),
+            Some(Err(Trouble::Plane(error))) => {
+                Err(failure(py, &error.to_string(), fix_of(&error)))
+            }
             Some(Err(Trouble::Log { message, fix })) => Err(failure(py, &message, fix)),
         }
     }
 
-    /// Returns the bytes read so far, and the number of remembered items.
     fn progress(&self) -> PyResult<(u64, usize)> {
         self.with(|work| (work.bytes, work.audit.pending()))
     }

@@ -114,7 +114,6 @@ impl PartitionComparison {
         })
     }
 
-    /// Reads and compares for at most `seconds`, capped at a tenth of a second. Returns true if it is finished.
     fn step(
         &self,
         py: Python<'_>,
@@ -138,14 +137,12 @@ impl PartitionComparison {
         })
     }
 
-    /// Returns true if a caller that supplies messages should feed this side.
     fn wants(&self, side: &str) -> PyResult<bool> {
         let side = side_of(side)?;
         let mut work = self.lock();
         Ok(!work.half(side).content.is_done() && work.judge.wants(side))
     }
 
-    /// Takes committed messages of a side from another client; `reached` is its position after them.
     fn feed(
         &self,
         side: &str,
@@ -180,7 +177,6 @@ impl PartitionComparison {
         Ok(work.conclude())
     }
 
-    /// Extends both sides, from `starts` on; only for records that are compared in order.
     #[pyo3(signature = (source_end, target_end, dead_letters=Vec::new(), starts=(0, 0), others=Vec::new(), own=Vec::new(), returned=Vec::new()))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn extend(
@@ -217,8 +213,6 @@ impl PartitionComparison {
         Ok(())
     }
 
-    /// Reads both sides past their original ends, to excuse compaction, and judges all keys again. The compared range
-    /// does not change. Only for comparisons by key.
     fn read_on(&self, source_tail: i64, target_tail: i64) {
         let mut work = self.lock();
         work.judge_again();
@@ -226,7 +220,6 @@ impl PartitionComparison {
         work.target.content.extend(target_tail);
     }
 
-    /// Reads both sides again from their beginning, and judges the differing keys again. Only for comparisons by key.
     fn read_again(&self) {
         let mut work = self.lock();
         work.judge_again();
@@ -237,7 +230,6 @@ impl PartitionComparison {
         }
     }
 
-    /// Returns the source and target offset at which another comparison can resume, if there is such a point now.
     fn resume_at(&self) -> Option<(i64, i64)> {
         let work = self.lock();
         match &work.judge {
@@ -249,19 +241,16 @@ impl PartitionComparison {
         }
     }
 
-    /// Returns the differences since the last call: kind, source offset, target offset.
     fn take(&self) -> Vec<(&'static str, Option<i64>, Option<i64>)> {
         let found = std::mem::take(&mut self.lock().found);
         found.into_iter().map(told).collect()
     }
 
-    /// Returns true if there are too many keys for one share; the result would be wrong.
     #[getter]
     fn too_many_keys(&self) -> bool {
         matches!(&self.lock().judge, Judge::ByKey(state) if state.is_full())
     }
 
-    /// Returns the counts so far.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let work = self.lock();
         let told = PyDict::new(py);

@@ -1,6 +1,7 @@
 //! The only place that turns the crates' errors into Python exceptions.
 
 use eomirror_core::{Error, Kind};
+use eomirror_plane::fix_of;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
@@ -61,14 +62,14 @@ pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_kafka::Error) -> PyE
     let message = error.to_string();
     match error.kind() {
         eomirror_kafka::Kind::Unreachable => {
-            with_fix::<python::UnreachableError>(py, &message, error.fix())
+            with_fix::<python::UnreachableError>(py, &message, fix_of(error))
         }
         eomirror_kafka::Kind::Unauthorized => {
-            with_fix::<python::AuthorizationError>(py, &message, error.fix())
+            with_fix::<python::AuthorizationError>(py, &message, fix_of(error))
         }
         // internal to the owner of the id, which handles it, so there is no fix to show
         eomirror_kafka::Kind::Superseded => python::FencedError::new_err(message),
-        _ => with_fix::<python::ClusterError>(py, &message, error.fix()),
+        _ => with_fix::<python::ClusterError>(py, &message, fix_of(error)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use eomirror_core::transaction::Identity;
+use eomirror_kafka::Identity;
 use eomirror_kafka::{
     Client, Clock, Error, FoundBatch, HangingTransactions, RecordState, SystemClock, Writer,
 };
@@ -60,7 +60,6 @@ impl HangingTransactionClient {
         })
     }
 
-    /// Returns the open transactions in partitions.
     fn open(
         &self,
         py: Python<'_>,
@@ -78,7 +77,6 @@ impl HangingTransactionClient {
         Ok(open.collect())
     }
 
-    /// Returns the open transactions in partitions, with what their coordinators know of them.
     fn open_transactions(
         &self,
         py: Python<'_>,
@@ -105,7 +103,6 @@ impl HangingTransactionClient {
         Ok(open.collect())
     }
 
-    /// Returns the bytes of the leaders' logs of partitions, where they are known.
     fn log_sizes(
         &self,
         py: Python<'_>,
@@ -121,8 +118,6 @@ impl HangingTransactionClient {
             .collect())
     }
 
-    /// Returns topic, partition, state (`committed`, `unknown`, `pending`, `deleted` or `unreadable`) of records, and
-    /// the partition's last stable offset.
     fn record_states(
         &self,
         py: Python<'_>,
@@ -142,7 +137,6 @@ impl HangingTransactionClient {
             .collect())
     }
 
-    /// Returns true if a record was written by this producer with this epoch.
     fn is_written_by(
         &self,
         py: Python<'_>,
@@ -157,8 +151,6 @@ impl HangingTransactionClient {
         })
     }
 
-    /// Returns producer id and epoch of the batch that contains an offset, -1 and -1 for a marker; None when no batch
-    /// does.
     fn writer_of(
         &self,
         py: Python<'_>,
@@ -171,8 +163,6 @@ impl HangingTransactionClient {
         Ok(found.map(identity_of))
     }
 
-    /// Returns base offset, CRC, largest timestamp, last offset, producer id and epoch of the batch that contains an
-    /// offset, -1 and -1 for a marker or a batch outside of a transaction; None when no batch does.
     fn batch_at(
         &self,
         py: Python<'_>,
@@ -185,7 +175,6 @@ impl HangingTransactionClient {
         Ok(found.map(described))
     }
 
-    /// Returns topic, partition, and the same of the batch that contains an offset, of each partition where one does.
     fn batches_at(
         &self,
         py: Python<'_>,
@@ -205,7 +194,6 @@ impl HangingTransactionClient {
             .collect())
     }
 
-    /// Returns the same of each batch of committed records in a range of offsets, and the offset up to which it read.
     fn committed(
         &self,
         py: Python<'_>,
@@ -224,8 +212,6 @@ impl HangingTransactionClient {
         })
     }
 
-    /// Returns ranges of offsets whose committed records a link copied from a cluster, and the offset up to which it
-    /// read.
     fn copied(
         &self,
         py: Python<'_>,
@@ -236,7 +222,7 @@ impl HangingTransactionClient {
     ) -> PyResult<(Vec<(i64, i64)>, i64)> {
         let (found, end) = self.ask(py, seconds, |client, deadline| {
             let at = (partition.0.as_str(), partition.1);
-            client.copied(at, offsets.0..offsets.1, from_cluster, deadline)
+            eomirror_plane::copied(client, at, offsets.0..offsets.1, from_cluster, deadline)
         })?;
         Ok((
             found.into_iter().map(|it| (it.start, it.end)).collect(),
@@ -244,7 +230,6 @@ impl HangingTransactionClient {
         ))
     }
 
-    /// Returns true if committed records of these producers follow a record. Reads at most `most` bytes.
     fn has_committed_behind(
         &self,
         py: Python<'_>,
@@ -259,7 +244,6 @@ impl HangingTransactionClient {
         })
     }
 
-    /// Returns the producer id of a transactional id; None when its coordinator knows none.
     fn producer_id(
         &self,
         py: Python<'_>,
@@ -271,7 +255,6 @@ impl HangingTransactionClient {
         })
     }
 
-    /// Returns topics, partitions and the transactional ids that have written there, as far as brokers remember.
     fn writers(
         &self,
         py: Python<'_>,
@@ -287,7 +270,6 @@ impl HangingTransactionClient {
             .collect())
     }
 
-    /// Takes over a transactional id, and ends its producer's open transactions in these partitions.
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     #[pyo3(signature = (transactional_id, partitions, *, commit, transaction_timeout, seconds, held=None))]
     fn end(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use eomirror_core::batch::Mark;
+use eomirror_batch::Mark;
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Holes, Target, TopicPolicy};
 use eomirror_kafka::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
@@ -119,7 +119,6 @@ impl NativeLane {
         })
     }
 
-    /// Returns the names of all kinds of failures.
     #[staticmethod]
     fn failure_kinds() -> Vec<&'static str> {
         FailureKind::ALL.iter().map(|kind| kind.name()).collect()
@@ -302,7 +301,6 @@ impl NativeLane {
         }))
     }
 
-    /// Returns whether all committed transactions have their markers, as far as known.
     fn commit(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         self.sliced(py, duration(seconds)?, |lane, until| {
             if lane.commit(until)? {
@@ -313,7 +311,6 @@ impl NativeLane {
         })
     }
 
-    /// Returns whether the abort was answered in time.
     fn abort(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let end = now() + duration(seconds)?;
         loop {

@@ -11,6 +11,7 @@ mod convert;
 mod detach;
 mod error;
 mod hanging;
+mod key_partition;
 mod lane;
 mod offset_map;
 mod origin_comparison;
@@ -39,6 +40,7 @@ mod _core {
         audit::LogAudit,
         comparison::PartitionComparison,
         hanging::HangingTransactionClient,
+        key_partition::key_partition,
         lane::NativeLane,
         offset_map::{decode_offset_map, encode_offset_map},
         origin_comparison::OriginComparison,

@@ -9,7 +9,6 @@ use crate::error::raise;
 /// Source offset, target offset, count.
 pub(crate) type Triple = (i64, i64, i64);
 
-/// Decodes a chunk of the offset map: target topic, target partition, ranges.
 #[pyfunction]
 pub(crate) fn decode_offset_map(
     py: Python<'_>,
@@ -28,7 +27,6 @@ pub(crate) fn triples(map: &OffsetMap) -> Vec<Triple> {
         .collect()
 }
 
-/// Encodes a chunk of the offset map.
 #[pyfunction]
 // the binding owns its arguments
 #[allow(clippy::needless_pass_by_value)]

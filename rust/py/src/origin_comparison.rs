@@ -68,15 +68,12 @@ impl OriginComparison {
         })
     }
 
-    /// Begins with a range of the source, or of a target partition; all of the target comes first.
     fn begin(&self, side: &str, topic: &str, partition: i32, start: i64, end: i64) {
         let mut log = LogDigest::new(topic, start..end, Part::All, self.timestamps);
         log.skip_origins();
         self.lock().log = Some((side == "source", partition, log));
     }
 
-    /// Takes committed messages of the begun range; `reached` is the client's position after them. Returns true at the
-    /// end of the range, and when there are too many copies.
     fn feed(&self, messages: &Bound<'_, PyList>, reached: Option<i64>) -> PyResult<bool> {
         let batch = Batch::read(messages)?;
         let headers = batch.header_refs()?;
@@ -112,7 +109,6 @@ impl OriginComparison {
         Ok(log.is_done() || comparison.is_full())
     }
 
-    /// Returns the offset up to which the begun range is read.
     #[getter]
     fn position(&self) -> i64 {
         self.lock()
@@ -121,30 +117,25 @@ impl OriginComparison {
             .map_or(-1, |(_, _, log)| log.next())
     }
 
-    /// Ends the comparison, after all ranges.
     fn finish(&self) {
         self.lock().comparison.finish();
     }
 
-    /// Returns true if there are too many copies for one share; the result would be wrong.
     #[getter]
     fn too_many(&self) -> bool {
         self.lock().comparison.is_full()
     }
 
-    /// Returns the number of equal records so far.
     #[getter]
     fn matched(&self) -> u64 {
         self.lock().comparison.matched()
     }
 
-    /// Returns the read records of source and target, and those of each that are not compared.
     fn counts(&self) -> ((u64, u64), (u64, u64)) {
         let work = self.lock();
         (work.records, work.comparison.left_out())
     }
 
-    /// Returns the differences since the last call: kind, source offset, target partition, target offset.
     fn take(&self) -> Vec<Told> {
         self.lock()
             .comparison

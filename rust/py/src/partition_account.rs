@@ -63,7 +63,6 @@ impl PartitionAccount {
 
 #[pymethods]
 impl PartitionAccount {
-    /// Created on demand: of a transaction's two accounts, the speculative one is never asked for it.
     #[getter]
     fn ranges(&self, py: Python<'_>) -> PyResult<Vec<Triple>> {
         let (_, _, ranges) = match self.offset_map.as_bytes(py) {

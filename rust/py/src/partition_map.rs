@@ -31,7 +31,6 @@ impl PartitionMap {
         }
     }
 
-    /// Returns true if the chunk is about this target partition; others are ignored.
     fn take_in(&self, py: Python<'_>, value: &[u8], topic: &str, partition: i32) -> PyResult<bool> {
         let chunk = decode(value).map_err(|error| raise(py, &error))?;
         if (chunk.topic.as_str(), chunk.partition) != (topic, partition) {

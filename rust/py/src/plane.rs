@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eomirror_core::batch::{Batches, Continuity};
+use eomirror_batch::{Batches, Continuity};
 use eomirror_kafka::{
     Assignment, Client, Clock, Error, Fetcher, IsolationLevel, Limits, Outcome, SystemClock,
 };
@@ -70,8 +70,6 @@ impl PlaneReader {
         }
     }
 
-    /// Returns the ranges of offsets in `[start, end)` that are in no batch, and whether the log was compacted. None
-    /// when the log could not be read in time.
     fn holes(
         &self,
         py: Python<'_>,
@@ -91,7 +89,6 @@ impl PlaneReader {
         found.map_err(|error| plane_failed(py, &error))
     }
 
-    /// Returns the properties that the native plane does not support, with reasons.
     #[staticmethod]
     #[pyo3(signature = (properties, tokens=None))]
     fn unsupported_properties(

@@ -15,7 +15,6 @@ use crate::partition_account::PartitionAccount;
 use crate::plan::Plan;
 use crate::policy::Policy;
 
-/// Returns the chained digest after a message, if the digest before it is known.
 #[pyfunction]
 pub(crate) fn digest_behind(before: &str, message: &Bound<'_, PyAny>) -> PyResult<String> {
     let mut digest = Digest::parse(before)

@@ -3,8 +3,6 @@
 use eomirror_core::header::{self, Reading};
 use pyo3::prelude::*;
 
-/// Returns the id of the cluster that a record was copied from, by its provenance header; None if the header does not
-/// belong to the record.
 #[pyfunction]
 #[pyo3(signature = (header, topic, key, value))]
 pub(crate) fn last_hop(

@@ -12,7 +12,6 @@ use crate::error::plane_failed;
 use crate::plane::duration;
 use crate::tokens::{self, Interruptions};
 
-/// Returns those of the asked rights, each an operation, a resource type and a name, that the user lacks.
 #[pyfunction]
 #[pyo3(signature = (properties, tokens, asked, seconds))]
 #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over

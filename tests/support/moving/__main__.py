@@ -2,7 +2,7 @@
 Runs the trials of docs/move-consumers.md, and writes what came of them.
 
     just moving-consumers --trials 100 --seed 4711
-    just moving-consumers --trials 100 --seed 4711 --mm2 100 --out docs/reports/2026-11-21-moving-consumers.json
+    just moving-consumers --trials 100 --seed 4711 --mm2 100 --out docs/reports/DATE-moving-consumers.json
     just moving-consumers --trials 0 --open 100 --seed 4711
     just moving-consumers --trials 0 --busy 100 --seed 4711
 

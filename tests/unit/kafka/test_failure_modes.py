@@ -201,8 +201,8 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
 
 _NATIVE = "interop/test_native_transactions.py::"
 _FAILURE = "../rust/plane/src/lane/failure.rs::"
-_COORDINATOR = "../rust/core/src/transaction/producer_state/tests.rs::"
-_SEQUENCES = "../rust/core/src/transaction/in_flight/tests.rs::"
+_COORDINATOR = "../rust/kafka/src/transaction_state/producer_state/tests.rs::"
+_SEQUENCES = "../rust/kafka/src/transaction_state/in_flight/tests.rs::"
 _RELAY = "../rust/core/tests/relay_cases.rs::"
 _FETCH = "../rust/kafka/src/fetch/state/tests/troubles.rs::"
 _KINDS = "unit/plane/test_native_errors.py::test_each_kind_becomes_the_error_that_the_lane_acts_upon"
@@ -240,7 +240,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     ),
     7: (_FAILURE + "a_coordinators_refusal_is_read_by_its_code",),
     8: (
-        "../rust/core/tests/transaction_model.rs::committed_readers_see_what_the_writer_was_told",
+        "../rust/kafka/tests/transaction_model.rs::committed_readers_see_what_the_writer_was_told",
         _STRAGGLERS + "test_commits_whose_answers_are_lost_count_once",
     ),
     9: (_HERE + "test_row_9_group_offsets_are_no_part_of_a_transaction",),

@@ -9,7 +9,7 @@ import pytest
 
 from eomirror._native import Acks, Planner, Policy
 from eomirror.errors import TopicError, TransactionFailedError, UnrepresentableRecordError
-from eomirror.records.connect_offsets import connect_partition
+from support.java_partitioner import java_partition
 
 
 @dataclass
@@ -194,7 +194,7 @@ def test_records_are_placed_by_key_like_javas_producers_do() -> None:
     plan = planner.plan(messages)
 
     partitions = [record[3] for record in plan.records]
-    assert partitions == [9 % 7 if key is None else connect_partition(key, 7) for key in keys]
+    assert partitions == [9 % 7 if key is None else java_partition(key, 7) for key in keys]
     assert set(partitions) == set(range(7))
     counts = {number: partitions.count(number) for number in range(7)}
     assert sorted(planner.planned()) == [("all", number, count) for number, count in counts.items()]

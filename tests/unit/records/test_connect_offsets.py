@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from eomirror._native import key_partition
 from eomirror.errors import StateError
 from eomirror.records.connect_offsets import (
     Mm2Flow,
     SourceOffset,
-    connect_partition,
     decode_source_offset,
     decode_task_count,
     encode_source_offset,
@@ -91,7 +91,7 @@ def test_names_are_those_of_the_dedicated_mode() -> None:
 )
 def test_a_key_has_the_partition_that_a_java_producer_chooses(key: bytes, hashed: int) -> None:
     """The values of Apache Kafka's own test of murmur2 (UtilsTest)."""
-    assert connect_partition(key, 25) == (hashed & 0x7FFFFFFF) % 25
+    assert key_partition(key, 25) == (hashed & 0x7FFFFFFF) % 25
 
 
 def test_a_source_offset_has_the_bytes_that_connect_looks_for() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from eomirror.errors import TopicError
-from eomirror.records.connect_offsets import connect_partition
 from eomirror.verify.placed import PlacedComparer
 from eomirror.verify.verdict import CopyPartitionEnds, PartitionFacts, Range, Scope, scope
+from support.java_partitioner import java_partition
 from support.lane_fakes import ORDERS, position
 
 _COUNT = 3
@@ -88,7 +88,7 @@ def copies(sources: list[Message], **changes: bytes) -> list[Message]:
     ends = dict.fromkeys(range(_COUNT), 0)
     found = []
     for each in sources:
-        number = connect_partition(each.key_ or b"", _COUNT)
+        number = java_partition(each.key_ or b"", _COUNT)
         value = changes.get(f"at{each.offset_}", each.value_)
         origin = [("h", b"1"), ("eomirror.origin", f"shop/orders/4/{each.offset_}".encode())]
         found.append(Message("all", number, ends[number], each.key_, value, origin))

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::error::RelayError;
 use super::outgoing::Outgoing;
-use crate::batch::{Mark, Partial};
 use crate::error::Error;
 use crate::types::DropReason;
+use eomirror_batch::{Mark, Partial};
 
 /// Record counts of one source partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

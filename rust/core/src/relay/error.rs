@@ -2,7 +2,9 @@
 
 use thiserror::Error as ThisError;
 
-use crate::batch::BatchError;
+use eomirror_batch::BatchError;
+
+use crate::batch_fault::BatchFault as _;
 use crate::error::{Error, Kind, place};
 
 /// An error that stops a partition; other partitions continue.

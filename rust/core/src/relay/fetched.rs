@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::batch::AbortedTransaction;
+use eomirror_batch::AbortedTransaction;
 
 /// The records of one partition in a Fetch response.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct Fetched<'a> {
     pub offsets: Range<i64>,
 }
 
-/// Treatment of holes between batches ([`crate::batch::Continuity`]).
+/// Treatment of holes between batches ([`eomirror_batch::Continuity`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Holes {
     /// Counts the missing offsets: compaction makes holes.

@@ -5,10 +5,10 @@ use super::split;
 use super::stop::{Source, Stop};
 use super::target::Target;
 use super::topic_policy::Change;
-use crate::batch::{BatchError, BatchWriter, Codec, Memory, Record};
 use crate::header;
 use crate::origin;
 use crate::types::HeaderRef;
+use eomirror_batch::{BatchError, BatchWriter, Codec, Memory, Record};
 
 /// Collects the outgoing batches of one partition.
 pub(super) struct Merge<'w> {

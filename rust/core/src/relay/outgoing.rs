@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::batch::{BatchError, HEADER_SIZE, Stamp, stamp_header};
 use crate::error::Error;
 use crate::offset_map::{self, OffsetMap};
+use eomirror_batch::{BatchError, HEADER_SIZE, Stamp, stamp_header};
 
 /// A run of consecutive source offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

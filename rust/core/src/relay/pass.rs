@@ -9,11 +9,11 @@ use super::outgoing::{Content, Outgoing, SourceRun};
 use super::stop::{Before, Source, Stop, full, refused};
 use super::target::Target;
 use super::topic_policy::{Author, Decision, Need};
-use crate::batch::{
+use crate::types::DropReason;
+use eomirror_batch::{
     AbortedFilter, Batch, Batches, Continuity, HEADER_SIZE, Limits, Mark, Memory, Records, Verdict,
     is_compacted, passing_header,
 };
-use crate::types::DropReason;
 
 /// Maximum number of holes reported for one response.
 const MOST_HOLES: usize = 100;

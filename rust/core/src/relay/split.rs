@@ -1,7 +1,7 @@
 //! Splits a batch that is too large into two.
 
 use super::outgoing::{Content, Outgoing, SourceRun, divide};
-use crate::batch::{Batch, BatchError, BatchWriter, Limits, Memory, Record, Records};
+use eomirror_batch::{Batch, BatchError, BatchWriter, Limits, Memory, Record, Records};
 
 /// Limits for batches that the relay compressed: they were within limits before.
 pub(super) const OURS: Limits = Limits {

@@ -2,8 +2,8 @@
 
 use super::error::RelayError;
 use super::topic_policy::{Place, TopicPolicy};
-use crate::batch::{Batch, BatchError};
 use crate::error::Error;
+use eomirror_batch::{Batch, BatchError};
 
 /// Position at which a pass stops, and the error.
 pub(super) struct Stop {

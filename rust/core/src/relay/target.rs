@@ -1,6 +1,6 @@
 //! Limits of a target topic, and thresholds for merging.
 
-use crate::batch::{Codec, TimestampType};
+use eomirror_batch::{Codec, TimestampType};
 
 /// Limits of a target topic, and thresholds for merging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

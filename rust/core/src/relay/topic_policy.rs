@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use crate::batch::Record;
 use crate::error::Error;
 use crate::header::{self, Provenance, Template, Writer};
 use crate::loop_guard::{LoopGuard, Verdict};
 use crate::origin::Origin;
 use crate::types::{DropReason, HeaderRef, RecordRef, Written};
+use eomirror_batch::Record;
 
 /// Policy for the records of one topic, on all of its partitions.
 #[derive(Debug, Clone)]
@@ -190,7 +190,8 @@ impl TopicPolicy {
         }
         let headers: Vec<_> = record.headers.clone().collect();
         let written = Written::By(place.producer_id);
-        let record = record.at(&self.source_topic, place.partition, -1, &headers, written);
+        let at = (self.source_topic.as_str(), place.partition);
+        let record = RecordRef::of(record, at, -1, &headers, written);
         let mut change = |provenance: &Provenance| {
             if !self.header {
                 return Change::Nothing;

@@ -9,15 +9,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::batch::{
-    AbortedFilter, AbortedTransaction, Batches, Continuity, Limits, Memory, Records, Verdict,
-};
 use crate::digest::Digest;
 use crate::header::{self, Reading};
 use crate::loop_guard::{self, LoopGuard};
 use crate::origin;
 use crate::types::{HeaderRef, RecordRef, Written};
 use crate::verify::compare::Seen;
+use eomirror_batch::{
+    AbortedFilter, AbortedTransaction, Batches, Continuity, Limits, Memory, Records, Verdict,
+};
 
 /// Records of a partition for which a link is responsible.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 // each test file takes what it needs
 #![allow(dead_code)]
 
+use eomirror_batch::{Batch, BatchError, Limits, Memory, Records};
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{Batch, BatchError, Limits, Memory, Records};
 use proptest::prelude::*;
 
 pub(crate) const LOG_APPEND_TIME: i16 = 0x08;

@@ -6,7 +6,7 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use eomirror_core::batch::Codec;
+use eomirror_batch::Codec;
 use kafka_protocol::records::{Compression, RecordBatchDecoder};
 
 use crate::batch_forge::{Plain, crc32c};

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use eomirror_batch::{AbortedTransaction, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::DropReason;
-use eomirror_core::batch::{AbortedTransaction, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::header::{NAME, Provenance, Writer};
 use eomirror_core::offset_map::{OffsetMap, Translation};
 use eomirror_core::relay::{Content, Fetched, Outgoing, Relay, Relayed, Target};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eomirror_core::fetch_session::{FetchSession, SessionAsk};
+use crate::fetch_session::{FetchSession, SessionAsk};
 
 use crate::protocol::fetch::{AskedPartition, AskedTopic, FetchRequest, ForgottenTopic};
 use crate::topic::TopicId;

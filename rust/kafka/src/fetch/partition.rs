@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::Meaning;
+use crate::error_code::Meaning;
 
 use super::{Assignment, FetchedRecords, Limits, Outcome, Stop};
 use crate::metadata::Metadata;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use crate::protocol::fetch::{AnsweredPartition, FetchAnswer};
 use crate::topic::TopicId;

@@ -28,9 +28,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::fetch_session::Heard;
+use crate::fetch_session::Heard;
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::broker_session::{self, BrokerSession, SentPartition};
 use super::partition::{Asked, PartitionState, Phase};

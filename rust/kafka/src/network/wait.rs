@@ -9,7 +9,7 @@ use crate::clock::Clock;
 
 /// Waits until a connection of one of the networks can continue, or until `until`.
 ///
-/// Several networks, because a lane reads from one cluster and writes to another. Returns early on a signal.
+/// Several networks, because a program may read from one cluster and write to another. Returns early on a signal.
 pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
     let until = networks
         .iter()

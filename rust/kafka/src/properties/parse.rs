@@ -238,7 +238,7 @@ impl Given {
             "v6" => Family::V6,
             _ => return Err(bad("broker.address.family", "use any, v4 or v6")),
         };
-        let client_id = self.text("client.id").unwrap_or("eomirror").to_owned();
+        let client_id = self.text("client.id").unwrap_or(crate::NAME).to_owned();
         if client_id.len() > 1000 {
             return Err(bad("client.id", "use at most 1000 characters"));
         }

@@ -66,7 +66,7 @@ const ALIASES: [(&str, &str); 3] = [
 ];
 
 const CALLER: &str = "the caller decides it";
-const GROUP: &str = "this plane is in no consumer group";
+const GROUP: &str = "this client is in no consumer group";
 const QUEUE: &str =
     "there is no queue: what is fetched is handed out at once, within the caller's byte budget";
 const WRITER: &str = "batches are written as they came, in transactions of the caller";
@@ -80,7 +80,7 @@ const IGNORED: [(&str, &str); 93] = [
     ("acks", WRITER),
     (
         "allow.auto.create.topics",
-        "this plane never creates topics",
+        "this client never creates topics",
     ),
     (
         "api.version.fallback.ms",
@@ -113,8 +113,8 @@ const IGNORED: [(&str, &str); 93] = [
         "client.dns.lookup",
         "all addresses of a name are tried in turn",
     ),
-    ("client.software.name", "this plane names itself"),
-    ("client.software.version", "this plane names itself"),
+    ("client.software.name", "this client names itself"),
+    ("client.software.version", "this client names itself"),
     ("compression.codec", CODEC),
     ("compression.level", CODEC),
     ("compression.type", CODEC),
@@ -133,7 +133,7 @@ const IGNORED: [(&str, &str); 93] = [
     ("enable.idempotence", WRITER),
     (
         "enable.metrics.push",
-        "this plane sends no metrics to brokers",
+        "this client sends no metrics to brokers",
     ),
     (
         "enable.partition.eof",

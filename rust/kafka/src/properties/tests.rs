@@ -59,7 +59,7 @@ fn everything_that_cannot_be_honoured_is_named_at_once() {
     assert_eq!(error.kind(), Kind::Unhonoured);
     let message = error.to_string();
     assert!(
-        message.starts_with("native plane cannot honour ssl.keystore.location: it reads PEM"),
+        message.starts_with("native client cannot honour ssl.keystore.location: it reads PEM"),
         "{message}"
     );
     for name in ["made.up: ", "sasl.mechanism: Kerberos"] {

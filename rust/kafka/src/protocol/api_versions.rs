@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{API_VERSIONS, Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
@@ -45,7 +45,7 @@ impl Request for ApiVersions {
 
     fn write(&self, version: i16, out: &mut Writer) {
         if version >= 3 {
-            out.compact_string("eomirror");
+            out.compact_string(crate::NAME);
             out.compact_string(env!("CARGO_PKG_VERSION"));
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn the_request_is_what_kafka_expects() {
         let request: ApiVersionsRequest = oracle::read(&ApiVersions, 4);
-        assert_eq!(request.client_software_name.as_str(), "eomirror");
+        assert_eq!(request.client_software_name.as_str(), crate::NAME);
         let _: ApiVersionsRequest = oracle::read(&ApiVersions, 0);
     }
 

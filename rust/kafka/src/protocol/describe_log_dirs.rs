@@ -1,6 +1,6 @@
 //! `DescribeLogDirs`: the size of a broker's replicas on its disks (KIP-113).
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};

@@ -1,6 +1,6 @@
 //! `DescribeProducers`: the producers of a partition, and their open transactions (KIP-664).
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};

@@ -1,6 +1,6 @@
 //! `DescribeTransactions`: the producer id of a transactional id, and the state of its transaction (KIP-664).
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};

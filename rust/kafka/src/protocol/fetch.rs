@@ -1,13 +1,13 @@
 //! `Fetch`: record batches as they lie in the log, byte for byte.
 //!
 //! Versions 12 (leader and diverging epochs, KIP-595) to 17. From 13 on topics go by id (KIP-516), and from 16 on an
-//! answer has the new leader's address (KIP-951). `eomirror_core::fetch_session` keeps sessions (KIP-227).
+//! answer has the new leader's address (KIP-951). `crate::fetch_session` keeps sessions (KIP-227).
 
 use std::sync::Arc;
 
+use crate::error_code::ErrorCode;
 use bytes::Bytes;
-use eomirror_core::ErrorCode;
-use eomirror_core::batch::AbortedTransaction;
+use eomirror_batch::AbortedTransaction;
 
 use super::{Api, IsolationLevel, Request, read_topic, write_topic};
 use crate::topic::TopicId;

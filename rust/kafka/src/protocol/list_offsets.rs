@@ -1,6 +1,6 @@
 //! `ListOffsets`: first and end offsets of a partition, and the offset of a timestamp (KIP-79).
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, IsolationLevel, Request};
 use crate::wire::{DecodeError, Reader, Writer};

@@ -1,6 +1,6 @@
 //! `ListTransactions`: the transactional ids that a broker coordinates, with their producers (KIP-664).
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};

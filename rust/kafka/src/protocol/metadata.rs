@@ -1,6 +1,6 @@
 //! `Metadata`: brokers and partition leaders, with topic ids (KIP-516) and leader epochs (KIP-320).
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::topic::TopicId;

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::fetch::NewLeader;
 use super::{Api, Request, read_topic, write_topic};

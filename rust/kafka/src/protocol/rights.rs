@@ -3,7 +3,7 @@
 //! A broker checks rights before anything else. What it finds after that is wrong on purpose: no records, no producer,
 //! no member, no topics.
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};

@@ -2,7 +2,7 @@
 //! KIP-360), and its end (`EndTxn`, KIP-890). Also `AddPartitionsToTxn` of the protocol before (KIP-98), which adds
 //! partitions without a record.
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
@@ -218,7 +218,7 @@ mod tests {
     use super::super::{oracle, read, read_throttled};
     use super::{AddPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId};
 
-    const NAME: &str = "eomirror.a-b.0";
+    const NAME: &str = "orders.a-b.0";
 
     #[test]
     fn a_coordinator_is_asked_for_as_kafka_expects() {
@@ -368,7 +368,10 @@ mod tests {
         let body = oracle::write(&answer, 3);
         let (added, throttle_ms) = read_throttled::<AddPartitions>(3, body.clone()).unwrap();
         assert_eq!(throttle_ms, 6);
-        assert_eq!(added, [("a".to_owned(), 2, eomirror_core::ErrorCode(51))]);
+        assert_eq!(
+            added,
+            [("a".to_owned(), 2, crate::error_code::ErrorCode(51))]
+        );
         oracle::survives_damage::<AddPartitions>(3, &body);
     }
 }

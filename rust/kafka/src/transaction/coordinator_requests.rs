@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::error_code::ErrorCode;
+use crate::transaction_state::marker_wait::Step;
+use crate::transaction_state::producer_state::InvalidState;
+use crate::transaction_state::{Ask, Event, Identity, MarkerWait, ProducerState};
 use bytes::Bytes;
-use eomirror_core::ErrorCode;
-use eomirror_core::transaction::marker_wait::Step;
-use eomirror_core::transaction::producer_state::InvalidState;
-use eomirror_core::transaction::{Ask, Event, Identity, MarkerWait, ProducerState};
 
 use super::ProducerSettings;
 use super::metadata_refresh::MetadataRefresh;

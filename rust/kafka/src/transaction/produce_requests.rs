@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::error_code::ErrorCode;
+use crate::transaction_state::{InFlight, Outgoing, Refused, SourceRange, Ticket};
 use bytes::Bytes;
-use eomirror_core::ErrorCode;
-use eomirror_core::transaction::{InFlight, Outgoing, Refused, SourceRange, Ticket};
 
 use super::coordinator_requests::CoordinatorRequests;
 use super::metadata_refresh::MetadataRefresh;

@@ -13,11 +13,10 @@ use crate::error::Error;
 use crate::network::{Answer, Network};
 use crate::protocol::produce::{FramedBatch, HEADER};
 use crate::topic::{TopicId, TopicPartition};
+use crate::transaction_state::marker_wait::Step;
+use crate::transaction_state::{Event, Identity, SourceRange};
 use bytes::Bytes;
-use eomirror_core::batch::{self, Batch, Stamp};
-use eomirror_core::relay::{Content, Outgoing};
-use eomirror_core::transaction::marker_wait::Step;
-use eomirror_core::transaction::{Event, Identity, SourceRange};
+use eomirror_batch::{Batch, BatchError, Stamp};
 
 /// The level of `transaction.version` with which a transaction's end gives a new identity.
 pub const TRANSACTIONS_V2: i16 = 2;
@@ -109,7 +108,7 @@ impl TransactionalProducer {
     }
 
     /// Returns whether a partition had a new leader since this producer was made. Kafka 4.3 leaves out the markers of a
-    /// transaction when a partition has no leader, without an error (docs/adr/0012).
+    /// transaction when a partition has no leader, without an error.
     #[must_use]
     pub fn leaders_moved(&self) -> bool {
         self.client.cached_metadata().moves() > 0
@@ -170,7 +169,7 @@ impl TransactionalProducer {
         let head = if carries(&parsed, &stamp) {
             *parsed.header()
         } else {
-            batch::rewritten_header(&parsed, &stamp)
+            eomirror_batch::rewritten_header(&parsed, &stamp)
                 .map_err(|error| unsendable(error.to_string()))?
         };
         let records = parsed.record_count();
@@ -183,37 +182,22 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Queues a batch that [`eomirror_core::relay`] made of `fetched`, as [`TransactionalProducer::send`] does.
-    pub fn send_relayed(
+    /// Queues a batch of `records` records that `make` builds under the producer's stamp: its header, and the bytes after
+    /// it. For a caller that re-encodes batches, or keeps header and body apart.
+    pub fn send_stamped(
         &mut self,
         target: &TopicPartition,
-        mut batch: Outgoing,
-        fetched: &Bytes,
+        records: i32,
         source: SourceRange,
+        make: impl FnOnce(&Stamp) -> Result<([u8; HEADER], Bytes), BatchError>,
     ) -> Result<(), Error> {
         let stamp = self.stamp(target)?;
-        let (records, size) = (batch.count(), batch.size());
-        batch
-            .stamp(fetched, &stamp)
-            .map_err(|error| Error::Unsendable {
-                target: target.clone(),
-                reason: error.to_string(),
-            })?;
-        let framed = match batch.into_content() {
-            Content::Passed { head, body } => FramedBatch {
-                head,
-                body: fetched.slice(body),
-            },
-            Content::Written(bytes) => {
-                let bytes = Bytes::from(bytes);
-                // stamping has proved that the header is whole
-                let head = bytes.first_chunk().copied().unwrap_or([0; HEADER]);
-                FramedBatch {
-                    head,
-                    body: bytes.slice(HEADER.min(bytes.len())..),
-                }
-            }
-        };
+        let (head, body) = make(&stamp).map_err(|error| Error::Unsendable {
+            target: target.clone(),
+            reason: error.to_string(),
+        })?;
+        let size = HEADER + body.len();
+        let framed = FramedBatch { head, body };
         self.produces.push(target, framed, size, records, source);
         Ok(())
     }
@@ -267,7 +251,7 @@ impl TransactionalProducer {
     }
 
     /// Returns the producer id of the next batch, if known; see
-    /// [`eomirror_core::transaction::ProducerState::producer_id`].
+    /// [`crate::transaction_state::ProducerState::producer_id`].
     #[must_use]
     pub const fn producer_id(&self) -> Option<i64> {
         self.coordinator.producer_id()

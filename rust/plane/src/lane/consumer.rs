@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use eomirror_core::batch::{AbortedTransaction, Batches, Mark};
+use eomirror_batch::{AbortedTransaction, Batches, Mark};
 use eomirror_core::relay::{Fetched, Holes, Relay, Relayed};
 use eomirror_kafka::{
     Assignment, Client, Clock, Error, FetchedPartition, FetchedRecords, Fetcher, IsolationLevel,

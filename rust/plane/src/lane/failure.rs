@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use eomirror_core::batch::{BatchError, Mark};
+use eomirror_batch::{BatchError, Mark};
 use eomirror_core::relay::RelayError;
 
 use eomirror_kafka::{Error, ErrorCode, Kind, LogBounds, Meaning, Stop, TopicPartition};
@@ -280,7 +280,7 @@ impl Failure {
         error: &Error,
         source_of: impl Fn(u32) -> Option<TopicPartition>,
     ) -> Self {
-        let mut failure = Self::new(kind_of(error), error.to_string(), error.fix());
+        let mut failure = Self::new(kind_of(error), error.to_string(), crate::fix_of(error));
         if let Error::MustAbort {
             batch: Some((target, range)),
             code,
@@ -367,9 +367,9 @@ fn kind_of(error: &Error) -> FailureKind {
 mod tests {
     use std::collections::BTreeSet;
 
-    use eomirror_core::batch::BatchError;
+    use eomirror_batch::BatchError;
     use eomirror_core::relay::RelayError;
-    use eomirror_core::transaction::SourceRange;
+    use eomirror_kafka::SourceRange;
 
     use super::{Failure, FailureKind, Gap};
     use eomirror_kafka::{Error, ErrorCode, LogBounds, Stop, TopicPartition};

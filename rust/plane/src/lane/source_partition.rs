@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use eomirror_core::batch::Mark;
+use eomirror_batch::Mark;
 use eomirror_core::relay::{Holes, Relayed};
 
 use super::route::Route;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use eomirror_batch::{BatchWriter, Codec};
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{BatchWriter, Codec};
-use eomirror_core::transaction::SourceRange;
+use eomirror_kafka::SourceRange;
 
 use eomirror_kafka::{Error, TopicPartition, TransactionalProducer};
 
@@ -91,7 +91,7 @@ fn flush(
 }
 
 #[allow(clippy::needless_pass_by_value)] // map_err hands it over
-fn unsendable(target: &TopicPartition, error: eomirror_core::batch::BatchError) -> Error {
+fn unsendable(target: &TopicPartition, error: eomirror_batch::BatchError) -> Error {
     Error::Unsendable {
         target: target.clone(),
         reason: error.to_string(),

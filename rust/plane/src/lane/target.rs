@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_core::transaction::Identity;
+use eomirror_kafka::Identity;
 use eomirror_kafka::{
     Acknowledgement, Client, Clock, Error, ProducerSettings, Properties, TRANSACTIONS_V2,
     Throttled, TopicPartition, TransactionalProducer,

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use eomirror_batch::{Batch, BatchWriter, Codec, Memory, Records, Stamp};
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{self, Batch, BatchWriter, Codec, Memory, Records, Stamp};
 use eomirror_core::header::{self, Mark, Reading, Writer};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Content, Holes, Relayed, Target as Limits, TopicPolicy};
@@ -271,7 +271,7 @@ fn marks(relayed: &Relayed) -> Vec<Option<Mark>> {
         };
         let batch = Batch::parse(bytes).unwrap();
         let mut memory = Memory::default();
-        for record in Records::of(&batch, &mut memory, batch::Limits::default()).unwrap() {
+        for record in Records::of(&batch, &mut memory, eomirror_batch::Limits::default()).unwrap() {
             let record = record.unwrap();
             let header = record.headers.clone().next().unwrap();
             match header::read(header.value.unwrap(), "t", record.key, record.value) {
@@ -352,7 +352,7 @@ fn an_unreported_stop_survives_a_new_partition() {
 
 /// Returns a [`start`] from offset 10 on, where the batch before it had this checksum.
 fn start_behind_batch(crc: u32, holes: Holes) -> Start {
-    let mark = batch::Mark {
+    let mark = eomirror_batch::Mark {
         base_offset: 5,
         crc,
         max_timestamp: -1,

@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eomirror_core::transaction::SourceRange;
-use eomirror_kafka::{Acknowledgement, Error, TopicPartition, TransactionalProducer};
+use bytes::Bytes;
+use eomirror_batch::{BatchError, HEADER_SIZE, Stamp};
+use eomirror_core::relay::{Content, Outgoing};
+use eomirror_kafka::{Acknowledgement, Error, SourceRange, TopicPartition, TransactionalProducer};
 
 use super::Pumped;
 use super::account::{Account, Book};
@@ -83,7 +85,10 @@ impl OpenTransaction {
                 last: batch.last_offset(),
             };
             book.sent(batch.runs(), size);
-            producer.send_relayed(&partition.target, batch, &ready.answer.bytes, range)?;
+            let fetched = &ready.answer.bytes;
+            producer.send_stamped(&partition.target, count, range, |stamp| {
+                stamped(batch, fetched, stamp)
+            })?;
             pumped.records += u64::from(count.unsigned_abs());
             pumped.bytes += size as u64;
             self.bytes += size as u64;
@@ -170,4 +175,22 @@ impl OpenTransaction {
     pub(super) fn hold(&mut self, number: u32) {
         self.books.insert(number, Book::new(0));
     }
+}
+
+/// Returns header and body of a batch that the relay made of `fetched`, under a producer's stamp.
+fn stamped(
+    mut batch: Outgoing,
+    fetched: &Bytes,
+    stamp: &Stamp,
+) -> Result<([u8; HEADER_SIZE], Bytes), BatchError> {
+    batch.stamp(fetched, stamp)?;
+    Ok(match batch.into_content() {
+        Content::Passed { head, body } => (head, fetched.slice(body)),
+        Content::Written(bytes) => {
+            let bytes = Bytes::from(bytes);
+            // stamping has proved that the header is whole
+            let head = bytes.first_chunk().copied().unwrap_or([0; HEADER_SIZE]);
+            (head, bytes.slice(HEADER_SIZE.min(bytes.len())..))
+        }
+    })
 }

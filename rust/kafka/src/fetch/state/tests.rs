@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::error_code::ErrorCode;
 use bytes::Bytes;
-use eomirror_core::ErrorCode;
 use proptest::prelude::*;
 
 use super::super::{Assignment, FetchedPartition, Limits, Outcome, StalledPartition, Stop};

@@ -1,6 +1,6 @@
 //! The reader's use of fetch sessions; the session itself is tested in the core.
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::super::super::Assignment;
 use super::{A, Reader, at, error, reading, said};

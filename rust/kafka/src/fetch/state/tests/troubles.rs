@@ -1,6 +1,6 @@
 //! Leader elections, deleted topics, failing brokers.
 
-use eomirror_core::ErrorCode;
+use crate::error_code::ErrorCode;
 
 use super::super::super::{Assignment, Outcome, Stop};
 use super::{

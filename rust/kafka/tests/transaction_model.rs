@@ -1,0 +1,429 @@
+//! Whole transactions against a small model of the brokers' rules, over a network that loses, repeats and delays
+//! messages.
+//!
+//! The model is Kafka's. A partition's leader accepts a batch that follows the last one, acknowledges a repetition of
+//! the last five, and rejects an epoch older than the coordinator's; the end of a transaction gives the next epoch.
+//! Requests of one connection arrive in order. When the connection is cut, its requests arrive later, in any order,
+//! once, twice or never. At the end, committed readers must see exactly the batches that were reported to the writer.
+
+#![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use eomirror_kafka::error_code::ErrorCode;
+use eomirror_kafka::transaction_state::{
+    Ask, Event, Identity, InFlight, ProducerState, SourceRange, Ticket,
+};
+use proptest::prelude::*;
+
+const PARTITIONS: usize = 2;
+const EPOCHS: i16 = 4;
+
+/// A batch on the wire.
+#[derive(Debug, Clone, Copy)]
+struct Wire {
+    identity: Identity,
+    sequence: i32,
+    number: u32,
+}
+
+#[derive(Debug, Clone)]
+enum Message {
+    Produce {
+        ticket: Ticket,
+        batches: Vec<(usize, Wire)>,
+    },
+    End {
+        identity: Identity,
+        commit: bool,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Reply {
+    Produced(Ticket, Vec<(usize, ErrorCode, i64)>),
+    Ended(ErrorCode, Identity),
+}
+
+/// Records per batch; more than one, so that sequence numbers differ from batch numbers.
+const RECORDS: i32 = 3;
+
+#[derive(Debug, Default, Clone)]
+struct Log {
+    /// Epoch's identity, batch number and fate of each batch, in the order of the log.
+    batches: Vec<(Identity, u32, Option<bool>)>,
+    /// The last five of the current identity: sequence and place.
+    last: VecDeque<(Identity, i32, i64)>,
+    moved: bool,
+}
+
+/// Leaders and the coordinator.
+#[derive(Debug)]
+struct Brokers {
+    current: Identity,
+    /// The previous identity, and how its transaction ended.
+    before: Option<(Identity, bool)>,
+    open: bool,
+    logs: Vec<Log>,
+}
+
+impl Brokers {
+    fn append(&mut self, partition: usize, wire: Wire) -> (ErrorCode, i64) {
+        let log = &mut self.logs[partition];
+        if log.moved {
+            log.moved = false;
+            return (ErrorCode(6), -1);
+        }
+        // an old producer id is an old producer
+        if wire.identity != self.current {
+            return (ErrorCode(47), -1);
+        }
+        log.last
+            .retain(|(identity, _, _)| *identity == wire.identity);
+        if let Some((_, _, at)) = log.last.iter().find(|last| last.1 == wire.sequence) {
+            return (ErrorCode(0), *at);
+        }
+        let expected = log.last.back().map_or(0, |last| last.1 + RECORDS);
+        // also one that is in the log already, and forgotten
+        if wire.sequence != expected {
+            return (ErrorCode(45), -1);
+        }
+        let at = i64::try_from(log.batches.len()).unwrap();
+        log.batches.push((wire.identity, wire.number, None));
+        log.last.push_back((wire.identity, wire.sequence, at));
+        if log.last.len() > 5 {
+            log.last.pop_front();
+        }
+        self.open = true;
+        (ErrorCode::NONE, at)
+    }
+
+    fn end(&mut self, identity: Identity, commit: bool) -> (ErrorCode, Identity) {
+        if let Some((_, committed)) = self.before.filter(|(before, _)| *before == identity) {
+            let code = ErrorCode(if commit == committed { 0 } else { 48 });
+            return (code, self.current);
+        }
+        if identity != self.current {
+            return (ErrorCode(90), self.current);
+        }
+        if commit && !self.open {
+            return (ErrorCode(48), self.current);
+        }
+        for log in &mut self.logs {
+            for (owner, _, fate) in &mut log.batches {
+                if *owner == identity && fate.is_none() {
+                    *fate = Some(commit);
+                }
+            }
+        }
+        self.open = false;
+        self.before = Some((identity, commit));
+        self.current = if identity.epoch + 1 >= EPOCHS {
+            Identity {
+                producer_id: identity.producer_id + 1,
+                epoch: 0,
+            }
+        } else {
+            Identity {
+                epoch: identity.epoch + 1,
+                ..identity
+            }
+        };
+        (ErrorCode::NONE, self.current)
+    }
+
+    fn carry_out(&mut self, message: &Message) -> Reply {
+        match message {
+            Message::Produce { ticket, batches } => {
+                let said = batches.iter().map(|(partition, wire)| {
+                    let (code, at) = self.append(*partition, *wire);
+                    (*partition, code, at)
+                });
+                Reply::Produced(*ticket, said.collect())
+            }
+            Message::End { identity, commit } => {
+                let (code, next) = self.end(*identity, *commit);
+                Reply::Ended(code, next)
+            }
+        }
+    }
+
+    fn visible(&self, partition: usize) -> Vec<u32> {
+        let batches = self.logs[partition].batches.iter();
+        batches
+            .filter(|(_, _, fate)| *fate == Some(true))
+            .map(|(_, number, _)| *number)
+            .collect()
+    }
+}
+
+/// Event of the schedule.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write(usize),
+    Send,
+    /// The broker takes the next request of the connection and sends its response.
+    Take,
+    /// The next response arrives.
+    Answer,
+    /// The connection is cut: requests on it may still arrive, responses do not.
+    Cut,
+    /// A message of a cut connection arrives; the flag keeps it to arrive again.
+    Straggle(usize, bool),
+    /// A leader once denies its leadership.
+    Move(usize),
+    Commit,
+    Abort,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        9 => (0..PARTITIONS).prop_map(Step::Write),
+        8 => Just(Step::Send),
+        8 => Just(Step::Take),
+        8 => Just(Step::Answer),
+        2 => Just(Step::Cut),
+        4 => (0_usize..20, any::<bool>()).prop_map(|(at, again)| Step::Straggle(at, again)),
+        1 => (0..PARTITIONS).prop_map(Step::Move),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Abort),
+    ]
+}
+
+#[derive(Debug)]
+struct World {
+    now: Instant,
+    coordinator: ProducerState,
+    sequences: InFlight<usize, Wire>,
+    brokers: Brokers,
+    /// Requests on the way, in order; each with the response that the client awaits.
+    up: VecDeque<Message>,
+    down: VecDeque<Reply>,
+    stragglers: Vec<Message>,
+    outstanding: Vec<Ticket>,
+    next: u32,
+    /// Batches of the open transaction, and how many of them were acknowledged.
+    written: Vec<(usize, u32)>,
+    acknowledged: BTreeMap<u32, Option<i64>>,
+    /// Batches that must be visible, per partition.
+    expected: Vec<Vec<u32>>,
+    ending: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        let first = Identity {
+            producer_id: 1,
+            epoch: 0,
+        };
+        let mut coordinator = ProducerState::new();
+        coordinator.asked();
+        coordinator.found(ErrorCode(0), 1, now);
+        coordinator.asked();
+        coordinator.initialized(ErrorCode(0), first, now);
+        coordinator.begin().unwrap();
+        Self {
+            now,
+            coordinator,
+            sequences: InFlight::new(2_000),
+            brokers: Brokers {
+                current: first,
+                before: None,
+                open: false,
+                logs: vec![Log::default(); PARTITIONS],
+            },
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            stragglers: Vec::new(),
+            outstanding: Vec::new(),
+            next: 0,
+            written: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            expected: vec![Vec::new(); PARTITIONS],
+            ending: false,
+        }
+    }
+
+    fn happen(&mut self, step: Step) {
+        // backoffs are not under test here
+        self.now += Duration::from_secs(1);
+        match step {
+            Step::Write(partition) => {
+                let Some(identity) = self.coordinator.writer() else {
+                    return;
+                };
+                let number = self.next;
+                self.next += 1;
+                let wire = Wire {
+                    identity,
+                    sequence: self.sequences.next_sequence(&partition),
+                    number,
+                };
+                let offset = i64::from(number);
+                let source = SourceRange {
+                    partition: 0,
+                    first: offset,
+                    last: offset,
+                };
+                self.sequences
+                    .push(&partition, wire, 1_000, RECORDS, source);
+                self.written.push((partition, number));
+            }
+            Step::Send => self.send(),
+            Step::Take => {
+                if let Some(message) = self.up.pop_front() {
+                    let reply = self.brokers.carry_out(&message);
+                    self.down.push_back(reply);
+                }
+            }
+            Step::Answer => {
+                if let Some(reply) = self.down.pop_front() {
+                    self.hear(reply);
+                }
+            }
+            Step::Cut => self.cut(),
+            Step::Straggle(at, again) => {
+                if !self.stragglers.is_empty() {
+                    let at = at % self.stragglers.len();
+                    let message = self.stragglers[at].clone();
+                    if !again {
+                        self.stragglers.remove(at);
+                    }
+                    self.brokers.carry_out(&message);
+                }
+            }
+            Step::Move(partition) => self.brokers.logs[partition].moved = true,
+            Step::Commit => {
+                if self.sequences.is_settled() && !self.ending {
+                    let event = self.coordinator.commit().unwrap();
+                    self.ending = event.is_none();
+                    if event.is_some() {
+                        self.coordinator.begin().unwrap();
+                    }
+                }
+            }
+            Step::Abort => {
+                if !self.ending {
+                    self.coordinator.abort().unwrap();
+                    self.ending = true;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        match self.coordinator.wants(self.now) {
+            Some(Ask::Find) => {
+                self.coordinator.asked();
+                self.coordinator.found(ErrorCode(0), 1, self.now);
+                self.now += Duration::from_secs(1);
+            }
+            Some(Ask::End { identity, commit }) => {
+                self.coordinator.asked();
+                self.up.push_back(Message::End { identity, commit });
+            }
+            Some(ask @ Ask::Init { .. }) => panic!("{ask:?} in a world without timeouts"),
+            None => {}
+        }
+        if self.coordinator.writer().is_none() {
+            return;
+        }
+        if let Some(outgoing) = self.sequences.plan(1, |_| Some(1), self.now) {
+            self.coordinator.wrote();
+            self.outstanding.push(outgoing.ticket);
+            self.up.push_back(Message::Produce {
+                ticket: outgoing.ticket,
+                batches: outgoing.batches,
+            });
+        }
+    }
+
+    fn hear(&mut self, reply: Reply) {
+        match reply {
+            Reply::Produced(ticket, said) => {
+                self.outstanding.retain(|one| *one != ticket);
+                let answered = self.sequences.answered(ticket, said, self.now);
+                for one in answered.acknowledged {
+                    let number = u32::try_from(one.source.first).unwrap();
+                    assert!(
+                        self.acknowledged.insert(number, one.base_offset).is_none(),
+                        "batch {number} is acknowledged twice"
+                    );
+                }
+                assert_eq!(answered.refused, None, "nothing here deserves a refusal");
+            }
+            Reply::Ended(code, next) => match self.coordinator.ended(code, next, self.now) {
+                Some(Event::Committed) => self.over(true),
+                Some(Event::Aborted) => self.over(false),
+                Some(event) => panic!("{event:?}"),
+                None => {}
+            },
+        }
+    }
+
+    fn over(&mut self, committed: bool) {
+        if committed {
+            for (partition, number) in &self.written {
+                let at = self.acknowledged[number];
+                if let Some(at) = at {
+                    let place = usize::try_from(at).unwrap();
+                    assert_eq!(self.brokers.logs[*partition].batches[place].1, *number);
+                }
+                self.expected[*partition].push(*number);
+            }
+        }
+        self.written.clear();
+        self.acknowledged.clear();
+        self.sequences.restart();
+        self.ending = false;
+        self.coordinator.begin().unwrap();
+    }
+
+    fn cut(&mut self) {
+        self.stragglers.extend(self.up.drain(..));
+        self.down.clear();
+        for ticket in std::mem::take(&mut self.outstanding) {
+            self.sequences.lost(ticket, self.now);
+        }
+        if self.ending {
+            self.coordinator.lost(self.now);
+        }
+    }
+
+    /// Delivers everything without losses.
+    fn finish(&mut self) {
+        for _ in 0..1_000 {
+            if self.sequences.is_settled() && !self.ending {
+                break;
+            }
+            for step in [Step::Send, Step::Take, Step::Answer] {
+                self.happen(step);
+            }
+        }
+        assert!(self.sequences.is_settled() && !self.ending, "{self:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn committed_readers_see_what_the_writer_was_told(steps in proptest::collection::vec(step(), 0..200)) {
+        let mut world = World::new();
+        for step in steps {
+            world.happen(step);
+        }
+        world.finish();
+        world.happen(Step::Commit);
+        world.finish();
+        for message in std::mem::take(&mut world.stragglers) {
+            // however late, it changes nothing
+            world.brokers.carry_out(&message);
+        }
+        for partition in 0..PARTITIONS {
+            prop_assert_eq!(&world.brokers.visible(partition), &world.expected[partition]);
+        }
+    }
+}
