@@ -31,7 +31,7 @@ def test_lanes_begin_before_spark_and_move_to_it(folder: Path) -> None:
     """Epoch after epoch in the same process, then in a worker of Spark; no attempt fails, and no process is left."""
     with Run(fake_lanes.steady, spark_settings=settings(folder), local_lanes=True) as run:
         run.wait_for(lambda: len(notes(folder, "begin")) >= 2)
-        assert run.driver._spark is None
+        assert run.driver._opened.spark is None
         first = {note["lane"]: note["pid"] for note in notes(folder, "begin")}
         assert not any(map(is_sparks, first.values()))
         run.wait_for(

@@ -166,6 +166,31 @@ def more_stop_seconds(lanes: int) -> float:
     return min(_MOST_STOP_SECONDS, max(0, lanes - _FEW_LANES) * _STOP_SECONDS_PER_LANE)
 
 
+@dataclass(slots=True)
+class _Opened:
+    """
+    Holds what a run has opened to run lanes, and closes at its end; None for what it has not.
+
+    Attributes:
+        progressed: Set by the first progress of a lane, and at the end of the run.
+    """
+
+    spark: SparkEngine | None = None
+    workers: LocalWorkers | None = None
+    channel: Any = None
+    tasks: LaneTasks | None = None
+    progressed: threading.Event = field(default_factory=threading.Event)
+
+    def close(self) -> None:
+        """Closes the channel first: lanes that still run stop then."""
+        if self.channel is not None:
+            self.channel.close()
+        if self.workers is not None:
+            self.workers.close()
+        if self.spark is not None:
+            self.spark.close()
+
+
 class MirrorDriver:
     """
     Runs links once.
@@ -182,11 +207,7 @@ class MirrorDriver:
         # SimpleQueue.put is reentrant, so a signal handler may call it at any moment; Event.set is not
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._engine: Future[Engine] = Future()
-        self._spark: SparkEngine | None = None
-        self._workers: LocalWorkers | None = None
-        self._channel: Any = None
-        self._tasks: LaneTasks | None = None
-        self._heard = threading.Event()
+        self._opened = _Opened()
         self._lock = threading.Lock()
         self._abandoned = False
         self._fatal: BaseException | None = None
@@ -236,7 +257,7 @@ class MirrorDriver:
             try:
                 self._stop_links(began, on_progress)
             finally:
-                self._stop_engine()
+                self._opened.close()
         self._raise_first_error()
         return self._report(why, self._clock.monotonic() - began)
 
@@ -351,7 +372,7 @@ class MirrorDriver:
             self._options.on_event("starting spark")
         spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
         try:
-            tasks = self._tasks or self._open_channel(spark.settings, spark.context.master)
+            tasks = self._opened.tasks or self._open_channel(spark.settings, spark.context.master)
             jobs = LaneJobs(spark.context, tasks)
             warm_up = jobs.warm_up(self._lanes)
         except BaseException:
@@ -360,12 +381,11 @@ class MirrorDriver:
         with self._lock:
             late = self._abandoned
             if not late:
-                self._spark = spark
+                self._opened.spark = spark
                 if moving is None:
                     spark.used = True
-                    self._engine.set_result(Engine(jobs, self._channel, warm_up))
+                    self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
         if late:
-            self._close_channel()
             spark.close()
         elif moving is not None:
             warm_up.join(_WARM_UP_SECONDS)
@@ -391,9 +411,9 @@ class MirrorDriver:
             if self._abandoned:
                 workers.close()
                 return None
-            self._workers = workers
-            self._engine.set_result(Engine(moving, self._channel))
-        self._heard.wait(_HEAD_START_SECONDS)
+            self._opened.workers = workers
+            self._engine.set_result(Engine(moving, self._opened.channel))
+        self._opened.progressed.wait(_HEAD_START_SECONDS)
         return moving
 
     def _open_channel(self, settings: Mapping[str, str], master: str) -> LaneTasks:
@@ -416,8 +436,8 @@ class MirrorDriver:
                 fix="set spark.eomirror.channel.port to a free port, and spark.driver.host to an address that "
                 "workers can reach",
             ) from error
-        self._channel = channel
-        self._tasks = LaneTasks(
+        self._opened.channel = channel
+        self._opened.tasks = LaneTasks(
             host=host,
             port=channel.port,
             token=token,
@@ -425,7 +445,7 @@ class MirrorDriver:
             log_level=_log_level(),
             lane=self._options.lane,
         )
-        return self._tasks
+        return self._opened.tasks
 
     def _stop_links(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> None:
         # a link that waits for a cluster has nothing to finish, and must not delay the stop of many lanes further
@@ -435,7 +455,7 @@ class MirrorDriver:
             self._options.on_event("finishing open transactions")
         with self._lock:
             self._abandoned = True
-            self._heard.set()
+            self._opened.progressed.set()
             # wakes links that wait for Spark; the starting thread closes a context that it still opens
             self._engine.cancel()
         for link in self._links.values():
@@ -445,17 +465,6 @@ class MirrorDriver:
                 log.warning("link_left_behind", link=link.name)
         if on_progress is not None:
             on_progress(self._snapshot(began))
-
-    def _stop_engine(self) -> None:
-        self._close_channel()
-        if self._workers is not None:
-            self._workers.close()
-        if self._spark is not None:
-            self._spark.close()
-
-    def _close_channel(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
 
     def _fail(self, error: BaseException) -> None:
         self._fatal = self._fatal or error
@@ -468,7 +477,7 @@ class MirrorDriver:
         return () if link is None else link.greeting(attempt)
 
     def _update_progress(self, attempt: AttemptId, progress: LaneProgress) -> None:
-        self._heard.set()
+        self._opened.progressed.set()
         link = self._links.get(attempt.link)
         if link is not None:
             link.lanes.update(attempt, progress)

@@ -77,7 +77,7 @@ class LocalWorkers:
     def __init__(self, tasks: LaneTasks, settings: Mapping[str, str], relay: Callable[[int], None]) -> None:
         self._tasks = tasks
         self._lock = threading.Lock()
-        self._workers: dict[tuple[str, int], _Worker] = {}
+        self._workers: dict[tuple[str, int], _LaneWorker] = {}
         self._control, theirs = socket.socketpair()
         reading, writing = os.pipe()
         threading.Thread(target=relay, args=(reading,), name="lanes-stderr", daemon=True).start()
@@ -137,18 +137,18 @@ class LocalWorkers:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._server.wait(1.0)
 
-    def _worker(self, key: tuple[str, int]) -> _Worker:
+    def _worker(self, key: tuple[str, int]) -> _LaneWorker:
         with self._lock:
             if key not in self._workers:
                 ours, theirs = socket.socketpair()
                 with theirs, contextlib.suppress(OSError):
                     # without a server the stream ends, and the attempt with it
                     socket.send_fds(self._control, [b"\0"], [theirs.fileno()])
-                self._workers[key] = _Worker(Connection(ours.detach()))
+                self._workers[key] = _LaneWorker(Connection(ours.detach()))
             return self._workers[key]
 
 
-class _Worker:
+class _LaneWorker:
     """A worker process, as seen by the driver."""
 
     def __init__(self, stream: Connection) -> None:

@@ -135,6 +135,8 @@ class LaneStatus:
     """
     Newest attempt of a lane.
 
+    Reason for its size: one field for each figure that is shown.
+
     Attributes:
         state: State of its machine while a worker runs it; else ``starting``, ``waiting``, ``idle`` or ``ended``.  None
             if only the topics are known, as with all that the driver counts in this run.

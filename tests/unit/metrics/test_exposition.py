@@ -475,7 +475,7 @@ def test_a_cluster_is_named_before_its_request_fails(
 
 
 def test_a_reason_does_not_repeat_its_fix() -> None:
-    """The page and the data show the fix by itself; a report of the run has both in one text."""
+    """The page and the data show the fix apart; a report of the run has both in one text."""
     stopped = replace(snapshot().topics[0], stopped=StoppedTopic("it is gone", "make it", 4))
     halted = snapshot(topics=(stopped,))
     (stop,) = running_view(FACTS, halted).status.stopped

@@ -150,7 +150,7 @@ def driver() -> Progress:
     made = Progress("a->b")
     for source in (ORDERS, PAY):
         made.assign(0, source, f"a.{source.topic}")
-    made.state = "running"
+    made.phase.state = "running"
     made.begin(0, epoch=2, attempt=1)
     parts = tuple(
         PartitionProgress(topic=source.topic, partition=0, position=11, lso=13, lag_seconds=1.5)
