@@ -36,11 +36,14 @@ if TYPE_CHECKING:
     from eomirror.groups.translation import Translation
     from eomirror.records.promotion import Cut
 
-__all__ = ["Absence", "GroupMove", "counted", "plan_moves", "unread", "written"]
+__all__ = ["Absence", "GroupMove", "counted", "plan_moves", "read_again", "unread", "written"]
 
 # The offset belongs to another topic (`eomirror.groups.corrections`), or would pass records of another link:
 # neither the cut nor the start stands for it.
 _VOID = ("created again", "does not exist", PASSES)
+# groups, and partitions of one, that a text names
+_MOST_NAMED = 3
+_UNKNOWN = float("inf")
 _FURTHER = "it has read further than the link has mirrored"
 _MERGED = ", and reads those records again if `restore --orphans merge` brings them"
 
@@ -232,6 +235,37 @@ def unread(moves: Iterable[GroupMove]) -> dict[str, str]:
         for move in moves
         if move.action == "skip" and "cannot be read: " in move.reason
     }
+
+
+def read_again(moves: Iterable[GroupMove]) -> str:
+    """
+    Returns how many records groups read again at most, an unknown number first; empty if none reads any.
+
+    A group at the cut reads again only what a restoration merges.  One with members on the source is not counted.
+    """
+    found: dict[str, list[GroupMove]] = defaultdict(list)
+    for move in moves:
+        if move.action != "skip" and move.kind == "earlier" and move.again != 0 and not move.active_on_source:
+            found[move.group].append(move)
+    totals = {group: sum(_most_again(row) for row in rows) for group, rows in found.items()}
+    texts = []
+    for group in sorted(totals, key=lambda group: (-totals[group], group))[:_MOST_NAMED]:
+        rows = sorted(found[group], key=lambda row: (-_most_again(row), row.topic, row.partition))
+        known = totals[group] < _UNKNOWN
+        text = f"reads at most {totals[group]:,} records again" if known else "reads an unknown number again"
+        named = (f"{row.topic}-{row.partition}" for row in rows[:_MOST_NAMED])
+        where = ", ".join(
+            name if row.again is None else f"{name}: {row.again:,}"
+            for name, row in zip(named, rows, strict=False)
+        )
+        texts.append(f"{group} {text} ({where}{', ...' if len(rows) > _MOST_NAMED else ''})")
+    if (rest := len(totals) - _MOST_NAMED) > 0:
+        texts.append(f"and {rest} more groups")
+    return "; ".join(texts)
+
+
+def _most_again(move: GroupMove) -> float:
+    return _UNKNOWN if move.again is None else move.again
 
 
 def written(moves: Iterable[GroupMove]) -> dict[str, list[GroupMove]]:

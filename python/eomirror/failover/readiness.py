@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
+from eomirror.failover.group_moves import read_again
 from eomirror.failover.machine import Verb
 from eomirror.groups.offset_rule import LEFT_OUT
 from eomirror.status.lag import topic_state
@@ -623,7 +624,13 @@ def _groups(facts: Facts, verb: Verb) -> Check:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"
         reasons.append(_TAKE_OUT)
-    warned = skipped or old or unprepared or active or left_out or facts.covered
+    again = "" if old else read_again(facts.groups)
+    if again:
+        text += f"; {again}"
+        reasons.append(
+            "read up to the end on the source, and on past what was merged there: then fewer come again"
+        )
+    warned = skipped or old or unprepared or active or left_out or facts.covered or again
     text += f"; {facts.covered}" if facts.covered else ""
     return Check("groups", Level.WARN if warned else Level.OK, text, _some(reasons))
 

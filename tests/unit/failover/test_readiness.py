@@ -220,6 +220,31 @@ def named(given: Facts, name: str) -> Check:
             Level.WARN,
             "1 with members on the source read again an unknown number: billing",
         ),
+        # after a merge of orphans, what the link back wrote stands before them
+        (
+            {
+                "groups": (
+                    MOVE._replace(kind="earlier", again=13_889),
+                    MOVE._replace(kind="earlier", again=39_506, partition=1),
+                    MOVE._replace(kind="earlier", again=7, partition=2, action="skip"),
+                    MOVE._replace(kind="earlier", again=4, group="audit"),
+                )
+            },
+            Level.WARN,
+            "; billing reads at most 53,395 records again (orders-1: 39,506, orders-0: 13,889); audit reads at most 4",
+        ),
+        (
+            {
+                "groups": (
+                    MOVE._replace(kind="earlier", again=None),
+                    MOVE._replace(kind="earlier", again=4, partition=1),
+                )
+            },
+            Level.WARN,
+            "; billing reads an unknown number again (orders-0, orders-1: 4)",
+        ),
+        # it reads them only if they are merged
+        ({"groups": (MOVE._replace(kind="cut", again=5),)}, Level.OK, "1 read again or at the cut"),
     ],
 )
 def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
