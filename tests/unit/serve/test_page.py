@@ -192,6 +192,23 @@ def test_a_take_over_of_the_last_minutes_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(("times", "folded"), [(1, True), (2, False)])
+def test_a_mirror_that_was_killed_and_started_again_is_one_line_beside_the_events(
+    times: int, *, folded: bool
+) -> None:
+    """Two processes that run the link take it from each other, which is a problem and stands open."""
+    now = time.time_ns() // 1_000_000
+    taken = tuple(
+        Event(now - 60_000 * at, "take-over", "run 2 took the link from run 1") for at in range(times)
+    )
+    shown = page(served(replace(STATUS, events=taken)), "links", "east->west")
+    before, _, after = shown.partition('id="take-overs"')
+    assert 'id="lines"' in before
+    assert 'id="events"' in after
+    assert ("<details" in after.partition("</section>")[0]) is folded
+    assert shown.count("once in the last 15 minutes") == int(folded)
+
+
 def test_what_a_copy_lacks_is_told_with_what_to_do() -> None:
     """Accepted gaps and dead letters leave the link running, so its verdict does not tell of them."""
     letters = replace(PARTITION, topic="letters", dropped={"dead-letter": 2, "hop": 1})
