@@ -345,7 +345,9 @@ class Progress:
             reason = self._reason(number, now)
             return PartitionSnapshot(partition=source.partition, lane=number, goal=goal, lag_unknown=reason)
         lasting = (lane.resting or self._concluded) and self.state != "failed"
-        item = known.item if lasting or lane.reports(now) else _without_end(known.item)
+        # its lane goes on with other topics, and reads no end of this one
+        held = self.pause is not None and self.pause.holds(source.topic)
+        item = _without_end(known.item) if held or not (lasting or lane.reports(now)) else known.item
         if item.lso is None and goal is not None and self._concluded and self.state != "failed":
             item = replace(item, lso=max(goal, item.position))
         lag = None if item.lso is None else max(0, item.lso - item.position)
@@ -357,7 +359,11 @@ class Progress:
             lag_records=lag,
             lag_seconds=self._behind(source, known, now) if lag else None if lag is None else 0.0,
             goal=goal,
-            lag_unknown=self._reason(number, now) if lag is None else "",
+            lag_unknown=""
+            if lag is not None
+            else "its topic is paused"
+            if held
+            else self._reason(number, now),
         )
 
     def _reason(self, number: int, now: float) -> str:
