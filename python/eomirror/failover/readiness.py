@@ -165,7 +165,8 @@ class Facts:
     @classmethod
     def of_status(cls, status: LinkStatus) -> Facts:
         """Returns the facts that the status of a link holds, for metrics and page."""
-        answers = not status.problem and status.state != "unknown"
+        # the problem of a running mirror may be that its target is away
+        answers = status.state != "unknown" and (not status.problem or status.away == ("target",))
         opened = tuple(
             (item.topic, item.partition, item.source_lso, item.source_lso + item.open_records)
             for item in status.partitions
@@ -413,7 +414,7 @@ def _link(facts: Facts) -> Check:
         return Check(
             "link", Level.NO, state, f"see `eomirror history CONFIG --link {quote(facts.status.link)}`"
         )
-    if state == "unknown":
+    if state == "unknown" or "target" in facts.status.away:
         return Check("link", Level.NO, "its topics cannot be read", facts.status.fix)
     if state in {"never ran", "handed back"}:
         return Check("link", Level.NO, state, "compare the name of the link with that of the run")

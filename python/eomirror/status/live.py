@@ -85,6 +85,11 @@ class LinkView:
         """True if the status holds what only the topics do."""
         return self.read_seconds is not None
 
+    @property
+    def counts_open(self) -> bool:
+        """True if what open transactions of the source hold back is known: the driver alone does not ask for it."""
+        return self.live is None or self.has_topics
+
 
 def owner_process(owner: Mapping[str, Any] | None) -> str:
     """Returns process and host of a link's owner as an insertion in a sentence; empty if they are not known."""
@@ -111,7 +116,8 @@ def running_view(
     problem, fix = _trouble(facts, snapshot, topics)
     away = _away(snapshot, topics)
     if topics is None or topics.state == "unknown":
-        status = replace(running_status(snapshot), away=away, problem=problem, fix=fix)
+        kept = None if kept_seconds is None else topics
+        status = replace(running_status(snapshot, kept), away=away, problem=problem, fix=fix)
         if topics is not None and kept_seconds is not None:
             status = _with_topics(status, topics)
         return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
@@ -188,6 +194,8 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
     A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it for
     ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.  That of a run
     that ended as caught up is true as of its goals, which the source answered, however long Spark took to start.
+
+    No lane reads the end of a topic that is paused or stopped: its lag is the one that the topics showed last.
     """
     age = snapshot.source_age_seconds
     asked = snapshot.caught_up or (age is not None and age <= ASKED_SECONDS)
@@ -195,9 +203,13 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
     partitions = tuple(
         partition for topic in snapshot.topics for partition in _partitions(topic, seen, asked=asked)
     )
-    going = [item for item in partitions if not item.stopped and not item.paused]
-    known = snapshot.lag_records is not None and not any(item.lag_records is None for item in going)
-    in_time = snapshot.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
+    read = all(topic.paused or topic.stopped for topic in snapshot.topics) and bool(partitions)
+    known = (read or snapshot.lag_records is not None) and all(
+        item.lag_records is not None for item in partitions
+    )
+    in_time = (read or snapshot.lag_seconds is not None) and all(
+        item.lag_seconds is not None for item in partitions
+    )
     groups = snapshot.groups
     return LinkStatus(
         link=snapshot.link,
@@ -215,8 +227,8 @@ def running_status(snapshot: LinkSnapshot, topics: LinkStatus | None = None) -> 
             }
             for lane in snapshot.lanes
         },
-        lag_records=sum(item.lag_records or 0 for item in going) if known else None,
-        lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
+        lag_records=sum(item.lag_records or 0 for item in partitions) if known else None,
+        lag_seconds=max((item.lag_seconds or 0.0 for item in partitions), default=0.0) if in_time else None,
         rate=snapshot.records_per_second,
         partitions=partitions,
         stopped=tuple(
@@ -281,27 +293,39 @@ def _partitions(
     topic: TopicSnapshot, seen: Mapping[tuple[str, int], PartitionStatus], *, asked: bool
 ) -> list[PartitionStatus]:
     """Returns the partitions of a topic; what the driver does not know as its topics showed it last, if they did."""
-    return [
-        PartitionStatus(
-            topic=topic.topic,
-            partition=item.partition,
-            target_topic=topic.target_topic,
-            lane=item.lane,
-            position=item.position or 0,
-            source_lso=item.lso,
-            lag_records=item.lag_records if item.lag_records or asked else None,
-            lag_seconds=item.lag_seconds if item.lag_records or asked else None,
-            records=0 if (there := seen.get((topic.topic, item.partition))) is None else there.records,
-            rate=0.0 if there is None else there.rate,
-            last_commit=0 if there is None else there.last_commit,
-            stopped=bool(topic.stopped),
-            paused=topic.paused,
-            problem=_without_fix(topic.stopped, topic.fix) or ("" if there is None else there.problem),
-            fix=topic.fix or ("" if there is None else there.fix),
-            open_records=None if there is None else there.open_records,
-            open_seconds=None if there is None else there.open_seconds,
-            missing=0 if there is None else there.missing,
-            dropped={} if there is None else there.dropped,
+    found = []
+    for item in topic.partitions:
+        there = seen.get((topic.topic, item.partition))
+        lso, lag, behind = item.lso, item.lag_records, item.lag_seconds
+        if topic.paused or topic.stopped:
+            lso, lag, behind = (
+                (None, None, None)
+                if there is None
+                else (there.source_lso, there.lag_records, there.lag_seconds)
+            )
+        elif not lag and not asked:
+            lag = behind = None
+        found.append(
+            PartitionStatus(
+                topic=topic.topic,
+                partition=item.partition,
+                target_topic=topic.target_topic,
+                lane=item.lane,
+                position=item.position or 0,
+                source_lso=lso,
+                lag_records=lag,
+                lag_seconds=behind,
+                records=0 if there is None else there.records,
+                rate=0.0 if there is None else there.rate,
+                last_commit=0 if there is None else there.last_commit,
+                stopped=bool(topic.stopped),
+                paused=topic.paused,
+                problem=_without_fix(topic.stopped, topic.fix) or ("" if there is None else there.problem),
+                fix=topic.fix or ("" if there is None else there.fix),
+                open_records=None if there is None else there.open_records,
+                open_seconds=None if there is None else there.open_seconds,
+                missing=0 if there is None else there.missing,
+                dropped={} if there is None else there.dropped,
+            )
         )
-        for item in topic.partitions
-    ]
+    return found

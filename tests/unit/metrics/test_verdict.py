@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eomirror.metrics.families import by_name
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
 from eomirror.status.live import LinkFacts, LinkView
 from eomirror.status.model import LinkStatus, PartitionStatus
@@ -32,6 +34,15 @@ def judged(*looks: tuple[float, LinkView]) -> Verdict:
     """The verdict after these looks."""
     window = Window()
     return [window.judge(link, at) for at, link in looks][-1]
+
+
+@pytest.mark.parametrize("word", VERDICTS)
+def test_each_verdict_stands_in_the_reference(word: str) -> None:
+    """By the same word, in the text of the metric and on the page about verdicts."""
+    assert f"`{word}`" in by_name["eomirror_link_verdict"].text
+    page = (Path(__file__).resolve().parents[3] / "docs" / "monitor.md").read_text()
+    told = page.partition("\n## Verdicts\n")[2].partition("\n## ")[0]
+    assert f"`{word}`" in told
 
 
 def test_a_link_that_keeps_up_is_ok() -> None:
