@@ -74,6 +74,11 @@ def summary_body(judged: Judged) -> dict[str, Any]:
         "lag_records": status.lag_records,
         "lag_seconds": status.lag_seconds,
         "known_lag_records": sum(item.lag_records or 0 for item in status.partitions if not item.parked),
+        "held_back": sum(
+            item.open_records or 0
+            for item in status.partitions
+            if not item.parked and (item.open_seconds or 0.0) >= OPEN_SECONDS
+        ),
         "known_lost": status.known_lost,
         "source_seen_seconds": status.source_seen_seconds,
         "unknown_topics": len(

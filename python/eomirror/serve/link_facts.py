@@ -72,9 +72,11 @@ def failover(link: Mapping[str, Any]) -> Markup:
 
 
 def lag(link: Mapping[str, Any], wall_ms: int) -> Markup:
-    """Returns the lag of a link, and since when it is behind if that is a problem."""
+    """Returns the lag of a link, what open transactions hold back behind it, and since when it is a problem."""
     if link["ended"]:
         return html("none: the link no longer mirrors")
+    if not link["lag_records"] and link["lag_records"] is not None and link["held_back"]:
+        return html("0 records, and {} behind open transactions", many(link["held_back"], "offset"))
     if (seen := link["source_seen_seconds"]) is not None and (lost := link["known_lost"]) is not None:
         then = f"at least {many(lost, 'record')};" if lost else "unknown; no record was waiting when"
         return html("{} the source was last read, {} ago", then, seconds(seen))

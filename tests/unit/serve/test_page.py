@@ -369,6 +369,14 @@ def test_an_open_transaction_of_the_source_is_listed() -> None:
     assert "t0-0" not in shown
     assert "find-hanging" in shown
     assert "Open transactions" not in page(served(STATUS), "links", "east->west")
+    for opened, told in (
+        (parts[1], "0 records, and 7 offsets behind open transactions"),
+        (parts[0], "caught up"),
+    ):
+        calm = replace(opened, lag_records=0, lag_seconds=0.0)
+        made = served(replace(STATUS, partitions=(calm,), lag_records=0, lag_seconds=0.0, stopped=()))
+        for path in ((), ("links", "east->west")):
+            assert f"lag</dt><dd>{told}" in page(made, *path).replace("0 records: caught up", "caught up")
 
 
 def test_every_text_has_contrast() -> None:
