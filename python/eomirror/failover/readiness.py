@@ -46,6 +46,9 @@ _SHOWN = 3
 _STOP_CONSUMERS = "stop their consumers on the source first: they go on reading and committing there"
 _TAKE_OUT = "if the link back mirrors only after a failover, take its entry out, and restart the mirror"
 
+# a shorter lag comes and goes with each transaction
+_OLD_LAG_SECONDS = 5.0
+
 #: Seconds for which the source's ends must stand still before a planned promotion.
 QUIET_SECONDS: Final = 0.5
 
@@ -477,6 +480,10 @@ def _lag(facts: Facts, verb: Verb) -> Check:
     # A running mirror drains it; a stopped one does not.
     if verb is not Verb.FAILOVER and lag and facts.status.state != "running":
         return Check("lag", Level.NO, text, "run the mirror until it has caught up: `eomirror run CONFIG`")
+    if seconds is not None and seconds >= _OLD_LAG_SECONDS:
+        waits = "a failover loses them" if verb is Verb.FAILOVER else "the command waits for them"
+        fix = f"{waits}; `eomirror top CONFIG --link {quote(facts.status.link)}` shows if the link catches up"
+        return Check("lag", Level.WARN, text, fix)
     return Check("lag", Level.OK, text)
 
 

@@ -258,6 +258,17 @@ def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
     assert not any("without the source none" in check.text for check in planned)
 
 
+@pytest.mark.parametrize(("verb", "waits"), [(Verb.FAILOVER, "loses them"), (Verb.CUTOVER, "waits for them")])
+def test_a_lag_that_is_old_is_a_warning(verb: Verb, waits: str) -> None:
+    """One of a lane without a slot was ok at 66 s; one that comes and goes with each transaction is."""
+    for seconds, level in ((0.2, Level.OK), (None, Level.OK), (66.0, Level.WARN)):
+        given = facts({"lag_records": 21_000, "lag_seconds": seconds})
+        (check,) = (check for check in assess(given, verb, force=True).checks if check.name == "lag")
+        assert check.level is level
+        assert (waits in check.fix) is (level is Level.WARN)
+        assert assess(given, verb, force=True).ready
+
+
 def test_replicas_that_are_not_in_sync_are_named() -> None:
     """The target is about to be the only copy."""
     assert named(facts(), "target replicas").level is Level.OK
