@@ -115,6 +115,21 @@ def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
     assert window.judge(view(12, 12), 10).word == "ok"
 
 
+def test_what_a_topic_says_of_itself_is_more_than_that_it_went_back() -> None:
+    """A topic that was created again has its reason and its command, before and after its owner has stopped it."""
+    window = Window()
+    window.judge(view(50, 60), 0)
+    after = view(10, 12)
+    part = replace(
+        after.status.partitions[0], problem="t-0 was created again", fix="eomirror run CONFIG --adopt t"
+    )
+    found = window.judge(replace(after, status=replace(after.status, partitions=(part,))), 5)
+    assert (found.word, found.text, found.fix) == ("rewound", part.problem, part.fix)
+    stop = {"topic": "t", "reason": part.problem, "fix": part.fix, "exit_code": 4}
+    found = window.judge(replace(after, status=replace(after.status, partitions=(part,), stopped=(stop,))), 8)
+    assert (found.word, found.text, found.fix) == ("stopped", f"topic t is stopped: {part.problem}", part.fix)
+
+
 @pytest.mark.parametrize("changes", [{"paused": True}, {"parked": True}, {"lag_records": None}, None])
 def test_a_topic_that_is_mirrored_no_more_has_not_gone_back(changes: dict[str, Any] | None) -> None:
     """It is paused, left the link, or is unknown, and its offsets count no more; the others are compared."""
