@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from eomirror import Mirror
 from support.disaster import Disaster
 from support.mirrors import running
 from support.records import wait_for
+from support.views import Views
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,7 +234,8 @@ def test_a_paused_link_holds_over_restarts_and_goes_on_where_it_held(
     def copied() -> dict[int, list[bytes]]:
         return {number: sorted(one[1] for one in some) for number, some in scene.read("west").items()}
 
-    with running(Mirror(scene.config(), spark=spark_context)):
+    views = Views(scene.config(), scene.name)
+    with closing(views), running(Mirror(scene.config(), spark=spark_context), views.run.update):
         wait_for(lambda: scene.count("west") == scene.count("east"), 90)
         code, found, said = scene.command("pause", "--yes", "--dry-run")
         assert (code, found["committed"]) == (0, False), said
@@ -246,6 +249,11 @@ def test_a_paused_link_holds_over_restarts_and_goes_on_where_it_held(
         written.append(scene.write("east", 40))
         time.sleep(4)
         assert copied() == held
+        # an operator asks what waits, of the mirror's own page as of any other
+        lost = scene.command("readiness")[1]["lost"]
+        assert lost >= sum(map(len, written[-1].values()))
+        wait_for(lambda: all(each.startswith(f"loses at most {lost} records") for each in views.loss()), 60)
+        assert views.exported() == [lost, lost]
     with running(Mirror(scene.config(), spark=spark_context)):
         wait_for(lambda: state() == "paused", 60)
         time.sleep(4)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,11 +16,14 @@ from confluent_kafka import Producer
 from eomirror import Mirror
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.state import control_of
+from eomirror.localkafka.cluster import ClusterSpec
 from support.disaster import Disaster
 from support.mirrors import running
 from support.records import create_topic, wait_for
+from support.views import Views
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from eomirror.records.control import ControlView
@@ -204,3 +210,71 @@ def test_an_operator_sees_the_orphans_and_each_way_before_one_is_chosen(
     assert scene.command("restore", "--orphans", "keep", "--yes")[0] == 0
     (link,) = scene.command("status")[1]["links"]
     assert (link["orphans"]["offsets"], link["orphans"]["decided"]) == (0, {"keep": BEHIND})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_orphans_of_a_dead_source_never_exceed_what_any_view_has_said(
+    west: Any,
+    topic_name: str,
+    tmp_path: Path,
+    spark_context: Any,
+    start_cluster: Callable[[ClusterSpec], Any],
+) -> None:
+    """An idempotent producer goes on beside the open transaction of another one; then the source is killed."""
+    source = start_cluster(ClusterSpec("source"))
+    scene = Disaster(
+        source.client_properties, west.client_properties, topic_name, tmp_path, spark_context, partitions=1,
+        equal_names=True, back=False,
+    )  # fmt: skip
+    scene.write("east", 20)
+    lost = BEHIND + 1
+    mirror = Mirror(scene.config(), spark=spark_context, links=[scene.name])
+    with closing(Views(scene.config(), scene.name)) as views, running(mirror, views.run.update):
+        wait_for(lambda: views.loss() == ["yes: nothing would be lost"] * 2, 90)
+        opened = Producer(
+            {**scene.east, "transactional.id": f"{topic_name}-open", "transaction.timeout.ms": 900_000}
+        )
+        opened.init_transactions(30)
+        opened.begin_transaction()
+        opened.produce(scene.topic, b"open", partition=0)
+        assert opened.flush(30) == 0
+        plain(scene.east, scene.topic, BEHIND)
+
+        wait_for(lambda: all(each.startswith(f"loses at most {lost} records") for each in views.loss()), 60)
+        assert views.exported() == [lost, lost]
+        assert all(f"loses at most {lost} records" in page for page in views.pages())
+        (link,) = scene.command("status")[1]["links"]
+        assert (link["lag_records"], link["topics"][0]["partitions"][0]["open_records"]) == (0, lost)
+        assert link["failover"].startswith(f"loses at most {lost} records")
+        (link,) = scene.command("top")[1]["links"]
+        assert link["failover"].startswith(f"loses at most {lost} records")
+        (row,) = scene.command("lag")[1]["lag"]
+        assert (row["lag_records"], row["open_records"]) == (0, lost)
+        code, found, said = scene.command("readiness")
+        assert (code, found["verdict"]) == (0, f"READY WITH LOSS {lost}"), said
+        # the mirror records the ends every few seconds, also those that no reader may see
+        wait_for(lambda: scene.command("readiness", "--source-gone")[1]["lost"] == lost, 60)
+        source.brokers[0].kill()
+
+        least = f"loses at least {lost} records, and what was written since the source was last read"
+        wait_for(lambda: all(each.startswith(least) for each in views.loss()), 90)
+        assert all(least in page for page in views.pages())
+        assert all(math.isnan(each) for each in views.exported()), "a part would look like the whole"
+        (link,) = scene.command("status")[1]["links"]
+        assert (link["known_lost"], link["verdict"]) == (lost, "source away")
+        code, found, said = scene.command("readiness", "--source-gone")
+        assert code == 0, said
+        known = (
+            rf"READY, LOSS NOT KNOWN: {lost} known \+ about [\d.,]+ written in the last \d+ s \([\d.,]+/s\)"
+        )
+        assert re.fullmatch(known, found["verdict"]), found["verdict"]
+    code, found, said = scene.command("failover", "--source-gone", "--yes")
+    assert code == 0, said
+    (promotion,) = scene.command("history")[1]["promotions"]
+    assert promotion["lost"] == lost
+    source.brokers[0].start()
+    opened.commit_transaction(60)
+    code, found, said = scene.command("restore", "--orphans", "keep", "--dry-run")
+    assert code == 0, said
+    assert found["records"] == lost

@@ -296,6 +296,10 @@ def read_facts(
         asked = source_admin if answers else None
         cuts = cuts_of(positions.values(), copies, asked, view.ends)
         beside = beside_cuts(link, every, view, asked)
+        counted: Collection[Cut] = cuts.values()
+        if answers and status.state == "running":
+            # The ends are older than these positions: what arrived during the read is no loss.
+            counted = _advanced(cuts, groups.positions(), torn)
         newest = max((one.timestamp for one in positions.values()), default=None)
         opened = _open(source_admin, cuts) if answers else ()
         facts = replace(
@@ -310,7 +314,7 @@ def read_facts(
             drifts=_drifts(config, link, clock) if answers else None,
             last_pause_ms=_last_pause(history),
             torn_copies={str(source): copy for source, copy in torn.items()},
-            known_lost=_known_loss(cuts.values(), beside, answers=answers),
+            known_lost=_known_loss(counted, beside, answers=answers),
             seen_seconds=status.source_seen_seconds,
             uncut=tuple(
                 f"{where} ({'no leader' if some is None else f'{some[1] - some[0]} offsets'})"
@@ -324,6 +328,20 @@ def read_facts(
             return replace(facts, groups=tuple(groups.moves(cuts, history, answers=answers)))
         except MirrorError as error:
             return replace(facts, groups_problem=error.message)
+
+
+def _advanced(
+    cuts: Mapping[SourcePartition, Cut],
+    later: Mapping[SourcePartition, Position],
+    torn: Collection[SourcePartition],
+) -> list[Cut]:
+    """Returns the cuts at the positions that a running mirror has reached since, but for torn copies."""
+    return [
+        replace(cut, position=max(cut.position, there.offset))
+        if source not in torn and (there := later.get(source)) is not None and there.topic_id == cut.topic_id
+        else cut
+        for source, cut in cuts.items()
+    ]
 
 
 def _known_loss(

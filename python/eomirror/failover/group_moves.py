@@ -48,6 +48,9 @@ _TAKE_OUT = "if the link back mirrors only after a failover, take its entry out,
 # The offset belongs to another topic (`eomirror.groups.corrections`), or would pass records of another link:
 # neither the cut nor the start stands for it.
 _VOID = ("created again", "does not exist", PASSES)
+# groups, and partitions of one, that a text names
+_MOST_NAMED = 3
+_UNKNOWN = float("inf")
 _FURTHER = "it has read further than the link has mirrored"
 _MERGED = ", and reads those records again if `restore --orphans merge` brings them"
 
@@ -241,6 +244,37 @@ def unread(moves: Iterable[GroupMove]) -> dict[str, str]:
     }
 
 
+def read_again(moves: Iterable[GroupMove]) -> str:
+    """
+    Returns how many records groups read again at most, an unknown number first; empty if none reads any.
+
+    A group at the cut reads again only what a restoration merges.  One with members on the source is not counted.
+    """
+    found: dict[str, list[GroupMove]] = defaultdict(list)
+    for move in moves:
+        if move.action != "skip" and move.kind == "earlier" and move.again != 0 and not move.active_on_source:
+            found[move.group].append(move)
+    totals = {group: sum(_most_again(row) for row in rows) for group, rows in found.items()}
+    texts = []
+    for group in sorted(totals, key=lambda group: (-totals[group], group))[:_MOST_NAMED]:
+        rows = sorted(found[group], key=lambda row: (-_most_again(row), row.topic, row.partition))
+        known = totals[group] < _UNKNOWN
+        text = f"reads at most {totals[group]:,} records again" if known else "reads an unknown number again"
+        named = (f"{row.topic}-{row.partition}" for row in rows[:_MOST_NAMED])
+        where = ", ".join(
+            name if row.again is None else f"{name}: {row.again:,}"
+            for name, row in zip(named, rows, strict=False)
+        )
+        texts.append(f"{group} {text} ({where}{', ...' if len(rows) > _MOST_NAMED else ''})")
+    if (rest := len(totals) - _MOST_NAMED) > 0:
+        texts.append(f"and {rest} more groups")
+    return "; ".join(texts)
+
+
+def _most_again(move: GroupMove) -> float:
+    return _UNKNOWN if move.again is None else move.again
+
+
 def written(moves: Iterable[GroupMove]) -> dict[str, list[GroupMove]]:
     """Returns the offsets to commit, by group."""
     found: dict[str, list[GroupMove]] = defaultdict(list)
@@ -298,7 +332,13 @@ def found_groups(facts: Facts, verb: Verb) -> tuple[bool, str, str]:
         # Asked on a quiet day, for the day on which it is too late to change it.
         text += "; without the source none could be moved: no checkpoints are written"
         reasons.append(_TAKE_OUT)
-    warned = skipped or old or unprepared or active or left_out or facts.covered
+    again = "" if old else read_again(facts.groups)
+    if again:
+        text += f"; {again}"
+        reasons.append(
+            "read up to the end on the source, and on past what was merged there: then fewer come again"
+        )
+    warned = skipped or old or unprepared or active or left_out or facts.covered or again
     text += f"; {facts.covered}" if facts.covered else ""
     return bool(warned), text, some(reasons)
 

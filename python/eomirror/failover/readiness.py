@@ -42,6 +42,9 @@ __all__ = [
     "with_verified",
 ]
 
+# a shorter lag comes and goes with each transaction
+_OLD_LAG_SECONDS = 5.0
+
 #: Seconds for which the source's ends must stand still before a planned promotion.
 QUIET_SECONDS: Final = 0.5
 
@@ -163,7 +166,8 @@ class Facts:
     @classmethod
     def of_status(cls, status: LinkStatus) -> Facts:
         """Returns the facts that the status of a link holds, for metrics and page."""
-        answers = not status.problem and status.state != "unknown"
+        # the problem of a running mirror may be that its target is away
+        answers = status.state != "unknown" and (not status.problem or status.away == ("target",))
         opened = tuple(
             (item.topic, item.partition, item.source_lso, item.source_lso + item.open_records)
             for item in status.partitions
@@ -406,7 +410,7 @@ def _link(facts: Facts) -> Check:
         return Check(
             "link", Level.NO, text, f"see `eomirror history CONFIG --link {quote(facts.status.link)}`"
         )
-    if state == "unknown":
+    if state == "unknown" or "target" in facts.status.away:
         return Check("link", Level.NO, "its topics cannot be read", facts.status.fix)
     if state in {"never ran", "handed back"}:
         return Check("link", Level.NO, state, "compare the name of the link with that of the run")
@@ -469,6 +473,10 @@ def _lag(facts: Facts, verb: Verb) -> Check:
     # A running mirror drains it; a stopped one does not.
     if verb is not Verb.FAILOVER and lag and facts.status.state != "running":
         return Check("lag", Level.NO, text, "run the mirror until it has caught up: `eomirror run CONFIG`")
+    if seconds is not None and seconds >= _OLD_LAG_SECONDS:
+        waits = "a failover loses them" if verb is Verb.FAILOVER else "the command waits for them"
+        fix = f"{waits}; `eomirror top CONFIG --link {quote(facts.status.link)}` shows if the link catches up"
+        return Check("lag", Level.WARN, text, fix)
     return Check("lag", Level.OK, text)
 
 

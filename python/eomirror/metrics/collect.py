@@ -212,6 +212,11 @@ class _Link:
             if verb is Verb.PROMOTE:
                 for check in found.checks:
                     self._add("readiness_check", _LEVELS[check.level], check.name)
+            if verb is Verb.FAILOVER and not status.ended:
+                # a part of the loss would look like all of it
+                whole = found.lost_age_seconds is None and not found.at_least and self._view.counts_open
+                self._add("failover_loss_records", found.lost if whole else None)
+                self._add("failover_loss_seconds", found.lost_seconds if whole else None)
 
     def _only_from_topics(self, status: LinkStatus, now_ms: int) -> None:
         self._add("source_unreachable_seconds", None if status.problem else 0)

@@ -60,9 +60,10 @@ FAMILIES = (
     _link("link_info", "gauge", "Ends and naming of a link; always 1.", "source", "target", "naming", "plane"),
     _link("link_state", "gauge", "1 for the state of the link, 0 for all others.", "state"),
     _link("link_verdict", "gauge",
-          "1 for the verdict on the link, 0 for all others: `ok`, `behind` (the lag grows), `stalled` (records wait, "
-          "none is mirrored, or a lane is silent), `stopped` (a topic is), `down`, `rewound` (the source went back), "
-          "`promoted`, `paused`, `unknown`.",
+          "1 for the verdict on the link, 0 for all others: `ok`, `starting`, `behind` (the lag grows, or an open "
+          "transaction holds records back), `stalled` (records wait, none is mirrored, or a lane is silent or has no "
+          "slot), `stopped` (a topic is), `source away`, `target away`, `down`, `rewound` (the source went back), "
+          "`promoted`, `handed back`, `paused`, `unknown`.",
           "verdict"),
     _link("link_read_seconds", "gauge", "Time that the last read of the link's topics took."),
     _link("records_total", "counter",
@@ -165,6 +166,11 @@ FAMILIES = (
     _link("readiness", "gauge",
           "1 if `promote`, `cutover` or `failover` would start, as far as the status shows: it asks neither groups nor "
           "leaders.", "verb"),
+    _link("failover_loss_records", "gauge",
+          "Source offsets that a failover at this moment would leave behind, those behind open transactions included; "
+          "NaN if more may be lost than is known, absent for ended links."),
+    _link("failover_loss_seconds", "gauge",
+          "Age of the oldest of these records; NaN if unknown, absent for ended links."),
     _link("readiness_check", "gauge",
           "Checks of a planned promotion: 0 holds, 1 the operator must know, 2 refuses.", "check"),
     _link("groups", "gauge",

@@ -380,11 +380,10 @@ def _failover(view: LinkView) -> str:
     status = view.status
     if status.state == "never ran":
         return "no: the link never ran, so there is no copy"
-    if status.state == "unknown":
+    if status.state == "unknown" or "target" in status.away:
         return f"not now: the topics of the link on {view.facts.target} cannot be read"
-    # the lag of a running mirror, and the last known ends, are those of topics that it mirrors; else it is that of all
-    partial = view.live is not None or bool(status.problem)
-    more = ", and what stopped topics lack" if status.stopped and partial else ""
+    # the last known ends are those of topics that lanes read
+    more = ", and what stopped topics lack" if status.stopped and status.problem else ""
     # the one judgement of what a failover loses, which `eomirror readiness` prints as well
     found = assess(Facts.of_status(status), Verb.FAILOVER, force=True)
     if found.lost is None:
@@ -396,6 +395,8 @@ def _failover(view: LinkView) -> str:
             rate = rough(guess / since)
             text += f" (about {rough(guess)} records, if applications went on at {rate} records/s)"
         return text + more
+    if not view.counts_open:
+        return "unknown: what open transactions of the source hold back was not read yet"
     if not found.lost:
         return "loses what stopped topics lack, and nothing else" if more else "yes: nothing would be lost"
     seconds = "" if found.lost_seconds is None else f", {_duration(found.lost_seconds)}"

@@ -54,7 +54,7 @@ _NUMBERS = {bool, int, float}
 _SUMMARY = """
     link=name source=facts.source target=facts.target state=status.state ended=status.ended verdict=verdict.word
     reason=verdict.text fix=verdict.fix since=verdict.since_ms failover=verdict.failover lag_records=status.lag_records
-    lag_seconds=status.lag_seconds known_lag_records known_lost=status.known_lost
+    lag_seconds=status.lag_seconds known_lag_records held_back known_lost=status.known_lost
     source_seen_seconds=status.source_seen_seconds unknown_topics records_per_second=status.rate topics
     kept_seconds=view.kept_seconds away=status.away todo last_commit owner=status.owner
 """
@@ -148,6 +148,15 @@ class Judged:
         ]
         parts.sort(key=lambda item: (item.lag_records is not None, -(item.lag_records or 0), item.partition))
         return parts
+
+    @property
+    def held_back(self) -> int:
+        """Offsets that old open transactions of the source hold back."""
+        return sum(
+            item.open_records or 0
+            for item in self.status.partitions
+            if not item.parked and (item.open_seconds or 0.0) >= OPEN_SECONDS
+        )
 
     @cached_property
     def topics(self) -> int:

@@ -71,9 +71,11 @@ def failover(link: Judged) -> Markup:
 
 
 def lag(link: Judged, wall_ms: int) -> Markup:
-    """Returns the lag of a link, and since when it is behind if that is a problem."""
+    """Returns the lag of a link, what open transactions hold back behind it, and since when it is a problem."""
     if link.status.ended:
         return html("none: the link no longer mirrors")
+    if link.status.lag_records == 0 and link.held_back:
+        return html("0 records, and {} behind open transactions", many(link.held_back, "offset"))
     if (seen := link.status.source_seen_seconds) is not None and (lost := link.status.known_lost) is not None:
         then = f"at least {many(lost, 'record')};" if lost else "unknown; no record was waiting when"
         return html("{} the source was last read, {} ago", then, seconds(seen))

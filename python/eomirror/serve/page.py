@@ -85,12 +85,12 @@ def link_page(
     )  # fmt: skip
     parts = [
         _problems(link),
-        _take_overs(link, wall_ms),
         _open(link, wall_ms),
         _dead_letters(link),
         _retention(link),
         _gaps(link, wall_ms),
         lines(history, wall_ms),
+        _take_overs(link, wall_ms),
         _events(link, wall_ms),
         _groups(link, wall_ms),
         *topics_section(link, question),
@@ -183,7 +183,11 @@ def _take_overs(link: Judged, wall_ms: int) -> Section | None:
         "if the first one was killed, see its log for the reason; else two processes run the link: stop one"
     )
     before = html("<p>A mirror took the link from another one that had not released it.{}</p>", fix(advice))
-    return section("Superseded", ("~time", "what"), rows, key="take-overs", before=before)
+    # one is a mirror that was killed and started again; two that run the link take it from each other
+    once, summary = len(rows) == 1, "once in the last 15 minutes"
+    return section(
+        "Superseded", ("~time", "what"), rows, key="take-overs", before=before, folded=once, summary=summary
+    )
 
 
 def _open(link: Judged, wall_ms: int) -> Section | None:

@@ -80,6 +80,11 @@ class LinkView:
         """True if the status holds what only the topics do."""
         return self.read_seconds is not None
 
+    @property
+    def counts_open(self) -> bool:
+        """True if what open transactions of the source hold back is known: the driver alone does not ask for it."""
+        return self.live is None or self.has_topics
+
 
 def running_view(
     facts: LinkFacts,
@@ -101,22 +106,24 @@ def running_view(
     problem, fix = _trouble(facts, snapshot, topics)
     away = _away(snapshot, topics)
     status = replace(snapshot.status, away=away, problem=problem, fix=fix)
-    if topics is None or topics.state == "unknown":
-        if topics is not None and kept_seconds is not None:
-            status = _with_topics(status, topics)
-        return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
+    if topics is not None and topics.state == "unknown" and kept_seconds is None:
+        topics = None
+    if topics is None:
+        return LinkView(facts=facts, status=status, live=snapshot)
     seen = {(item.topic, item.partition): item for item in topics.partitions}
-    partitions = [
+    partitions = tuple(
         _partition(item, seen.pop((item.topic, item.partition), None)) for item in status.partitions
-    ]
-    left_out = [item for item in seen.values() if item.parked and item.problem]
-    status = replace(
-        _with_topics(status, topics),
-        partitions=(*partitions, *left_out),
-        # it falls behind by an unknown amount
-        lag_records=None if left_out else status.lag_records,
-        lag_seconds=None if left_out else status.lag_seconds,
     )
+    lag_records, lag_seconds = snapshot.lag_of(partitions)
+    status = replace(
+        _with_topics(status, topics), partitions=partitions, lag_records=lag_records, lag_seconds=lag_seconds
+    )
+    if topics.state == "unknown":
+        return LinkView(facts=facts, status=status, live=snapshot, kept_seconds=kept_seconds)
+    left_out = [item for item in seen.values() if item.parked and item.problem]
+    if left_out:
+        # it falls behind by an unknown amount
+        status = replace(status, partitions=(*partitions, *left_out), lag_records=None, lag_seconds=None)
     return LinkView(facts=facts, status=status, live=snapshot, read_seconds=read_seconds or 0.0)
 
 
@@ -211,6 +218,13 @@ def _partition(item: PartitionStatus, there: PartitionStatus | None) -> Partitio
     """Returns a partition; what the driver does not know as its topics showed it last, if they did."""
     if there is None:
         return item
+    if item.paused or item.stopped:
+        item = replace(
+            item,
+            source_lso=there.source_lso,
+            lag_records=there.lag_records,
+            lag_seconds=there.lag_seconds,
+        )
     return replace(
         item,
         records=there.records,

@@ -371,7 +371,9 @@ class Progress:
         if known is None:
             return replace(shown, lag_unknown=self._reason(number, now))
         lasting = (lane.resting or self._concluded) and self.phase.state != "failed"
-        item = known.item if lasting or lane.reports(now) else _without_end(known.item)
+        # its lane goes on with other topics, and reads no end of this one
+        held = self.pause is not None and self.pause.holds(source.topic)
+        item = _without_end(known.item) if held or not (lasting or lane.reports(now)) else known.item
         goal = self._goals.get(source)
         if item.lso is None and goal is not None and self._concluded and self.phase.state != "failed":
             item = replace(item, lso=max(goal, item.position))
@@ -382,7 +384,11 @@ class Progress:
             source_lso=item.lso,
             lag_records=lag,
             lag_seconds=self._behind(source, known, now) if lag else None if lag is None else 0.0,
-            lag_unknown=self._reason(number, now) if lag is None else "",
+            lag_unknown=""
+            if lag is not None
+            else "its topic is paused"
+            if held
+            else self._reason(number, now),
         )
 
     def _reason(self, number: int, now: float) -> str:

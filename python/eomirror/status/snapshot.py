@@ -140,18 +140,20 @@ class LinkSnapshot:
         A lag of 0 is true only while the source answers: a lane that is caught up and hears nothing more would show it
         for ever.  So a lag of 0 is unknown when the source has not answered the driver within `ASKED_SECONDS`.  That of
         a run that ended as caught up is true as of its goals, which the source answered, however long Spark took to
-        start.
+        start.  No lane reads the end of a topic that is paused or stopped: its lag is unknown.
         """
         age = self.source_age_seconds
         asked = self.caught_up or (age is not None and age <= ASKED_SECONDS)
         partitions = tuple(
-            item if item.lag_records or asked else replace(item, lag_records=None, lag_seconds=None)
+            replace(item, source_lso=None, lag_records=None, lag_seconds=None)
+            if topic.paused or topic.stopped
+            else item
+            if item.lag_records or asked
+            else replace(item, lag_records=None, lag_seconds=None)
             for topic in self.topics
             for item in topic.partitions
         )
-        going = [item for item in partitions if not item.stopped and not item.paused]
-        known = self.lag_records is not None and not any(item.lag_records is None for item in going)
-        in_time = self.lag_seconds is not None and not any(item.lag_seconds is None for item in going)
+        lag_records, lag_seconds = self.lag_of(partitions)
         followed = None if self.groups is None else self.groups.followed
         return LinkStatus(
             link=self.link,
@@ -159,8 +161,8 @@ class LinkSnapshot:
             generation=self.generation,
             owner=OwnerStatus(run=self.run, claim_age_seconds=self.claim_age_seconds),
             lanes={lane.lane: lane for lane in self.lanes},
-            lag_records=sum(item.lag_records or 0 for item in going) if known else None,
-            lag_seconds=max((item.lag_seconds or 0.0 for item in going), default=0.0) if in_time else None,
+            lag_records=lag_records,
+            lag_seconds=lag_seconds,
             rate=self.records_per_second,
             partitions=partitions,
             stopped=tuple(_stop(topic.topic, topic.stopped) for topic in self.topics if topic.stopped),
@@ -170,6 +172,16 @@ class LinkSnapshot:
             paused=Pause(topics=self.paused, host="", timestamp=0) if self.paused else None,
             problem=self.error or self.waiting or self.away,
             fix=self.fix,
+        )
+
+    def lag_of(self, partitions: Sequence[PartitionStatus]) -> tuple[int | None, float | None]:
+        """Returns the lag of these partitions of the link in records and in seconds; None if one is unknown."""
+        held = all(topic.paused or topic.stopped for topic in self.topics) and bool(partitions)
+        records = sum_known([item.lag_records for item in partitions])
+        behind = max_known([item.lag_seconds for item in partitions])
+        return (
+            records if held or self.lag_records is not None else None,
+            behind if held or self.lag_seconds is not None else None,
         )
 
 

@@ -210,3 +210,35 @@ def test_a_topic_of_a_link_that_cannot_be_read_is_no_wrong_name(
     assert "no link mirrors it" in capsys.readouterr().err
     assert run("lag", path, "--link", "west->east", "--topic", "busy", "--topic", "calm", "-o", "json") == 0
     assert [row["topic"] for row in json.loads(capsys.readouterr().out)["lag"]] == ["busy", "calm"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 0),
+        ({"state": "promoted"}, 0),
+        ({"state": "silent"}, 6),
+        ({"state": "stopped"}, 6),
+        ({"state": "paused"}, 6),
+    ],
+)
+def test_status_is_a_check_for_cron_on_request(
+    changes: dict[str, Any], code: int, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link that needs an action is exit code 6, as one that cannot be read is 1; without the option it is told."""
+    well = replace(STATUS, partitions=(partition("calm", 0, 0),), lag_records=0, lag_seconds=0.0, **changes)
+    monkeypatch.setattr(Reader, "read", lambda _: well)
+    assert run("status", path, "--link", "west->east", "-o", "json") == 0
+    assert run("status", path, "--link", "west->east", "--exit-code", "-o", "json") == code
+
+
+def test_a_long_list_is_cut_on_request(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each topic unless partitions are wanted; of the lag, the largest."""
+
+    def rows(*arguments: str) -> int:
+        assert run(*arguments, "--link", "west->east", "-o", "table") == 0
+        return sum(line.split()[:1] == ["busy"] for line in capsys.readouterr().out.splitlines())
+
+    assert (rows("status", path), rows("status", path, "--partitions")) == (1, 2)
+    assert run("lag", path, "--link", "west->east", "--top", "2", "-o", "json") == 0
+    assert [row["topic"] for row in json.loads(capsys.readouterr().out)["lag"]] == ["away", "gone"]

@@ -353,6 +353,22 @@ def test_a_lag_that_is_unknown_says_why() -> None:
     assert made.snapshot(13).lag_unknown == "all topics are paused"
 
 
+def test_a_topic_that_is_paused_has_no_lag_while_its_lane_mirrors_another() -> None:
+    """What the lane read before the pause would stay as the end of the topic, whatever is written there."""
+    made = progress()
+    made.state = "running"
+    made.update(said(0, ("orders", 0, 10, 15), ("pay", 0, 7, 7)), attempt=1, now=1)
+    made.update(said(1, ("orders", 1, 100, 103)), attempt=1, now=1)
+    made.pause = Pause(topics="pay", host="h", timestamp=1)
+    made.begin(0, epoch=1, attempt=2)
+    made.update(said(0, ("orders", 0, 12, 15)), attempt=2, now=2)
+    found = made.snapshot(2)
+    orders, pay = found.topics
+    assert (orders.lag_records, pay.paused, pay.lag_records) == (6, True, None)
+    assert (pay.partitions[0].position, pay.partitions[0].lag_unknown) == (7, "its topic is paused")
+    assert (found.lag_records, found.lag_unknown) == (6, "")
+
+
 def test_a_line_names_few_of_many_partitions_without_a_lag() -> None:
     """A link of thousands of partitions has one line."""
     made = Progress("a->b")

@@ -11,6 +11,7 @@ from eomirror import load_config
 from eomirror.failover import facts as module
 from eomirror.failover.facts import _known_loss, beside_cuts, mirrored, read_facts
 from eomirror.records.control import ControlView, Generation, Stopped
+from eomirror.records.promotion import Cut
 from eomirror.status.model import LinkStatus
 from eomirror.types import Assignment, SourcePartition
 from support.clocks import PlayedClock
@@ -167,3 +168,35 @@ def test_a_mirror_that_runs_on_while_it_is_read_is_not_taken_for_a_torn_copy(
     found = read_facts(config, config.links[0], answers=False, groups=groups, clock=PlayedClock(1))  # type: ignore[arg-type]
 
     assert bool(found.torn_copies) is not runs_on
+
+
+@pytest.mark.parametrize(
+    ("state", "answers", "lost"), [("running", True, 2), ("running", False, 21), ("silent", True, 21)]
+)
+def test_what_arrives_while_a_running_mirror_is_read_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch, state: str, lost: int, *, answers: bool
+) -> None:
+    """The read takes seconds: rate by time would stand as lost, though the mirror has committed it since."""
+    nothing: Any = SimpleNamespace(close=lambda: None, admin=None)
+    reads = iter([{ORDERS: position(ORDERS, 9)}, {ORDERS: position(ORDERS, 28)}])
+    groups: Any = SimpleNamespace(positions=lambda: next(reads), moves=lambda *_, **__: ())
+    cut = Cut(
+        topic="orders", partition=0, topic_id="id-orders", position=9, target_topic="east.orders",
+        target_topic_id="t", target_end=9, timestamp=1, source_end=30,
+    )  # fmt: skip
+    for name, made in {
+        "StatusReader": lambda *_, **__: SimpleNamespace(
+            read=lambda: LinkStatus(link="l", state=state), close=lambda: None
+        ),
+        "ClusterSession": lambda *_, **__: nothing, "ClusterAdmin": lambda *_, **__: nothing,
+        "control_of": lambda *_: ControlView(generation(ORDERS)), "_replicas": lambda _, __, facts: ((), facts),
+        "CopyEnds": lambda *_: SimpleNamespace(read=lambda *_, **__: {}), "cuts_of": lambda *_: {ORDERS: cut},
+        "mirrored": lambda _, every, *__: every, "beside_cuts": lambda *_: {}, "_open": lambda *_: (),
+        "_drifts": lambda *_: (), "_unfollowed": lambda *_: (),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(module, name, made)
+    config = loaded()
+
+    found = read_facts(config, config.links[0], answers=answers, groups=groups, clock=PlayedClock(1))  # type: ignore[arg-type]
+
+    assert found.known_lost == lost

@@ -221,6 +221,31 @@ def named(given: Facts, name: str) -> Check:
             Level.WARN,
             "1 with members on the source read again an unknown number: billing",
         ),
+        # after a merge of orphans, what the link back wrote stands before them
+        (
+            {
+                "groups": (
+                    MOVE._replace(kind="earlier", again=13_889),
+                    MOVE._replace(kind="earlier", again=39_506, partition=1),
+                    MOVE._replace(kind="earlier", again=7, partition=2, action="skip"),
+                    MOVE._replace(kind="earlier", again=4, group="audit"),
+                )
+            },
+            Level.WARN,
+            "; billing reads at most 53,395 records again (orders-1: 39,506, orders-0: 13,889); audit reads at most 4",
+        ),
+        (
+            {
+                "groups": (
+                    MOVE._replace(kind="earlier", again=None),
+                    MOVE._replace(kind="earlier", again=4, partition=1),
+                )
+            },
+            Level.WARN,
+            "; billing reads an unknown number again (orders-0, orders-1: 4)",
+        ),
+        # it reads them only if they are merged
+        ({"groups": (MOVE._replace(kind="cut", again=5),)}, Level.OK, "1 read again or at the cut"),
     ],
 )
 def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
@@ -232,6 +257,17 @@ def test_groups_that_do_not_exist_are_told_from_groups_that_cannot_be_moved(
     assert text in found.text
     planned = assess(facts(**given), Verb.PROMOTE).checks
     assert not any("without the source none" in check.text for check in planned)
+
+
+@pytest.mark.parametrize(("verb", "waits"), [(Verb.FAILOVER, "loses them"), (Verb.CUTOVER, "waits for them")])
+def test_a_lag_that_is_old_is_a_warning(verb: Verb, waits: str) -> None:
+    """One of a lane without a slot was ok at 66 s; one that comes and goes with each transaction is."""
+    for seconds, level in ((0.2, Level.OK), (None, Level.OK), (66.0, Level.WARN)):
+        given = facts({"lag_records": 21_000, "lag_seconds": seconds})
+        (check,) = (check for check in assess(given, verb, force=True).checks if check.name == "lag")
+        assert check.level is level
+        assert (waits in check.fix) is (level is Level.WARN)
+        assert assess(given, verb, force=True).ready
 
 
 def test_replicas_that_are_not_in_sync_are_named() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eomirror.metrics.families import by_name
 from eomirror.metrics.verdict import VERDICTS, Verdict, Window
 from eomirror.plane.protocol import Serving
 from eomirror.status.live import LinkFacts, LinkView
@@ -34,6 +36,15 @@ def judged(*looks: tuple[float, LinkView]) -> Verdict:
     """The verdict after these looks."""
     window = Window()
     return [window.judge(link, at) for at, link in looks][-1]
+
+
+@pytest.mark.parametrize("word", VERDICTS)
+def test_each_verdict_stands_in_the_reference(word: str) -> None:
+    """By the same word, in the text of the metric and on the page about verdicts."""
+    assert f"`{word}`" in by_name["eomirror_link_verdict"].text
+    page = (Path(__file__).resolve().parents[3] / "docs" / "monitor.md").read_text()
+    told = page.partition("\n## Verdicts\n")[2].partition("\n## ")[0]
+    assert f"`{word}`" in told
 
 
 def test_a_link_that_keeps_up_is_ok() -> None:
@@ -106,6 +117,21 @@ def test_a_source_that_went_back_is_rewound_until_records_follow() -> None:
     assert found.word == "rewound"
     assert "48 offsets" in found.text
     assert window.judge(view(12, 12), 10).word == "ok"
+
+
+def test_what_a_topic_says_of_itself_is_more_than_that_it_went_back() -> None:
+    """A topic that was created again has its reason and its command, before and after its owner has stopped it."""
+    window = Window()
+    window.judge(view(50, 60), 0)
+    after = view(10, 12)
+    part = replace(
+        after.status.partitions[0], problem="t-0 was created again", fix="eomirror run CONFIG --resume-at t-0=0"
+    )
+    found = window.judge(replace(after, status=replace(after.status, partitions=(part,))), 5)
+    assert (found.word, found.text, found.fix) == ("rewound", part.problem, part.fix)
+    halted = replace(after.status, partitions=(part,), stopped=(stop("t", part.problem, part.fix),))
+    found = window.judge(replace(after, status=halted), 8)
+    assert (found.word, found.text, found.fix) == ("stopped", f"topic t is stopped: {part.problem}", part.fix)
 
 
 @pytest.mark.parametrize("changes", [{"paused": True}, {"parked": True}, {"lag_records": None}, None])

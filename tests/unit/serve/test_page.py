@@ -206,6 +206,23 @@ def test_a_take_over_of_the_last_minutes_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(("times", "folded"), [(1, True), (2, False)])
+def test_a_mirror_that_was_killed_and_started_again_is_one_line_beside_the_events(
+    times: int, *, folded: bool
+) -> None:
+    """Two processes that run the link take it from each other, which is a problem and stands open."""
+    now = time.time_ns() // 1_000_000
+    taken = tuple(
+        LinkEvent(now - 60_000 * at, "take-over", "run 2 took the link from run 1") for at in range(times)
+    )
+    shown = page(served(replace(STATUS, events=taken)), "links", "east->west")
+    before, _, after = shown.partition('id="take-overs"')
+    assert 'id="lines"' in before
+    assert 'id="events"' in after
+    assert ("<details" in after.partition("</section>")[0]) is folded
+    assert shown.count("once in the last 15 minutes") == int(folded)
+
+
 def test_what_a_copy_lacks_is_told_with_what_to_do() -> None:
     """Accepted gaps and dead letters leave the link running, so its verdict does not tell of them."""
     letters = replace(PARTITION, topic="letters", dropped={"dead-letter": 2, "hop": 1})
@@ -363,6 +380,14 @@ def test_an_open_transaction_of_the_source_is_listed() -> None:
     assert "t0-0" not in shown
     assert "find-hanging" in shown
     assert "Open transactions" not in page(served(STATUS), "links", "east->west")
+    for opened, told in (
+        (parts[1], "0 records, and 7 offsets behind open transactions"),
+        (parts[0], "caught up"),
+    ):
+        calm = replace(opened, lag_records=0, lag_seconds=0.0)
+        made = served(replace(STATUS, partitions=(calm,), lag_records=0, lag_seconds=0.0, stopped=()))
+        for path in ((), ("links", "east->west")):
+            assert f"lag</dt><dd>{told}" in page(made, *path).replace("0 records: caught up", "caught up")
 
 
 def test_every_text_has_contrast() -> None:

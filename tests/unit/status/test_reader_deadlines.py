@@ -97,11 +97,13 @@ class Brokers:
 class State:
     """Reads the state topics of a link that was released at position 5."""
 
+    offset = 5
+
     def read(self, topic: str, **_: Any) -> News:
         layout = Assignment(1, {SourcePartition("t", 0): 0})
         records: list[Any] = [
             Position(
-                topic="t", partition=0, offset=5, source_cluster_id="c", topic_id="id", target_topic="a.t",
+                topic="t", partition=0, offset=self.offset, source_cluster_id="c", topic_id="id", target_topic="a.t",
                 target_partition=0, target_topic_id="id", target_offset=4, generation=1, lane=0, run="r", epoch=1,
                 attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=0,
             )
@@ -179,3 +181,23 @@ def test_nothing_is_waited_for_where_both_answer() -> None:
     found = rig.reader.read()
     assert [item.problem for item in found.partitions] == [""]
     assert (found.lag_records, found.problem, rig.waited) == (2, "", 0)
+
+
+class Moving(State):
+    """The same while its mirror commits the end of the source between two reads."""
+
+    def read(self, topic: str, **more: Any) -> News:
+        found = super().read(topic, **more)
+        if topic.endswith("positions"):
+            self.offset = 7
+        return found
+
+
+def test_what_is_mirrored_while_the_ends_are_read_is_no_lag() -> None:
+    """A lag is counted from positions that are newer than the ends: else it is rate by the time of the read."""
+    rig = Rig(set(), set(), *RAN)
+    assert rig.reader.read().lag_records == 2
+    rig.reader._topics._follower = Moving()  # type: ignore[assignment]
+    found = rig.reader.read()
+    assert (found.lag_records, found.lag_seconds) == (0, 0.0)
+    assert [item.position for item in found.partitions] == [7]

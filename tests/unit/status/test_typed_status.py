@@ -16,7 +16,6 @@ ANYTHING = re.compile(r"(dict|Mapping)\[str, Any\]")
 ALLOWED = {
     "cli/events.py: rows": "the JSON of the command",
     "cli/import_mm2.py: settings": "the YAML that the command writes",
-    "cli/fitted_table.py: rows": "cells of a table by its heads",
     "cli/offsets.py: document": "the JSON that the command writes",
     "cli/render.py: rows": "cells of a table by its heads",
     # answers to questions come from the clusters, masked as a whole: they are no status
