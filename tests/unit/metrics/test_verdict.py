@@ -125,7 +125,9 @@ def test_what_a_topic_says_of_itself_is_more_than_that_it_went_back() -> None:
     window.judge(view(50, 60), 0)
     after = view(10, 12)
     part = replace(
-        after.status.partitions[0], problem="t-0 was created again", fix="eomirror run CONFIG --resume-at t-0=0"
+        after.status.partitions[0],
+        problem="t-0 was created again",
+        fix="eomirror run CONFIG --resume-at t-0=0",
     )
     found = window.judge(replace(after, status=replace(after.status, partitions=(part,))), 5)
     assert (found.word, found.text, found.fix) == ("rewound", part.problem, part.fix)
