@@ -173,11 +173,11 @@ engine *ARGS:
 
 # consumers that move at random moments, the mirror killed in between: --trials 100 --mm2 100 --seed N
 moving-consumers *ARGS:
-    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.moving "$@"
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.links.moving "$@"
 
 # transactions of which a broker that stood still leaves markers out (docs/adr/0012): --lanes 30 --rounds 6 --seed N; best on a busy machine
 lost-markers *ARGS:
-    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.markers "$@"
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.links.markers "$@"
 
 # against MirrorMaker 2's own classes, other broker versions, other topologies
 interop *ARGS:
@@ -232,7 +232,7 @@ docs:
 
 # write outputs that need clusters into the pages of the topologies: all, or those named
 docs-examples *NAMES:
-    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.example_outputs "$@"
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.links.example_outputs "$@"
 
 # build the documentation site into target/site; a dead link or an asset of another host is an error
 docs-site:

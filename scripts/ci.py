@@ -87,7 +87,7 @@ class Stage:
     at_once: int = 1
 
 
-# what moves the bytes of the mirrors in tests (tests/support/plane.py): a run of CI has time for one
+# what moves the bytes of the mirrors in tests (tests/support/links/plane.py): a run of CI has time for one
 PLANE = "EOMIRROR_TEST_PLANE"
 PLANES = ("client", "native")
 

@@ -53,7 +53,7 @@ _SEEDS_SHOWN = 6
 _NO_TESTS = 5
 # the key of a line that begins a run
 _RUN = "command"
-# what moves the bytes of the mirrors (tests/support/plane.py)
+# what moves the bytes of the mirrors (tests/support/links/plane.py)
 _PLANE = "EOMIRROR_TEST_PLANE"
 PLANES = ("client", "native")
 _COUNTS = ("missing", "duplicate", "reordered", "altered", "foreign", "retracted")

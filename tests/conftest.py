@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.plane import PLANES, VARIABLE, plane_under_test
+from support.links.plane import PLANES, VARIABLE, plane_under_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

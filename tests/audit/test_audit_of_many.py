@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from eomirror._native import LogAudit
 from eomirror.clock import SYSTEM_CLOCK, Deadline
-from support.records import create_topic
+from support.traffic.records import create_topic
 
 pytestmark = pytest.mark.integration
 

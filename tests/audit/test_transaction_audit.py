@@ -23,8 +23,15 @@ from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 from eomirror.verify.transactions import TransactionAudit, audit_link
-from support.audited import assert_audited
-from support.records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
+from support.judges.audited import assert_audited
+from support.traffic.records import (
+    create_topic,
+    delete_topic,
+    produce,
+    read_committed,
+    some_records,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,14 +16,14 @@ from eomirror.config import load_config
 from eomirror.records.dead_letter import DeadLetter
 from eomirror.types import SourcePartition
 from eomirror.verify.runner import Verifier
-from support.forged_copy import ForgedCopy
+from support.fakes.forged_copy import ForgedCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eomirror.records.position import Position
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
-    from support.records import Record
+    from support.traffic.records import Record
 
 pytestmark = pytest.mark.integration
 

@@ -13,13 +13,13 @@ import yaml
 from eomirror.config import load_config
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import RequestedRange
-from support.forged_copy import ForgedCopy
+from support.fakes.forged_copy import ForgedCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
-    from support.records import Record
+    from support.traffic.records import Record
 
 pytestmark = pytest.mark.integration
 

@@ -21,8 +21,8 @@ from eomirror.verify import partition
 from eomirror.verify.resume import ResumeFile
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import RequestedRange
-from support.link import TestLink, alter_topic
-from support.records import (
+from support.links.link import TestLink, alter_topic
+from support.traffic.records import (
     Record,
     create_topic,
     delete_topic,

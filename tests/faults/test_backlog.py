@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.clusters.rules import Lifetimes
 from support.fix_rig import RECORDS, REPEATS
-from support.rules import Lifetimes
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from support.scene import Scene
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -21,18 +21,18 @@ from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher
 from eomirror.records.names import HOPS_HEADER
 from support.fix_rig import REPEATS
-from support.mirrors import ThreadMirror
-from support.plane import plane_under_test
-from support.records import wait_for
-from support.scene import HEAL_SECONDS, START_SECONDS
-from support.writer import Writer
+from support.links.mirrors import ThreadMirror
+from support.links.plane import plane_under_test
+from support.links.scene import HEAL_SECONDS, START_SECONDS
+from support.traffic.records import wait_for
+from support.traffic.writer import Writer
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    from support.clusters import Rig, Side
-    from support.ledger import Entry
+    from support.clusters.rig import Rig, Side
+    from support.judges.ledger import Entry
 
 log = logging.getLogger(__name__)
 

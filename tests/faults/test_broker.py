@@ -17,13 +17,13 @@ import yaml
 from eomirror.demo.clients import Offsets
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 # a minute each; links that are cut, and kills, are in CI (test_network.py, test_kill.py)
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.frames import Api
-from support.plane import plane_under_test
-from support.rules import DropAnswers, Hold, Match
+from support.clusters.frames import Api
+from support.clusters.rules import DropAnswers, Hold, Match
+from support.links.plane import plane_under_test
 
 if TYPE_CHECKING:
     import random
 
-    from support.scene import Scene
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.clusters import Bare, Pair
+from support.clusters.rig import Bare, Pair
 from support.fix_rig import RECORDS
-from support.scene import Scene
+from support.links.scene import Scene
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.clusters import Rig
-    from support.ledger import Entry
+    from support.clusters.rig import Rig
+    from support.judges.ledger import Entry
 
 log = logging.getLogger(__name__)
 

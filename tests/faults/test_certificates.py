@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.localkafka.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
-from support.certificates import BrokerKeys, ClientKeys
-from support.clusters import Bare
-from support.words import PATIENCE, says
+from support.clusters.certificates import BrokerKeys, ClientKeys
+from support.clusters.rig import Bare
+from support.judges.words import PATIENCE, says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from support.fix_rig import SceneInto
-    from support.mirrors import CommandMirror
-    from support.scene import Scene
+    from support.links.mirrors import CommandMirror
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from eomirror.status.reader import StatusReader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.scene import Scene
+    from support.links.scene import Scene
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,

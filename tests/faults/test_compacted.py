@@ -17,16 +17,16 @@ from eomirror import Mirror, load_config
 from eomirror.demo.clients import Offsets, ReadRecord, read_partition
 from eomirror.status.reader import StatusReader
 from support.fix_rig import RECORDS
-from support.mirrors import CommandMirror
-from support.plane import plane_under_test
-from support.records import create_topic
+from support.links.mirrors import CommandMirror
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     import random
     from pathlib import Path
 
-    from support.clusters import Rig
-    from support.ledger import Entry
+    from support.clusters.rig import Rig
+    from support.judges.ledger import Entry
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,

@@ -15,15 +15,15 @@ from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.link import TestLink
-from support.older_logs import Logs
-from support.records import produce, read_committed, some_records, wait_for, watermarks
+from support.clusters.older_logs import Logs
+from support.links.link import TestLink
+from support.traffic.records import produce, read_committed, some_records, wait_for, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.link(injected=True), pytest.mark.fault("F20"), pytest.mark.integration,

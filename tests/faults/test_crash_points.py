@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from eomirror.crash import CRASH_POINTS
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, some_records
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror.types import SourcePartition
-from support.records import some_records
+from support.traffic.records import some_records
 
 if TYPE_CHECKING:
-    from support.link import TestLink
-    from support.records import Record
+    from support.links.link import TestLink
+    from support.traffic.records import Record
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.link(injected=True), pytest.mark.fault("F16"), pytest.mark.integration,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.disaster_rounds import Rounds, drawn_round
-from support.java_judge import JavaJudge, java_judge
+from support.judges.java_judge import JavaJudge, java_judge
+from support.links.disaster_rounds import Rounds, drawn_round
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.disasters import Batch, drawn
-from support.java_judge import JavaJudge, java_judge
+from support.judges.java_judge import JavaJudge, java_judge
+from support.links.disasters import Batch, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,13 +17,13 @@ import psutil
 import pytest
 
 from support.fix_rig import REPEATS
-from support.scene import HEAL_SECONDS
+from support.links.scene import HEAL_SECONDS
 
 if TYPE_CHECKING:
     import random
 
-    from support.mirrors import CommandMirror
-    from support.scene import Scene
+    from support.links.mirrors import CommandMirror
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.link import TestLink
-from support.records import Record, read_committed, wait_for
+from support.links.link import TestLink
+from support.traffic.records import Record, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault("F18"), pytest.mark.integration, pytest.mark.spark]
 

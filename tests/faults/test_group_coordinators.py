@@ -22,14 +22,14 @@ from eomirror.errors import ClusterError
 from eomirror.kafka.consumer_groups import Committed, GroupCoordinators
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.localkafka.spec import ClusterSpec
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eomirror.localkafka.cluster import LocalCluster
-    from support.clusters import Rig
-    from support.ledger import Entry
+    from support.clusters.rig import Rig
+    from support.judges.ledger import Entry
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.localkafka.jars import class_path
 from eomirror.status.hanging import DEFAULT_LONGEST_MS, HangingTransactions
 from eomirror.status.reader import StatusReader
-from support.left_open import UNVERIFIED, Forgetful
-from support.left_open_flow import Flow, UntilTold
-from support.records import produce, some_records, wait_for
+from support.links.left_open_flow import Flow, UntilTold
+from support.traffic.left_open import UNVERIFIED, Forgetful
+from support.traffic.records import produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

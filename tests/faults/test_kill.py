@@ -19,14 +19,14 @@ from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.scenario import judge
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
-from support.plane import plane_under_test
+from support.links.plane import plane_under_test
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.spec import ClusterSpec
-from support.mirrors import ThreadMirror
-from support.plane import plane_under_test
-from support.records import wait_for
+from support.links.mirrors import ThreadMirror
+from support.links.plane import plane_under_test
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eomirror.localkafka.cluster import LocalCluster
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
 

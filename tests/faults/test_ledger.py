@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.demo.compare import Comparison, Revision
-from support.decider import Decider, Kind
-from support.frames import Api
-from support.ledger import LEDGER_VARIABLE, Entry, append_entry
-from support.rules import Resets
+from support.clusters.decider import Decider, Kind
+from support.clusters.frames import Api
+from support.clusters.rules import Resets
+from support.judges.ledger import LEDGER_VARIABLE, Entry, append_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 Transactions that are over and stay open in some partitions of the target (fault F11; docs/adr/0012).
 
 Kafka 4.3 leaves the markers of a transaction out where a partition has no leader at that moment.  That moment is too
-short to be met on purpose, so these tests leave transactions open themselves (`rig.left_open`), in every
+short to be met on purpose, so these tests leave transactions open themselves (`support.traffic.left_open`), in every
 combination of partitions, and end some of them; the stress tool is `just lost-markers`.
 """
 
@@ -21,14 +21,14 @@ from eomirror.lane.spec import Ending
 from eomirror.records.control import Gap
 from eomirror.records.mm2 import Checkpoint, Mm2Names
 from eomirror.records.position import AttemptClaim
-from support.audited import assert_audited
-from support.clusters import Side
-from support.frames import Api
-from support.left_open import UNVERIFIED, Forgetful
-from support.left_open_flow import TIMEOUT, Flow, UntilTold
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, wait_for
-from support.rules import DropAnswers, Match
+from support.clusters.frames import Api
+from support.clusters.rig import Side
+from support.clusters.rules import DropAnswers, Match
+from support.judges.audited import assert_audited
+from support.links.left_open_flow import TIMEOUT, Flow, UntilTold
+from support.links.plane import plane_under_test
+from support.traffic.left_open import UNVERIFIED, Forgetful
+from support.traffic.records import create_topic, produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,14 +19,14 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.plane import plane_under_test
-from support.records import Record, produce, read_committed
+from support.links.plane import plane_under_test
+from support.traffic.records import Record, produce, read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.link import TestLink
+    from support.links.link import TestLink
 
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(400)]

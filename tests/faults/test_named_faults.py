@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ResourceType
 
-from support.link import alter_topic
-from support.records import create_topic, delete_topic, wait_for
-from support.watched_links import PASSWORD, RUN, SERVE, WatchedLinks, watched_links
+from support.links.link import alter_topic
+from support.links.watched_links import PASSWORD, RUN, SERVE, WatchedLinks, watched_links
+from support.traffic.records import create_topic, delete_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.scene import Scene
+from support.links.scene import Scene
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.clusters import Rig
-    from support.ledger import Entry
-    from support.mirrors import CommandMirror
+    from support.clusters.rig import Rig
+    from support.judges.ledger import Entry
+    from support.links.mirrors import CommandMirror
 
 log = logging.getLogger(__name__)
 

@@ -18,17 +18,17 @@ from eomirror.demo.clients import TrafficProducer, create_topic
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.session import ClusterSession
-from support.audited import assert_audited
+from support.clusters.frames import Api
+from support.clusters.rules import CutAfter, HalfOpen, Hold, Lifetimes, Match
 from support.fix_rig import REPEATS
-from support.frames import Api
-from support.plane import plane_under_test
-from support.rules import CutAfter, HalfOpen, Hold, Lifetimes, Match
+from support.judges.audited import assert_audited
+from support.links.plane import plane_under_test
 
 if TYPE_CHECKING:
     import random
 
-    from support.clusters import Rig
-    from support.scene import Scene
+    from support.clusters.rig import Rig
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.clusters.frames import Api
+from support.clusters.rules import Delay, Lifetimes, Resets, Throttle
 from support.fix_rig import RECORDS
-from support.frames import Api
-from support.mirrors import MemoryWatch
-from support.rules import Delay, Lifetimes, Resets, Throttle
+from support.links.mirrors import MemoryWatch
 
 if TYPE_CHECKING:
-    from support.scene import Scene
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -25,15 +25,15 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.demo.clients import create_topic
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.mirrors import CommandMirror
-from support.plane import plane_under_test
-from support.records import wait_for
+from support.links.mirrors import CommandMirror
+from support.links.plane import plane_under_test
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 SECONDS = float(os.environ.get("EOMIRROR_SOAK_SECONDS", "120"))
 """Time under traffic."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.clusters.frames import Api
 from support.fix_rig import REPEATS
-from support.frames import Api
 
 if TYPE_CHECKING:
-    from support.mirrors import CommandMirror
-    from support.scene import Scene
+    from support.links.mirrors import CommandMirror
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from support.link import TestLink, alter_topic
-from support.records import Record, delete_topic, read_committed, wait_for
+from support.links.link import TestLink, alter_topic
+from support.traffic.records import Record, delete_topic, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.link import TestLink
+    from support.links.link import TestLink
 
 
 pytestmark = [

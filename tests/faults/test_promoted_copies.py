@@ -14,10 +14,10 @@ from eomirror import Mirror
 from eomirror._native import HangingTransactionClient
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.names import LinkNames
-from support.disaster import Disaster
-from support.mirrors import running
-from support.older_logs import Logs, cut_marker
-from support.records import produce, some_records, wait_for
+from support.clusters.older_logs import Logs, cut_marker
+from support.links.disaster import Disaster
+from support.links.mirrors import running
+from support.traffic.records import produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.link import TestLink
-from support.records import create_topic, delete_topic, produce, read_committed, some_records
+from support.links.link import TestLink
+from support.traffic.records import create_topic, delete_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
 

@@ -25,17 +25,17 @@ from confluent_kafka.admin import (
 )
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.clusters import Bare
+from support.clusters.rig import Bare
 from support.fix_rig import REPEATS
-from support.link import alter_topic
-from support.words import PATIENCE, says
+from support.judges.words import PATIENCE, says
+from support.links.link import alter_topic
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
     from support.fix_rig import SceneInto
-    from support.scene import Scene
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

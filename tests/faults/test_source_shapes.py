@@ -19,11 +19,11 @@ from eomirror.demo.clients import Offsets
 from eomirror.demo.scenario import judge
 from eomirror.demo.watch import TopicWatcher
 from support.fix_rig import RECORDS
-from support.mirrors import MemoryWatch
-from support.records import wait_for
+from support.links.mirrors import MemoryWatch
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
-    from support.scene import Scene
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

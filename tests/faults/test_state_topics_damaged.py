@@ -11,8 +11,8 @@ from eomirror import load_config
 from eomirror.errors import MirrorError, StateError
 from eomirror.status.reader import StatusReader
 from eomirror.types import SourcePartition
-from support.link import TestLink, alter_topic
-from support.records import create_topic, delete_topic, read_committed, wait_for
+from support.links.link import TestLink, alter_topic
+from support.traffic.records import create_topic, delete_topic, read_committed, wait_for
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.link(injected=True, lanes=1), pytest.mark.fault("F21"),

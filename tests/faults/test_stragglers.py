@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror import load_config
-from support.audited import assert_audited
+from support.clusters.frames import Api
+from support.clusters.rules import AnswerWith, CutAfter, DropAnswers, Hold, Match
 from support.fix_rig import REPEATS
-from support.frames import Api
-from support.plane import plane_under_test
-from support.rules import AnswerWith, CutAfter, DropAnswers, Hold, Match
+from support.judges.audited import assert_audited
+from support.links.plane import plane_under_test
 
 if TYPE_CHECKING:
     import random
 
-    from support.scene import Scene
+    from support.links.scene import Scene
 
 log = logging.getLogger(__name__)
 

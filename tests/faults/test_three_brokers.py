@@ -20,11 +20,11 @@ from eomirror.config import Cluster
 from eomirror.demo.clients import create_topic
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.clusters import Bare, Pair
+from support.clusters.rig import Bare, Pair
 from support.fix_rig import RECORDS
-from support.plane import plane_under_test
-from support.records import wait_for
-from support.scene import HEAL_SECONDS, Scene
+from support.links.plane import plane_under_test
+from support.links.scene import HEAL_SECONDS, Scene
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     import random
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eomirror.localkafka.cluster import Broker
-    from support.ledger import Entry
+    from support.judges.ledger import Entry
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,

@@ -15,11 +15,11 @@ import pytest
 
 from eomirror.errors import LaneError, OutcomeUnknownError
 from eomirror.plane.protocol import CommitOutcome
+from support.clusters.frames import Api
+from support.clusters.rules import CutAfter, DropAnswers, Hold
 from support.fix_rig import REPEATS
-from support.frames import Api
-from support.records import wait_for
-from support.rules import CutAfter, DropAnswers, Hold
-from support.stage import FOREIGN, Committing, ForeignWriter, Stage
+from support.links.stage import FOREIGN, Committing, ForeignWriter, Stage
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     import random
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from eomirror._native import Acks
     from eomirror.plane.client.producer import TransactionalProducer
-    from support.clusters import Rig
-    from support.ledger import Entry
+    from support.clusters.rig import Rig
+    from support.judges.ledger import Entry
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from eomirror.config import Cluster, Secret
 from eomirror.errors import AuthorizationError, ClusterError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
-from support.records import delete_topic, produce, some_records, wait_for
+from support.traffic.records import delete_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

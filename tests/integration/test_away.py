@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from eomirror import Mirror, load_config
-from support.link import RunningLink
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, some_records
+from support.links.link import RunningLink
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ from confluent_kafka import (
 )
 from test_mirror import Link
 
-from support.link import alter_topic
-from support.records import (
+from support.links.link import alter_topic
+from support.traffic.records import (
     create_topic,
     is_within,
     lost_beyond_compaction,
@@ -32,7 +32,7 @@ from support.records import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from support.records import Record
+    from support.traffic.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -23,7 +23,7 @@ from eomirror.kafka.session import link_sessions
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.topics.discovery import Discovery
 from eomirror.topology.naming import Naming
-from support.records import create_topic
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import KafkaException
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.disaster import Disaster
-from support.older_logs import Logs
-from support.records import produce, read_committed, wait_for
+from support.clusters.older_logs import Logs
+from support.links.disaster import Disaster
+from support.traffic.records import produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ from eomirror.errors import MirrorError, UsageError
 from eomirror.localkafka import jars
 from eomirror.localkafka.cluster import ClusterSpec, Listener, LocalCluster
 from eomirror.localkafka.probe import live_brokers
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from eomirror.localkafka.ports import free_ports
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from eomirror.demo.compare import Comparison, Revision
 from eomirror.demo.scenario import CopierSpec, judge
 from eomirror.demo.traffic import Record, TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     import random

@@ -22,9 +22,9 @@ from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link.owner import LinkOwner
 from eomirror.spark.attempt import run_lane
 from eomirror.topics.discovery import Discovery
-from support.plane import plane_under_test
-from support.quiet_mailbox import QuietMailbox
-from support.records import create_topic
+from support.fakes.quiet_mailbox import QuietMailbox
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,8 +17,8 @@ from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.kafka.session import LinkSessions, link_sessions
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
-from support.link import alter_topic
-from support.records import create_topic, delete_topic, produce, some_records, wait_for
+from support.links.link import alter_topic
+from support.traffic.records import create_topic, delete_topic, produce, some_records, wait_for
 
 pytestmark = pytest.mark.integration
 

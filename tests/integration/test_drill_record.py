@@ -18,9 +18,9 @@ from eomirror.serve.http import Request
 from eomirror.serve.polled import PolledEndpoints
 from eomirror.status.live import LinkFacts
 from eomirror.status.reader import StatusReader
-from support.alert_rules import History, Scrape, firing
-from support.plane import plane_under_test
-from support.records import create_topic, produce, some_records, wait_for
+from support.judges.alert_rules import History, Scrape, firing
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ from eomirror import Mirror, load_config
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.lane.spec import Ending
 from eomirror.spark.handover import OVERLAP_SECONDS
-from support.link import TestLink
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.links.link import TestLink
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

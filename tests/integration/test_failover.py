@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 
 from eomirror import Mirror, NotReadyError, SupersededError
 from eomirror.crash import FAILOVER_CRASH_POINTS
-from support.disaster import Disaster
-from support.link import RunningLink
-from support.records import read_committed, wait_for
+from support.links.disaster import Disaster
+from support.links.link import RunningLink
+from support.traffic.records import read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eomirror import Mirror
-from support.disaster import Disaster
-from support.mirrors import running
-from support.records import wait_for
-from support.views import Views
+from support.judges.views import Views
+from support.links.disaster import Disaster
+from support.links.mirrors import running
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

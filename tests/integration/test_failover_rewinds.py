@@ -9,9 +9,9 @@ import pytest
 from eomirror import Mirror
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader
-from support.disaster import Disaster
-from support.mirrors import running
-from support.records import wait_for
+from support.links.disaster import Disaster
+from support.links.mirrors import running
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

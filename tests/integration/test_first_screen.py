@@ -10,9 +10,9 @@ import psutil
 import pytest
 import yaml
 
-from support.mirrors import lane_workers
-from support.records import create_topic, produce, read_committed, some_records
-from support.terminal import Terminal, eomirror
+from support.judges.terminal import Terminal, eomirror
+from support.links.mirrors import lane_workers
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from support.records import create_topic, produce, read_committed, some_records
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,18 +18,18 @@ from confluent_kafka.admin import (
 )
 
 from eomirror import Mirror
-from support.disaster import Disaster
-from support.guarded import guarded_spec
-from support.mirrors import running
-from support.plane import plane_under_test
-from support.records import create_topic, delete_topic, produce, read_committed, wait_for
+from support.clusters.guarded import guarded_spec
+from support.links.disaster import Disaster
+from support.links.mirrors import running
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, delete_topic, produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from eomirror.localkafka.cluster import ClusterSpec
-    from support.records import Record
+    from support.traffic.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

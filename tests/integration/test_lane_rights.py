@@ -33,9 +33,9 @@ from eomirror.plane.protocol import ProducerIdentity
 from eomirror.recovery.hanging_client import TargetHangingClient
 from eomirror.spark.attempt import run_lane
 from eomirror.topics.discovery import Discovery
-from support.guarded import acl, add_acls, delete_acls, guarded_spec
-from support.quiet_mailbox import QuietMailbox
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.clusters.guarded import acl, add_acls, delete_acls, guarded_spec
+from support.fakes.quiet_mailbox import QuietMailbox
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from eomirror import Mirror
-from support.disaster import Disaster
-from support.link import RunningLink
-from support.records import wait_for
-from support.worker_thread import WorkerThread
+from support.links.disaster import Disaster
+from support.links.link import RunningLink
+from support.traffic.records import wait_for
+from support.traffic.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,9 +20,9 @@ from eomirror.serve.polled import PolledEndpoints
 from eomirror.serve.running import RunningEndpoints
 from eomirror.status.live import LinkFacts
 from eomirror.status.reader import StatusReader
-from support.mirrors import running
-from support.plane import plane_under_test
-from support.records import create_topic, produce, some_records, wait_for
+from support.links.mirrors import running
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,15 @@ from eomirror import Mirror, load_config
 from eomirror.errors import MirrorError, SupersededError
 from eomirror.status.reader import StatusReader
 from eomirror.types import SourcePartition
-from support.plane import plane_under_test
-from support.records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
+from support.links.plane import plane_under_test
+from support.traffic.records import (
+    create_topic,
+    delete_topic,
+    produce,
+    read_committed,
+    some_records,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from eomirror import Mirror, UsageError, load_config
 from eomirror.groups import group_offsets, translate
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
-from support.plane import plane_under_test
-from support.records import create_topic
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from pathlib import Path

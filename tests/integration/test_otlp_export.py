@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from support.otlp_receiver import Receiver, points
-from support.records import create_topic, produce, some_records
+from support.judges.otlp_receiver import Receiver, points
+from support.traffic.records import create_topic, produce, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from eomirror.kafka.session import ClusterSession
 from eomirror.recovery.hanging import RecordState
 from eomirror.recovery.hanging_client import extension_client
 from eomirror.recovery.record_state import RecordStateReader
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

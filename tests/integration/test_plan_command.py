@@ -12,7 +12,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from eomirror.localkafka.ports import free_ports
-from support.records import create_topic
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import yaml
 from confluent_kafka import Producer
 
 from eomirror import Mirror, load_config
-from support.plane import plane_under_test
-from support.records import create_topic, produce, some_records, watermarks
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, some_records, watermarks
 
 if TYPE_CHECKING:
     from pathlib import Path

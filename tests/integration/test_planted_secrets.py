@@ -21,7 +21,7 @@ import yaml
 from eomirror.demo.mirror_process import ProcessTree
 from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.localkafka.ports import free_ports
-from support.records import create_topic, produce, some_records, wait_for
+from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from eomirror import NotReadyError
-from support.disaster import Disaster
-from support.records import create_topic
+from support.links.disaster import Disaster
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from pathlib import Path

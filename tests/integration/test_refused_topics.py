@@ -13,10 +13,10 @@ import yaml
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from eomirror.localkafka.cluster import ClusterSpec
-from support.java_judge import JavaJudge, java_judge
-from support.link import alter_topic
-from support.policies import POLICY, compile_policy
-from support.records import create_topic, produce, some_records, wait_for
+from support.clusters.policies import POLICY, compile_policy
+from support.judges.java_judge import JavaJudge, java_judge
+from support.links.link import alter_topic
+from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from support.disaster import Disaster
-from support.records import read_committed
+from support.links.disaster import Disaster
+from support.traffic.records import read_committed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from eomirror import Mirror
 from eomirror.errors import SupersededError
-from support.disaster import Disaster
-from support.link import RunningLink
-from support.records import wait_for
+from support.links.disaster import Disaster
+from support.links.link import RunningLink
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

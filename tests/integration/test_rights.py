@@ -26,9 +26,9 @@ from eomirror.config import load_config
 from eomirror.kafka.session import link_sessions
 from eomirror.localkafka.cluster import LocalCluster
 from eomirror.topics.rights import missing_rights
-from support.guarded import add_acls, delete_acls, guarded_spec
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.clusters.guarded import add_acls, delete_acls, guarded_spec
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -24,10 +24,10 @@ from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.records.names import LinkNames
 from eomirror.status.derive import RATE_WINDOW_SECONDS
 from eomirror.status.reader import StatusReader
-from support.audited import assert_audited
-from support.plane import plane_under_test
-from support.records import create_topic, wait_for
-from support.translated import committed
+from support.judges.audited import assert_audited
+from support.judges.translated import committed
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

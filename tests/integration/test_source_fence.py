@@ -26,12 +26,12 @@ from eomirror.failover import PromotionOptions, Verb, promote
 from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.ports import free_ports
-from support.alert_rules import History, Scrape, firing
-from support.disaster import Disaster
-from support.guarded import acl, add_acls, guarded_spec
-from support.moving.java import java_gateway
-from support.records import create_topic, wait_for
-from support.switched_clients import JavaApplication
+from support.clusters.guarded import acl, add_acls, guarded_spec
+from support.judges.alert_rules import History, Scrape, firing
+from support.links.disaster import Disaster
+from support.links.moving.java import java_gateway
+from support.traffic.records import create_topic, wait_for
+from support.traffic.switched_clients import JavaApplication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -17,10 +17,10 @@ from eomirror import Mirror
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.state import control_of
 from eomirror.localkafka.cluster import ClusterSpec
-from support.disaster import Disaster
-from support.mirrors import running
-from support.records import create_topic, wait_for
-from support.views import Views
+from support.judges.views import Views
+from support.links.disaster import Disaster
+from support.links.mirrors import running
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,9 @@ from eomirror.metrics.collect import ProcessFacts, exposition
 from eomirror.metrics.verdict import Window
 from eomirror.status.live import LinkFacts, LinkView
 from eomirror.status.reader import StatusReader
-from support.alert_rules import History, Scrape, firing
-from support.plane import plane_under_test
-from support.records import create_topic, delete_topic, produce, some_records
+from support.judges.alert_rules import History, Scrape, firing
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, delete_topic, produce, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from eomirror.records.control import ControlView, decode_control
-from support.link import TestLink, alter_topic
-from support.records import read_committed, wait_for
+from support.links.link import TestLink, alter_topic
+from support.traffic.records import read_committed, wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -16,8 +16,8 @@ from eomirror.link.owner import LinkOwner
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.spark.attempt import run_lane
 from eomirror.topics.discovery import Discovery
-from support.quiet_mailbox import QuietMailbox
-from support.records import create_topic, produce, read_committed, some_records
+from support.fakes.quiet_mailbox import QuietMailbox
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from eomirror.types import SourcePartition

@@ -16,7 +16,7 @@ from eomirror.link.owned_control import OwnedControl
 from eomirror.link.owner import Layout, LinkOwner
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.topics.discovery import Discovery
-from support.records import create_topic
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

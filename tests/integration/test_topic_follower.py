@@ -13,7 +13,7 @@ from eomirror.config import Cluster
 from eomirror.errors import ClusterError, MirrorError
 from eomirror.kafka.session import ClusterSession
 from eomirror.kafka.topic_follower import News, TopicFollower
-from support.records import create_topic, delete_topic, wait_for
+from support.traffic.records import create_topic, delete_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from eomirror.localkafka.cluster import ClusterSpec
-from support.java_judge import JavaJudge
-from support.moving.java import java_gateway
-from support.quotas import limit_topic_changes
-from support.records import create_topic, produce, some_records, wait_for
+from support.clusters.quotas import limit_topic_changes
+from support.judges.java_judge import JavaJudge
+from support.links.moving.java import java_gateway
+from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from eomirror.kafka.session import link_sessions
 from eomirror.topics.diff import Refuse
 from eomirror.topics.discovery import Discovery
 from eomirror.topology.naming import Naming
-from support.records import create_topic, delete_topic, wait_for
+from support.traffic.records import create_topic, delete_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

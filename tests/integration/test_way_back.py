@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from support.disaster import Disaster
+from support.links.disaster import Disaster
 
 if TYPE_CHECKING:
     from pathlib import Path

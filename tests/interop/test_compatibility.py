@@ -10,7 +10,7 @@ import yaml
 from eomirror import Mirror, load_config
 from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.status.reader import StatusReader
-from support.records import create_topic, produce, read_committed, some_records
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,7 +31,7 @@ from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position
 from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
-from support.claims import claim
+from support.fakes.claims import claim
 
 if TYPE_CHECKING:
     from eomirror.config import Config, Link

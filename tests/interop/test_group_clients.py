@@ -14,16 +14,16 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
-from support.client_jars import streams
-from support.moving.java import java_gateway
-from support.raw_commit import commit_many, fetch_many
-from support.records import create_topic, produce, some_records, wait_for, watermarks
+from support.clusters.client_jars import streams
+from support.links.moving.java import java_gateway
+from support.traffic.raw_commit import commit_many, fetch_many
+from support.traffic.records import create_topic, produce, some_records, wait_for, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from support.raw_commit import Places
+    from support.traffic.raw_commit import Places
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

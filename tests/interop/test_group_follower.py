@@ -28,8 +28,8 @@ from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
-from support.raw_commit import commit_raw
-from support.records import create_topic, wait_for
+from support.traffic.raw_commit import commit_raw
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

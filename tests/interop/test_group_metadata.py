@@ -18,8 +18,8 @@ from eomirror.config import Cluster
 from eomirror.groups.offset_rule import metadata_left_out
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
-from support.java_groups import JavaGroups, java_groups
-from support.records import create_topic, produce, some_records
+from support.traffic.java_groups import JavaGroups, java_groups
+from support.traffic.records import create_topic, produce, some_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eomirror import Mirror, UsageError, load_config
 from eomirror.groups import group_offsets, import_offsets
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     import random

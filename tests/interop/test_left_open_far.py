@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror._native import HangingTransactionClient
-from support.frames import Api
-from support.records import create_topic, produce
-from support.rules import Hold, Match
+from support.clusters.frames import Api
+from support.clusters.rules import Hold, Match
+from support.traffic.records import create_topic, produce
 
 if TYPE_CHECKING:
-    from support.clusters import Rig
+    from support.clusters.rig import Rig
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from eomirror import Mirror, load_config
-from support.moving.standing import Standing
-from support.records import create_topic, produce, read_committed
+from support.links.moving.standing import Standing
+from support.traffic.records import create_topic, produce, read_committed
 
 if TYPE_CHECKING:
-    from support.records import Record
+    from support.traffic.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

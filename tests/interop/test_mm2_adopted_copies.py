@@ -14,8 +14,8 @@ from eomirror.errors import StateError, SupersededError, TopicError, UsageError
 from eomirror.mm2 import adopt
 from eomirror.records.connect_offsets import Mm2Flow, encode_source_offset
 from eomirror.types import SourcePartition
-from support.mm2_link import Mm2Link
-from support.records import create_topic, read_committed, wait_for
+from support.links.mm2_link import Mm2Link
+from support.traffic.records import create_topic, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

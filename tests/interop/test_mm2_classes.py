@@ -25,7 +25,7 @@ from eomirror.records.mm2 import (
     decode_heartbeat,
     decode_offset_sync,
 )
-from support.records import create_topic, wait_for
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     import random

@@ -11,13 +11,13 @@ from eomirror import DifferenceError, NotReadyError, StateError
 from eomirror.link import owner
 from eomirror.mm2 import adopt
 from eomirror.mm2.hand_back import hand_back_to_mm2
-from support.mm2_link import Mm2Link
-from support.records import create_topic, produce, read_committed, wait_for
+from support.links.mm2_link import Mm2Link
+from support.traffic.records import create_topic, produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.records import Record
+    from support.traffic.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

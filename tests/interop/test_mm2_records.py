@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from eomirror import load_config
 from eomirror.groups import group_offsets
 from eomirror.records.mm2 import Checkpoint, decode_heartbeat
-from support.mirrors import CommandMirror, ThreadMirror
-from support.records import create_topic, wait_for
-from support.translated import Copies, checkpoints, committed, offset_syncs
+from support.judges.translated import Copies, checkpoints, committed, offset_syncs
+from support.links.mirrors import CommandMirror, ThreadMirror
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     import random

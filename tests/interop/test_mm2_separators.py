@@ -12,8 +12,8 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from eomirror.config.mm2_properties import import_mm2
-from support.mm2 import MirrorMaker
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.clusters.mm2 import MirrorMaker
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ from eomirror import DifferenceError, Mirror, NotReadyError, StateError
 from eomirror.groups import translate
 from eomirror.mm2 import adopt
 from eomirror.status.reader import StatusReader
-from support.audited import assert_audited
-from support.mm2 import SteadyWriter
-from support.mm2_link import Mm2Link
-from support.records import read_committed, wait_for
+from support.clusters.mm2 import SteadyWriter
+from support.judges.audited import assert_audited
+from support.links.mm2_link import Mm2Link
+from support.traffic.records import read_committed, wait_for
 
 if TYPE_CHECKING:
     import random

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.moving.interrupted import ABORTED, BACK, RESET, InterruptedTrials
-from support.moving.java import java_client
-from support.moving.judge import Count
-from support.moving.ours import OurTrials
-from support.plane import plane_under_test
+from support.links.moving.interrupted import ABORTED, BACK, RESET, InterruptedTrials
+from support.links.moving.java import java_client
+from support.links.moving.judge import Count
+from support.links.moving.ours import OurTrials
+from support.links.plane import plane_under_test
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.clusters import Rig
+    from support.clusters.rig import Rig
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

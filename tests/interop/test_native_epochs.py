@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from support.link import TestLink
-from support.records import read_committed, wait_for
+from support.links.link import TestLink
+from support.traffic.records import read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

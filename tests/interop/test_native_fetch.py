@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 from eomirror._native import PlaneReader
 from eomirror.errors import UnreachableError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.records import create_topic, produce, some_records, wait_for
+from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

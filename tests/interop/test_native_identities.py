@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror._native import NativeLane
-from support.frames import Api
-from support.records import create_topic, read_committed
-from support.rules import CutAfter, Match
+from support.clusters.frames import Api
+from support.clusters.rules import CutAfter, Match
+from support.traffic.records import create_topic, read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from support.clusters import Rig
+    from support.clusters.rig import Rig
 
 pytestmark = pytest.mark.integration
 

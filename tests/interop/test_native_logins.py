@@ -9,9 +9,9 @@ import pytest
 
 from eomirror._native import LogAudit, PartitionComparison, PlaneReader
 from eomirror.localkafka.cluster import ClusterSpec
-from support.link import TestLink
-from support.records import create_topic, wait_for
-from support.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
+from support.clusters.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
+from support.links.link import TestLink
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

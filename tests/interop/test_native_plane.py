@@ -10,8 +10,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eomirror.localkafka.cluster import ClusterSpec
-from support.link import TestLink, alter_topic
-from support.records import produce, read_committed, some_records, wait_for
+from support.links.link import TestLink, alter_topic
+from support.traffic.records import produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     import random

@@ -12,7 +12,7 @@ import pytest
 from eomirror._native import NativeLane
 from eomirror.config import load_config
 from eomirror.kafka.admin import ClusterAdmin
-from support.records import create_topic, produce, read_committed
+from support.traffic.records import create_topic, produce, read_committed
 
 if TYPE_CHECKING:
     import random

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.records import create_topic, wait_for
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -19,14 +19,14 @@ from confluent_kafka import ElectionType, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.frames import Api
-from support.records import create_topic, read_committed, wait_for
-from support.rules import CutAfter, DropAnswers, Hold, Lifetimes, Match
+from support.clusters.frames import Api
+from support.clusters.rules import CutAfter, DropAnswers, Hold, Lifetimes, Match
+from support.traffic.records import create_topic, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from support.clusters import Rig
+    from support.clusters.rig import Rig
 
 pytestmark = pytest.mark.integration
 

@@ -26,11 +26,11 @@ from eomirror.records.position import Position
 from eomirror.spark.attempt import run_lane
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
-from support.audited import assert_audited
-from support.plane import plane_under_test
-from support.quiet_mailbox import QuietMailbox
-from support.records import create_topic
-from support.translated import committed
+from support.fakes.quiet_mailbox import QuietMailbox
+from support.judges.audited import assert_audited
+from support.judges.translated import committed
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

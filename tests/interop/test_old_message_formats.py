@@ -17,8 +17,8 @@ import pytest
 from eomirror.config import load_config
 from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.status.reader import StatusReader
-from support.link import TestLink
-from support.records import Record, read_committed
+from support.links.link import TestLink
+from support.traffic.records import Record, read_committed
 
 if TYPE_CHECKING:
     from eomirror.localkafka.cluster import LocalCluster

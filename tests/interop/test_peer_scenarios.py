@@ -27,16 +27,16 @@ from eomirror.errors import AuthorizationError, UsageError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.mm2 import decode_heartbeat
 from eomirror.types import SourcePartition
-from support.mirrors import CommandMirror
-from support.plane import plane_under_test
-from support.raw_commit import commit_raw
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.links.mirrors import CommandMirror
+from support.links.plane import plane_under_test
+from support.traffic.raw_commit import commit_raw
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from support.link import TestLink
+    from support.links.link import TestLink
 
 pytestmark = [pytest.mark.link(lanes=1), pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eomirror.jvm import find_java
 from eomirror.localkafka.jars import class_path
-from support.disaster import Disaster
-from support.moving.java import java_gateway
-from support.records import wait_for
+from support.links.disaster import Disaster
+from support.links.moving.java import java_gateway
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,18 +15,18 @@ import pytest
 
 from eomirror import Mirror
 from eomirror.localkafka.cluster import ClusterSpec
-from support.client_jars import old_clients, streams
-from support.disaster import Disaster
-from support.mirrors import running
-from support.moving.java import java_gateway
-from support.records import create_topic, read_committed, wait_for
-from support.switched_clients import Address, JavaApplication, LibrdkafkaApplication, seconds_until
+from support.clusters.client_jars import old_clients, streams
+from support.links.disaster import Disaster
+from support.links.mirrors import running
+from support.links.moving.java import java_gateway
+from support.traffic.records import create_topic, read_committed, wait_for
+from support.traffic.switched_clients import Address, JavaApplication, LibrdkafkaApplication, seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from support.switched_clients import Application
+    from support.traffic.switched_clients import Application
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from test_processes import _is_program, driving
 from test_standalone_cluster import cluster, own_settings  # noqa: F401  the fixture
 
 from eomirror.errors import ConfigError
-from support import block_thief
+from support.clusters import block_thief
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

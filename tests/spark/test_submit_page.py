@@ -13,7 +13,7 @@ import pytest
 import yaml
 from test_standalone_cluster import _SAFE, cluster  # noqa: F401  the fixture
 
-from support.records import create_topic, produce, read_committed, some_records
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -1,7 +1,7 @@
 """
-The fault rig: embedded clusters behind proxies that read Kafka's frames and break what a test names.
+Scenery of tests: clusters, links, traffic, judges and fakes; tests/README.md says which to take.
 
-What happens to a frame is decided by pure code (`rig.frames`, `rig.rules`, `rig.decider`); `rig.proxy` carries it
-out on sockets, `rig.apart` does so in a process of its own, and `rig.clusters` puts a proxy before each cluster.
-A byte-level proxy cannot do this work: it would have to hold one EndTxn and let everything else pass.
+`support.clusters.frames`, `rules` and `decider` decide what happens to a frame, pure; `proxy` carries
+it out on sockets, `apart` does so in a process of its own, and `rig` puts a proxy before each cluster.  A byte-level
+proxy cannot do this work: it would have to hold one EndTxn and let everything else pass.
 """

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eomirror.localkafka.cluster import LocalCluster
-    from support.ledger import Entry
-    from support.link import TestLink
+    from support.judges.ledger import Entry
+    from support.links.link import TestLink
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,7 +39,7 @@ def make_link(
     request: pytest.FixtureRequest, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry
 ) -> Callable[..., TestLink]:
     """Makes a link of the test's own: `reads` and `writes` are client properties in place of the two clusters'."""
-    from support.link import TestLink
+    from support.links.link import TestLink
 
     marker = request.node.get_closest_marker("link")
     marked: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.clusters import Bare, Pair, Rig
-from support.ledger import Entry, append_entry
+from support.clusters.rig import Bare, Pair, Rig
+from support.judges.ledger import Entry, append_entry
 
 if TYPE_CHECKING:
     import random
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eomirror.localkafka.cluster import LocalCluster
-    from support.scene import Scene
+    from support.links.scene import Scene
 
     SceneInto = Callable[[Bare], AbstractContextManager[Scene]]
 
@@ -112,7 +112,7 @@ def rig(session_rig: Rig, seed: int, request: pytest.FixtureRequest) -> Iterator
 
 
 def _made(request: pytest.FixtureRequest, spark: Any) -> Scene:
-    from support.scene import Scene
+    from support.links.scene import Scene
 
     value = request.getfixturevalue
     marker = request.node.get_closest_marker("scene")
@@ -143,7 +143,7 @@ def scene_into(
     east: LocalCluster, tmp_path: Path, topic_name: str, rng: random.Random, entry: Entry
 ) -> SceneInto:
     """Makes a link into a cluster of the test's own, without proxies; its mirrors are the real command."""
-    from support.scene import Scene
+    from support.links.scene import Scene
 
     @contextmanager
     def into(target: Bare) -> Iterator[Scene]:

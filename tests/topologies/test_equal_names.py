@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from eomirror import Mirror, load_config
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.names import HOPS_HEADER
-from support.mirrors import running
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.links.mirrors import running
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,10 +16,10 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
-from support.example_scenarios import SCENARIOS
-from support.example_site import ExampleSite, emptied, three_clusters
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.links.example_scenarios import SCENARIOS
+from support.links.example_site import ExampleSite, emptied, three_clusters
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.mirrors import CommandMirror, memory_of
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, some_records, wait_for
+from support.links.mirrors import CommandMirror, memory_of
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -14,9 +14,16 @@ from structlog.testing import capture_logs
 from eomirror import Mirror, load_config
 from eomirror.errors import MirrorError, NotReadyError, TopicError
 from eomirror.types import SourcePartition
-from support.mirrors import running
-from support.plane import plane_under_test
-from support.records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
+from support.links.mirrors import running
+from support.links.plane import plane_under_test
+from support.traffic.records import (
+    create_topic,
+    delete_topic,
+    produce,
+    read_committed,
+    some_records,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

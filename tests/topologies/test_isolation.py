@@ -19,8 +19,8 @@ import yaml
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from eomirror import Mirror, load_config
-from support.plane import plane_under_test
-from support.records import create_topic
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

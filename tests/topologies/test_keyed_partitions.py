@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from eomirror import Mirror, load_config
 from eomirror.status.reader import StatusReader
 from eomirror.verify.runner import Verifier
-from support.java_partitioner import java_partition
-from support.mirrors import CommandMirror, running
-from support.records import create_topic, produce, some_records, wait_for
+from support.judges.java_partitioner import java_partition
+from support.links.mirrors import CommandMirror, running
+from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient
 from eomirror import Mirror, load_config
 from eomirror.failover import where_to_start
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.java_judge import java_judge
-from support.mirrors import CommandMirror, running
-from support.plane import plane_under_test
-from support.records import (
+from support.judges.java_judge import java_judge
+from support.links.mirrors import CommandMirror, running
+from support.links.plane import plane_under_test
+from support.traffic.records import (
     create_topic,
     is_within,
     produce,

@@ -13,8 +13,8 @@ from eomirror import Mirror, load_config
 from eomirror.errors import TopicError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.mm2 import Heartbeat, decode_heartbeat
-from support.plane import plane_under_test
-from support.records import create_topic, produce, read_committed, some_records
+from support.links.plane import plane_under_test
+from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

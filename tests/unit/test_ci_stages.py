@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from types import ModuleType

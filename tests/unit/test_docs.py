@@ -16,7 +16,7 @@ from mkdocs.exceptions import PluginError
 
 from eomirror import errors, load_config
 from eomirror.cli.app import cli
-from support.example_scenarios import SCENARIOS
+from support.links.example_scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from support.terminal import Terminal
+from support.judges.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from eomirror.groups.translation import OtherRecords
 from eomirror.kafka.cluster_metadata import ClusterFacts, TopicFacts
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
-from support.one_link import CONFIG
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

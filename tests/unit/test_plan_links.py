@@ -12,7 +12,7 @@ from eomirror.errors import UnreachableError
 from eomirror.kafka import reachability
 from eomirror.topics import discovery, rights
 from eomirror.topics.plan import Plan
-from support.two_links import TWO_LINKS
+from support.links.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path

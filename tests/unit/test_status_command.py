@@ -14,8 +14,8 @@ from eomirror.records.reports import TailComparison
 from eomirror.status import repeated_reader
 from eomirror.status.model import LinkStatus, RetentionStatus
 from eomirror.status.repeated_reader import more_seconds
-from support.status_records import verified
-from support.two_links import TWO_LINKS
+from support.fakes.status_records import verified
+from support.links.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from eomirror.cli.cluster import _configuration
 from eomirror.screen import FittedTable, shortened
-from support.terminal import Terminal, eomirror, python
+from support.judges.terminal import Terminal, eomirror, python
 
 if TYPE_CHECKING:
     from pathlib import Path

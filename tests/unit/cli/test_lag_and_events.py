@@ -16,7 +16,7 @@ from eomirror.records.events import LinkEvent
 from eomirror.status import repeated_reader
 from eomirror.status.lag import lag_rows
 from eomirror.status.model import LinkStatus, PartitionStatus
-from support.two_links import TWO_LINKS
+from support.links.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path

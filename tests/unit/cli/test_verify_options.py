@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from eomirror.cli.verify import parse_since, verify, wait_for_round
 from eomirror.errors import UsageError
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 NOW = 1_800_000_000_000
 

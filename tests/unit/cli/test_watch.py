@@ -11,7 +11,7 @@ import termios
 import pytest
 
 from eomirror.cli.watch import Keys, scrolled
-from support.terminal import Terminal, python
+from support.judges.terminal import Terminal, python
 
 #: 50 rows below a head, of links without a cluster.
 PROGRAM = """

@@ -19,7 +19,7 @@ from eomirror.errors import (
     StoppedError,
     UnreachableError,
 )
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 
 class PlayedEvent(threading.Event):

@@ -14,7 +14,7 @@ from eomirror.lane.machine import LaneState
 from eomirror.lane.spec import LaneProgress, LaneSpec, PartitionProgress, StoppedTopic
 from eomirror.records.control import Stopped, decode_control
 from eomirror.types import SourcePartition
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

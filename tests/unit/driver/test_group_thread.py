@@ -11,7 +11,7 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.driver.background import Background
 from eomirror.driver.group_thread import GroupThread
 from eomirror.groups.followed_groups import GroupsSnapshot
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

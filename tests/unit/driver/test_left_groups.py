@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.driver.group_thread import LeftGroupRecords
 from eomirror.records.reports import GroupsLeft, decode_reports
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

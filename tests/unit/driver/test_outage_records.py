@@ -8,8 +8,8 @@ import pytest
 
 from eomirror.driver.outage_records import OutageRecords
 from eomirror.records.events import Outage
-from support.clocks import PlayedClock
-from support.one_link import CONFIG
+from support.fakes.clocks import PlayedClock
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

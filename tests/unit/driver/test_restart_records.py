@@ -10,7 +10,7 @@ from eomirror.config import Cluster, Link, Secret
 from eomirror.driver.outage_records import RestartRecords
 from eomirror.lane.spec import LaneSpec
 from eomirror.records.reports import LaneRestarts, decode_reports
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from eomirror.lane.spec import LaneProgress, PartitionProgress
 from eomirror.records.control import ControlView, Stopped, decode_control
 from eomirror.topics.source_topics import Listing
 from eomirror.types import SourcePartition
-from support.clocks import PlayedClock
-from support.one_link import CONFIG
+from support.fakes.clocks import PlayedClock
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

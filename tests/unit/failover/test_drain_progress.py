@@ -12,8 +12,8 @@ from eomirror.failover.drain import DrainLook, DrainProgress
 from eomirror.failover.machine import StepOutcome, Verb
 from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.types import SourcePartition
-from support.clocks import PlayedClock
-from support.one_link import CONFIG
+from support.fakes.clocks import PlayedClock
+from support.links.one_link import CONFIG
 
 ONE, TWO, THREE = (SourcePartition("orders", number) for number in range(3))
 

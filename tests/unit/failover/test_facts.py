@@ -14,8 +14,8 @@ from eomirror.records.control import ControlView, Generation, Stopped
 from eomirror.records.promotion import Cut
 from eomirror.status.model import LinkStatus
 from eomirror.types import Assignment, SourcePartition
-from support.clocks import PlayedClock
-from support.lane_fakes import position
+from support.fakes.clocks import PlayedClock
+from support.fakes.lane_fakes import position
 
 ORDERS, PARKED, BEATS = (SourcePartition(topic, 0) for topic in ("orders", "parked", "heartbeats"))
 

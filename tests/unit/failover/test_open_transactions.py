@@ -14,7 +14,7 @@ from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading
 from eomirror.kafka.errors import Action
 from eomirror.types import SourcePartition
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.recovery.copy_end import CopyEnd, whole
 from eomirror.types import SourcePartition
-from support.lane_fakes import position
+from support.fakes.lane_fakes import position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from eomirror.link.pause import PauseWatch, _planned
 from eomirror.records.control import ControlView, Generation, Pause, decode_control
 from eomirror.records.promotion import Promotion, PromotionHistory
 from eomirror.types import Assignment, SourcePartition
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from eomirror.failover.orphans import orphan_ranges
 from eomirror.failover.promoted_link import back_link, begins, merged, returns
 from eomirror.records.promotion import Cut, Promotion
 from eomirror.types import SourcePartition
-from support.lane_fakes import position
+from support.fakes.lane_fakes import position
 
 CLUSTERS = {"east": {"bootstrap.servers": "e:1"}, "west": {"bootstrap.servers": "w:2"}}
 

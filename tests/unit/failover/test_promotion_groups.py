@@ -14,9 +14,9 @@ from eomirror.failover.promotion import PromotionOptions, _Run
 from eomirror.failover.readiness import Facts
 from eomirror.records.promotion import PromotionHistory
 from eomirror.status.model import LinkStatus
-from support.clocks import PlayedClock
-from support.one_link import CONFIG
-from support.status_records import fence as standing
+from support.fakes.clocks import PlayedClock
+from support.fakes.status_records import fence as standing
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.records.promotion import Promotion
 from eomirror.status.model import LinkStatus, OwnerStatus, PartitionStatus
 from eomirror.topics.diff import AlterConfig, Differs
-from support.status_records import fence, stop, verified
+from support.fakes.status_records import fence, stop, verified
 
 PARTITION = PartitionStatus(
     topic="orders", partition=0, target_topic="east.orders", lane=0, position=10, source_lso=10, lag_records=0,

@@ -18,7 +18,7 @@ from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.records.recreation import CopyBack
 from eomirror.types import SourcePartition
-from support.lane_fakes import FakeClock, position
+from support.fakes.lane_fakes import FakeClock, position
 
 ORDERS, NEW = SourcePartition("orders", 0), SourcePartition("orders", 1)
 CUT = Cut(

@@ -23,8 +23,8 @@ from eomirror.records.control import ControlView
 from eomirror.records.promotion import Fence, PromotionHistory
 from eomirror.status.model import LinkStatus
 from eomirror.types import SourcePartition
-from support.clocks import PlayedClock
-from support.one_link import CONFIG
+from support.fakes.clocks import PlayedClock
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

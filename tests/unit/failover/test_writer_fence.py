@@ -23,8 +23,8 @@ from eomirror.failover.writer_fence import FenceMethod, LinkWriterFence
 from eomirror.kafka.acls import WriteDenials
 from eomirror.kafka.cluster_metadata import ConfigValue
 from eomirror.records.promotion import Fence, PromotionHistory
-from support.clocks import PlayedClock
-from support.one_link import CONFIG
+from support.fakes.clocks import PlayedClock
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

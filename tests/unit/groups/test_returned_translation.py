@@ -11,7 +11,7 @@ from eomirror.groups.offset_translator import at_cut, before_back_link, behind_c
 from eomirror.groups.translation import Asked
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Resumption
 from eomirror.types import SourcePartition
-from support.lane_fakes import position
+from support.fakes.lane_fakes import position
 
 ORDERS = SourcePartition("orders", 0)
 #: as a return sets it: it names no record

@@ -13,7 +13,7 @@ from eomirror.groups.shared_copies import WrittenTopic, copies_of, may_be_shared
 from eomirror.groups.translation import OtherRecords
 from eomirror.link.start_rules import ReverseLink
 from eomirror.records.position import Position
-from support.one_link import CONFIG
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

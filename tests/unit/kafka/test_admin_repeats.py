@@ -15,8 +15,8 @@ from eomirror.errors import MirrorError, QuotaError, UnreachableError
 from eomirror.kafka import admin_client
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
-from support.clocks import PlayedClock
-from support.kafka_answers import described
+from support.fakes.clocks import PlayedClock
+from support.fakes.kafka_answers import described
 
 CONFIG = {
     "clusters": {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}},

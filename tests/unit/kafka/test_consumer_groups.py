@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from eomirror.config import Cluster
 from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.kafka.consumer_groups import Committed, GroupCoordinators, TargetGroup
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from eomirror.config import load_config
 from eomirror.errors import MirrorError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.errors import said, to_mirror_error, without_values
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

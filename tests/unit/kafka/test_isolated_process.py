@@ -17,7 +17,7 @@ import structlog
 from eomirror.errors import AuthorizationError
 from eomirror.kafka import isolated_process
 from eomirror.kafka.isolated_process import DiedError, IsolatedObject
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from confluent_kafka.admin import OffsetSpec
 
 from eomirror.config.secret import Secret
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
-from support.clocks import PlayedClock
-from support.kafka_answers import described
+from support.fakes.clocks import PlayedClock
+from support.fakes.kafka_answers import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

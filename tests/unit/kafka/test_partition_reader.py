@@ -14,7 +14,7 @@ from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka import partition_reader
 from eomirror.kafka.errors import Action
 from eomirror.kafka.partition_reader import GONE, PartitionReader
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 EOF = KafkaError._PARTITION_EOF
 A, B = ("a", 0), ("b", 0)

@@ -11,7 +11,7 @@ from eomirror.config import Cluster
 from eomirror.kafka import partition_reader
 from eomirror.kafka.record_reader import TimestampReader
 from eomirror.kafka.session import ClusterSession
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     import pytest

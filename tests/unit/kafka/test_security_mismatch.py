@@ -12,7 +12,7 @@ import pytest
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
 from eomirror.kafka.admin import identify
-from support.sasl_listener import sasl_listener
+from support.clusters.sasl_listener import sasl_listener
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from eomirror.config import Cluster, Link
 from eomirror.errors import UnreachableError
 from eomirror.kafka.session import ClusterSession, link_sessions
-from support.records import wait_for
+from support.traffic.records import wait_for
 
 NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 

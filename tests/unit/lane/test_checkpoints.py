@@ -11,7 +11,7 @@ from eomirror._native import encode_offset_map
 from eomirror.lane import checkpoints
 from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.spec import GroupOffset
-from support.lane_fakes import ORDERS, PAYMENTS, account, position
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, account, position
 
 if TYPE_CHECKING:
     from eomirror.plane.protocol import Account

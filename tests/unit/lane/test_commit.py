@@ -20,7 +20,7 @@ from eomirror.lane.commit import (
 from eomirror.plane.protocol import Account, Advance, BatchMark, Flushed, ProducerIdentity, RecordMark, Seen
 from eomirror.records.names import StateTopics
 from eomirror.types import SourcePartition
-from support.lane_fakes import ORDERS, PAYMENTS, account, position
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, account, position
 
 if TYPE_CHECKING:
     from eomirror.records.position import Position

@@ -13,7 +13,7 @@ from eomirror.lane.mm2_records import TAIL_SECONDS, Mm2Records
 from eomirror.lane.spec import GroupOffset
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.mm2 import Mm2Names, OffsetSync
-from support.lane_fakes import ORDERS, account, position
+from support.fakes.lane_fakes import ORDERS, account, position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from eomirror.lane.spec import StoppedTopic
 from eomirror.plane.protocol import Advance, Flushed
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import SourcePartition
-from support.lane_fakes import ORDERS, PAYMENTS, position, spec
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, position, spec
 
 MORE = SourcePartition("orders", 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eomirror.lane.measures import Histogram, LaneMeasures, Tally
 from eomirror.lane.stats import AttemptStats
 from eomirror.plane.protocol import Serving
-from support.lane_fakes import ORDERS, PAYMENTS, position, spec
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, position, spec
 
 
 def test_a_value_on_a_bound_is_below_it() -> None:

@@ -19,7 +19,7 @@ from eomirror.lane.offset_map_compaction import (
 )
 from eomirror.records.names import StateTopics
 from eomirror.records.offset_map import chunk_prefix, offset_map_key, prefix_of_chunk, read_offset_map_key
-from support.lane_fakes import ORDERS, PAYMENTS, account, position
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, account, position
 
 if TYPE_CHECKING:
     from eomirror.plane.protocol import MetadataRecord

@@ -15,7 +15,7 @@ from eomirror.lane.spec import AssignedPartition
 from eomirror.plane.protocol import Account, Advance, Flushed, ProducerIdentity
 from eomirror.records.position import Position, decode_position
 from eomirror.recovery.resume import SourceFacts, Stop, TargetFacts, decide_resume, placement_error
-from support.lane_fakes import ORDERS, position
+from support.fakes.lane_fakes import ORDERS, position
 
 STAMP = TransactionStamp(
     generation=2, lane=9, run="new", epoch=1, attempt=1, identity=ProducerIdentity(7, 3), txn=5, timestamp=99

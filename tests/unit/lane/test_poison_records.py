@@ -6,7 +6,7 @@ import pytest
 
 from eomirror.lane.poison_records import Limits, Narrow, Raise, RejectionPolicy, SkipRecord, StopTopic
 from eomirror.plane.protocol import RefusedRecord, Rejection, RejectionReason, SendPlan
-from support.lane_fakes import ORDERS, PAYMENTS, position
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, position
 
 LIMITS = Limits({"max.message.bytes": "3000"}, {"max.message.bytes": "1000", "cleanup.policy": "compact"})
 

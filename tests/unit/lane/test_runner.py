@@ -23,8 +23,8 @@ from eomirror.plane.protocol import CommitOutcome
 from eomirror.recovery.corrupt_batches import MOST_DAMAGED, Damage
 from eomirror.recovery.resume import SourceFacts
 from eomirror.types import SourcePartition
-from support.lane_fakes import ORDERS, PAYMENTS, FakeMailbox, position, spec
-from support.runner_rig import Rig
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, FakeMailbox, position, spec
+from support.fakes.runner_rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

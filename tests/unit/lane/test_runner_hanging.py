@@ -9,8 +9,8 @@ from eomirror.lane.spec import Ending
 from eomirror.records.names import LinkNames
 from eomirror.recovery.hanging import OpenRange
 from eomirror.recovery.resolve_hanging import HangingResolver
-from support.lane_fakes import ORDERS, PAYMENTS, FakeMailbox, position, spec
-from support.runner_rig import Rig
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, FakeMailbox, position, spec
+from support.fakes.runner_rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

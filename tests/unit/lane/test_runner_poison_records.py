@@ -20,8 +20,8 @@ from eomirror.plane.protocol import (
 )
 from eomirror.plane.select import PlaneSelector
 from eomirror.records.dead_letter import DeadLetter
-from support.lane_fakes import ORDERS, PAYMENTS, FakePlane, spec
-from support.runner_rig import Rig
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, FakePlane, spec
+from support.fakes.runner_rig import Rig
 
 
 def rejection(**changes: Any) -> RangeRefusedError:

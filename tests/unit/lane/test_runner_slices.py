@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from eomirror.lane.spec import Ending, LaneSpec, StopReason
 from eomirror.plane.protocol import Pumped
 from eomirror.spark.handover import HAND_OVER_SECONDS
-from support.lane_fakes import ORDERS, FakePlane, served_by, spec
-from support.runner_rig import Rig
+from support.fakes.lane_fakes import ORDERS, FakePlane, served_by, spec
+from support.fakes.runner_rig import Rig
 
 if TYPE_CHECKING:
     import pytest

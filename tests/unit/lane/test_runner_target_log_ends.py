@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from eomirror.errors import DataLossError
 from eomirror.lane.spec import Ending
 from eomirror.recovery.resume import copy_cut_error
-from support.lane_fakes import ORDERS, PAYMENTS
-from support.runner_rig import Rig
+from support.fakes.lane_fakes import ORDERS, PAYMENTS
+from support.fakes.runner_rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

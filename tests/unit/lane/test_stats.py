@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from eomirror.lane.stats import AttemptStats
 from eomirror.plane.protocol import Serving
 from eomirror.types import SourcePartition
-from support.lane_fakes import ORDERS, PAYMENTS, position, spec
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, position, spec
 
 if TYPE_CHECKING:
     from eomirror.lane.spec import PartitionProgress

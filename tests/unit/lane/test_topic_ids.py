@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.lane.transaction import TopicIdRequest
 from eomirror.types import SourcePartition
-from support.lane_fakes import FakeClock, FakePlane, position
+from support.fakes.lane_fakes import FakeClock, FakePlane, position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from eomirror.plane.protocol import CommitOutcome, MetadataRecord
 from eomirror.records.control import ControlView, Stopped, decode_control
 from eomirror.records.events import KEPT_MS, MOST_EVENTS
 from eomirror.records.names import LinkNames
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

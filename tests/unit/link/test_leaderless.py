@@ -17,8 +17,8 @@ from eomirror.link.lane_state import LaneTopics
 from eomirror.records.position import Position
 from eomirror.status.reader import StatusReader
 from eomirror.types import SourcePartition
-from support.clocks import PlayedClock
-from support.kafka_answers import described
+from support.fakes.clocks import PlayedClock
+from support.fakes.kafka_answers import described
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition

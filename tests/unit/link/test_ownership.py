@@ -24,8 +24,8 @@ from eomirror.link.ownership import (
 from eomirror.records.control import Claim, ControlView, Generation, HandedOver
 from eomirror.records.promotion import Promotion, PromotionHistory, Reversal
 from eomirror.types import Assignment, SourcePartition
-from support import claims
-from support.lane_fakes import ORDERS, PAYMENTS, position
+from support.fakes import claims
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, position
 
 if TYPE_CHECKING:
     from eomirror.records.position import Position

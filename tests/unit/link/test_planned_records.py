@@ -12,8 +12,8 @@ from eomirror.link import planned_copy as module
 from eomirror.link.planned_copy import planned_copy
 from eomirror.topics.plan import Plan
 from eomirror.types import SourcePartition
-from support.lane_fakes import position
-from support.one_link import CONFIG
+from support.fakes.lane_fakes import position
+from support.links.one_link import CONFIG
 
 if TYPE_CHECKING:
     from eomirror.topics.expected_copy import ExpectedCopy

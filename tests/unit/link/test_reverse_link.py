@@ -25,7 +25,7 @@ from eomirror.link.start_rules import (
 )
 from eomirror.records.position import Position
 from eomirror.types import SourcePartition
-from support import claims
+from support.fakes import claims
 
 T0 = SourcePartition("t", 0)
 # ours reads t of west and writes t of east

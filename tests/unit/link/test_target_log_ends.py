@@ -11,8 +11,8 @@ from eomirror.config import Cluster, Link
 from eomirror.errors import TopicError, UnreachableError
 from eomirror.link.background_looks import TargetLogEnds
 from eomirror.records.position import Position
-from support.clocks import PlayedClock
-from support.records import wait_for
+from support.fakes.clocks import PlayedClock
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

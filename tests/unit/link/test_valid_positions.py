@@ -10,7 +10,7 @@ import pytest
 from eomirror.errors import StateError
 from eomirror.kafka.compacted_topic import LogRecord
 from eomirror.link.valid_positions import valid_positions
-from support.lane_fakes import ORDERS, position
+from support.fakes.lane_fakes import ORDERS, position
 
 
 def record(partition: int, at: int, offset: int, **changes: Any) -> LogRecord:

@@ -14,7 +14,7 @@ import yaml
 from eomirror.lane.spec import Ending
 from eomirror.metrics.families import FAMILIES
 from eomirror.metrics.verdict import VERDICTS
-from support.alert_rules import History, firing, parsed
+from support.judges.alert_rules import History, firing, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"

@@ -35,7 +35,7 @@ from eomirror.status.model import (
 )
 from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
 from eomirror.status.work import Counters, LaneWork, TopicWork
-from support.status_records import fence, gap, stop, verified
+from support.fakes.status_records import fence, gap, stop, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,7 +22,7 @@ from eomirror.metrics.collect import collect
 from eomirror.metrics.otlp import OtlpExport, interval_seconds
 from eomirror.metrics.verdict import Window
 from eomirror.status.live import running_view
-from support.otlp_receiver import Receiver, points
+from support.judges.otlp_receiver import Receiver, points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from eomirror.plane.protocol import Serving
 from eomirror.status.live import LinkFacts, LinkView
 from eomirror.status.model import LaneStatus, LinkStatus, OwnerStatus, PartitionStatus, RetentionStatus
 from eomirror.status.snapshot import LinkSnapshot
-from support.status_records import stop
+from support.fakes.status_records import stop
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
 

@@ -11,7 +11,7 @@ import pytest
 from eomirror._native import PlaneReader
 from eomirror.errors import ClusterError, UnreachableError
 from eomirror.plane.native.oauth import ClientCredentials, with_tokens
-from support.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
+from support.clusters.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 
 from eomirror._native import Acks, Planner, Policy
 from eomirror.errors import TopicError, TransactionFailedError, UnrepresentableRecordError
-from support.java_partitioner import java_partition
+from support.judges.java_partitioner import java_partition
 
 
 @dataclass

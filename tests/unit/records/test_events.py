@@ -10,7 +10,7 @@ from eomirror.records.control import Gap, Generation, HandedOver, Stopped, decod
 from eomirror.records.events import KEPT_MS, MOST_EVENTS, TAKE_OVER, Outage, lasting_events, link_events
 from eomirror.records.position import AttemptClaim
 from eomirror.types import Assignment, SourcePartition
-from support.claims import claim
+from support.fakes.claims import claim
 
 
 def attempt(at: int, **changes: Any) -> AttemptClaim:

@@ -21,7 +21,7 @@ from eomirror.records.promotion import (
 )
 from eomirror.records.recreation import CopyBack, Recreation
 from eomirror.types import SourcePartition
-from support.claims import claim
+from support.fakes.claims import claim
 
 
 def cut(partition: int, end: int | None, topic: str = "orders") -> Cut:

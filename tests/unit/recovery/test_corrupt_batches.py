@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eomirror.errors import BrokerFailedError, SourceDamagedError, SourceUnreadableError
 from eomirror.recovery.corrupt_batches import MOST_DAMAGED, Damage, after_damage, damage_error
-from support.lane_fakes import ORDERS, PAYMENTS
+from support.fakes.lane_fakes import ORDERS, PAYMENTS
 
 ERROR = SourceDamagedError("CRC is 1, not 2", ORDERS)
 

@@ -28,9 +28,9 @@ from eomirror.types import Assignment, SourcePartition
 from eomirror.verify.report import tail_records, verifications
 from eomirror.verify.scope import RequestedRange, ScopeFinder
 from eomirror.verify.verdict import CopyPartitionEnds, LinkVerdict, PartitionFacts, PartitionVerdict, scope
-from support.clocks import PlayedClock
-from support.lane_fakes import position
-from support.status_records import stop
+from support.fakes.clocks import PlayedClock
+from support.fakes.lane_fakes import position
+from support.fakes.status_records import stop
 
 CONFIG = load_config(
     {

@@ -15,7 +15,7 @@ from eomirror.recovery.hanging import (
     state_was_committed,
     unclear_error,
 )
-from support.lane_fakes import ORDERS, position
+from support.fakes.lane_fakes import ORDERS, position
 
 MINE, EPOCH = 7, 3
 

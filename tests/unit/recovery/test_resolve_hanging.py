@@ -16,7 +16,7 @@ from eomirror.records.offset_map import offset_map_partition
 from eomirror.recovery.hanging import OpenRange, RecordState
 from eomirror.recovery.resolve_hanging import HangingResolver
 from eomirror.types import SourcePartition
-from support.lane_fakes import ORDERS, PAYMENTS, FakeState, position
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, FakeState, position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

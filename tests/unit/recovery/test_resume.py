@@ -10,7 +10,7 @@ import pytest
 from eomirror.errors import AuthorizationError, DataLossError, TopicError
 from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark
 from eomirror.recovery.resume import Resume, SourceFacts, Stop, TargetFacts, decide_resume
-from support.lane_fakes import ORDERS, position
+from support.fakes.lane_fakes import ORDERS, position
 
 POSITION = position(ORDERS, 100, leader_epoch=4, target_offset=120)
 SOURCE = SourceFacts("id-orders", 0, 500)

@@ -19,9 +19,9 @@ from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess
 from eomirror.serve.http import Address, HttpServer, Request, Response
 from eomirror.serve.polled import PolledEndpoints
-from support import shown_links
-from support.browser import CHROMIUM, Browser
-from support.status_records import stop
+from support.fakes import shown_links
+from support.fakes.status_records import stop
+from support.judges.browser import CHROMIUM, Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

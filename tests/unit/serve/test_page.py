@@ -29,7 +29,7 @@ from eomirror.status.model import (
     PartitionStatus,
     RetentionStatus,
 )
-from support.status_records import fence, gap, stop, verified
+from support.fakes.status_records import fence, gap, stop, verified
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
 SECRET = "planted-secret-value"  # noqa: S105  it is planted

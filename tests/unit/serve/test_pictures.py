@@ -15,7 +15,7 @@ from eomirror.serve.cluster_map import MOST_LINKS, cluster_map
 from eomirror.serve.history import PERIODS
 from eomirror.serve.http import Request
 from eomirror.status.live import LinkFacts
-from support import shown_links
+from support.fakes import shown_links
 
 LINK = ("links", "east->west")
 

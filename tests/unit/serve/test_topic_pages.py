@@ -10,7 +10,7 @@ import pytest
 from test_page import EVIL, PARTITION, STATUS, Tags, page, served
 
 from eomirror.serve.http import Request
-from support import shown_links
+from support.fakes import shown_links
 
 LINK = ("links", "east->west")
 CALM = shown_links.running("east", "west")

@@ -10,7 +10,7 @@ import eomirror.spark.attempt
 from eomirror.lane.spec import Ending, LaneReport
 from eomirror.spark.attempt import run_lane
 from eomirror.spark.handover import ParkedLane, Parking
-from support.lane_fakes import ORDERS, spec
+from support.fakes.lane_fakes import ORDERS, spec
 
 if TYPE_CHECKING:
     import pytest

@@ -11,7 +11,7 @@ import pytest
 
 from eomirror.lane.spec import Ending, LaneReport
 from eomirror.spark.handover import ParkedLane, Parking, is_successor
-from support.lane_fakes import ORDERS, PAYMENTS, spec
+from support.fakes.lane_fakes import ORDERS, PAYMENTS, spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

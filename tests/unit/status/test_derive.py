@@ -23,7 +23,7 @@ from eomirror.status.liveness import Liveness
 from eomirror.status.model import LaneStatus
 from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
-from support.claims import claim
+from support.fakes.claims import claim
 
 if TYPE_CHECKING:
     from eomirror.status.model import LinkStatus

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.status.liveness import Liveness, judge_liveness
-from support.claims import claim
+from support.fakes.claims import claim
 
 if TYPE_CHECKING:
     from eomirror.records.control import Claim

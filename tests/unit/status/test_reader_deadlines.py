@@ -20,9 +20,9 @@ from eomirror.records.control import Generation
 from eomirror.records.position import Position
 from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
-from support.claims import claim
-from support.clocks import PlayedClock
-from support.kafka_answers import described
+from support.fakes.claims import claim
+from support.fakes.clocks import PlayedClock
+from support.fakes.kafka_answers import described
 
 #: A command may take 5 s in all, of which its own start takes one.
 MOST_SECONDS = 3.0

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from eomirror.errors import MirrorError, StateError, UnreachableError
 from eomirror.status.model import LinkStatus
 from eomirror.status.repeated_reader import TopicsReader
-from support.status_records import gap
+from support.fakes.status_records import gap
 
 STATUS = LinkStatus(link="a->b", state="running", lag_records=0, gaps=(gap("t", 1, 2),))
 

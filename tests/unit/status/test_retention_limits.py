@@ -19,7 +19,7 @@ from eomirror.status.retention import (
     waiting_topics,
 )
 from eomirror.types import SourcePartition
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import Any
 from eomirror.recovery.hanging import OpenRange
 from eomirror.status.hanging import candidates, hanging, with_hanging
 from eomirror.status.model import Hanging, LinkStatus, PartitionStatus
-from support.lane_fakes import ORDERS, position
+from support.fakes.lane_fakes import ORDERS, position
 
 COPY = "east.orders"
 NOW, LONGEST = 10_000_000, 900_000

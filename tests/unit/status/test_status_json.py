@@ -38,7 +38,7 @@ from eomirror.status.model import Hanging
 from eomirror.status.progress import Progress
 from eomirror.status.retention import RetentionLimits, retention_rows
 from eomirror.types import Assignment, SourcePartition
-from support.claims import claim
+from support.fakes.claims import claim
 
 if TYPE_CHECKING:
     from typing import Any

@@ -14,8 +14,8 @@ from eomirror.kafka.topic_follower import News
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.events import link_events
 from eomirror.status.topics import PositionsLog, StatusTopics, without_renewals
-from support.claims import claim
-from support.lane_fakes import ORDERS, position
+from support.fakes.claims import claim
+from support.fakes.lane_fakes import ORDERS, position
 
 
 def record(at: int, offset: int, *, partition: int = 0, **changes: Any) -> LogRecord:

@@ -20,7 +20,7 @@ from eomirror.status.lag import lag_rows
 from eomirror.status.live import LinkFacts, LinkView, running_view
 from eomirror.status.model import LaneStatus, LinkStatus, OwnerStatus, PartitionStatus
 from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
-from support.status_records import stop
+from support.fakes.status_records import stop
 
 FACTS = LinkFacts("a->b", "a", "b", "prefix", "auto")
 WAITS, CALM = 1_848, 5

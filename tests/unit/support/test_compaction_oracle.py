@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.records import Record, is_within, lost_beyond_compaction
+from support.traffic.records import Record, is_within, lost_beyond_compaction
 
 
 def record(key: bytes | None, number: int) -> Record:

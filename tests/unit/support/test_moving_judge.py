@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.moving.judge import Count, Outcome, judge
-from support.moving.moves import Move, Moves, Place
+from support.links.moving.judge import Count, Outcome, judge
+from support.links.moving.moves import Move, Moves, Place
 
 EAST = {b"a": 0, b"b": 2, b"c": 5, b"d": 6}
 WEST = {b"a": 10, b"b": 11, b"c": 14, b"d": 15}

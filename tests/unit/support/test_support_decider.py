@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from support.decider import Decider, Kind, Verdict
-from support.frames import Api
-from support.rules import (
+from support.clusters.decider import Decider, Kind, Verdict
+from support.clusters.frames import Api
+from support.clusters.rules import (
     ANY,
     AnswerWith,
     CutAfter,

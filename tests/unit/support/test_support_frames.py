@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from support.frames import (
+from support.clusters.frames import (
     Api,
     FrameError,
     FrameSplitter,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.localkafka.ports import free_ports
-from support.apart import proxy_apart
-from support.frames import Api, FrameSplitter
-from support.proxy import FaultProxy
-from support.rules import CutAfter, Delay, DropAnswers, HalfOpen, Hold, Lifetimes, Match
+from support.clusters.apart import proxy_apart
+from support.clusters.frames import Api, FrameSplitter
+from support.clusters.proxy import FaultProxy
+from support.clusters.rules import CutAfter, Delay, DropAnswers, HalfOpen, Hold, Lifetimes, Match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

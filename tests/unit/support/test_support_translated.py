@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.records.mm2 import Checkpoint, OffsetSync
-from support import translated
+from support.judges import translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

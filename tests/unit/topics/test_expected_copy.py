@@ -6,7 +6,7 @@ from typing import Any
 
 from eomirror.topics.expected_copy import ExpectedCopy, SourceLogs, expected_copy
 from eomirror.types import SourcePartition
-from support.lane_fakes import position
+from support.fakes.lane_fakes import position
 
 ORDERS, CLICKS = SourcePartition("orders", 0), SourcePartition("clicks", 0)
 

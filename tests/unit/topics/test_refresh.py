@@ -15,7 +15,7 @@ from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, CreateTop
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.diff import AlterConfig
 from eomirror.topics.discovery import Discovery
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

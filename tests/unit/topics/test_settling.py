@@ -9,7 +9,7 @@ import pytest
 from eomirror.errors import UnreachableError
 from eomirror.kafka.cluster_metadata import TopicFacts
 from eomirror.topics.apply import TargetTopics
-from support.clocks import PlayedClock
+from support.fakes.clocks import PlayedClock
 
 
 class Admin:

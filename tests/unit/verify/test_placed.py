@@ -10,8 +10,8 @@ import pytest
 from eomirror.errors import TopicError
 from eomirror.verify.placed import PlacedComparer
 from eomirror.verify.verdict import CopyPartitionEnds, PartitionFacts, Range, Scope, scope
-from support.java_partitioner import java_partition
-from support.lane_fakes import ORDERS, position
+from support.fakes.lane_fakes import ORDERS, position
+from support.judges.java_partitioner import java_partition
 
 _COUNT = 3
 

@@ -1,0 +1,60 @@
+"""A pump with fakes around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from eomirror.lane.runner import LaneRunner
+from support.fakes.lane_fakes import (
+    ORDERS,
+    PAYMENTS,
+    FakeClock,
+    FakeMailbox,
+    FakePlane,
+    FakeState,
+    FakeTopics,
+    position,
+    served_by,
+    spec,
+)
+
+if TYPE_CHECKING:
+    from eomirror.lane.ports import CopyWatch
+    from eomirror.lane.spec import LaneReport, LaneSpec
+
+
+class Rig:
+    """A pump with fakes around it."""
+
+    def __init__(
+        self, lane: LaneSpec | None = None, *, copies: CopyWatch | None = None, **offsets: int
+    ) -> None:
+        self.clock = FakeClock()
+        self.plane = FakePlane(self.clock)
+        sources = {ORDERS: offsets.get("orders", 10)}
+        if "payments" in offsets:
+            sources[PAYMENTS] = offsets["payments"]
+        self.state = FakeState({source: position(source, offset) for source, offset in sources.items()})
+        self.topics = FakeTopics()
+        self.mailbox = FakeMailbox(self.plane)
+        self.pump = LaneRunner(
+            lane or spec(*sources),
+            planes=served_by(self.plane),
+            state=self.state,
+            topics=self.topics,
+            mailbox=self.mailbox,
+            clock=self.clock,
+            copies=copies,
+        )
+
+    def run(self) -> LaneReport:
+        return self.pump.run()
+
+    def positions(self, transaction: int) -> list[dict[str, object]]:
+        return [
+            {**orjson.loads(record.key), **orjson.loads(record.value)}
+            for record in self.plane.committed[transaction]
+            if record.topic.endswith("positions")
+        ]

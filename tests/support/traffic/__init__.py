@@ -1,0 +1,1 @@
+"""Applications of tests: they write, read, commit offsets, and move between clusters."""
