@@ -124,7 +124,7 @@ def none_unreachable(_: Sequence[Link]) -> Mapping[str, UnreachableError]:
     return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupPartition(Translation):
     """
     A group in one partition of a link: the translation of its committed offset, and its state there.
