@@ -263,8 +263,9 @@ def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> Spark
 
 def has_context() -> bool:
     """Returns True if this process has a Spark context, or ``spark-submit`` has started its JVM."""
-    pyspark = sys.modules.get("pyspark")
-    active = pyspark is not None and pyspark.SparkContext._active_spark_context is not None  # noqa: SLF001  see above
+    # another thread may be importing pyspark, which has no context then
+    made = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    active = made is not None and made._active_spark_context is not None  # noqa: SLF001  see `open_engine`
     return active or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
