@@ -60,6 +60,8 @@ CAUGHT_UP = "caught-up"
 _PROGRESS_SECONDS = 0.5
 # of lanes before the JVM starts beside them
 _HEAD_START_SECONDS = 3.0
+# until Spark is up beside lanes that have begun; a busy machine needs half a minute
+_SPARK_SECONDS = 300.0
 # of Spark in this process, one at a time: a run that was stopped may still open, and then close, a context
 _STARTS = threading.Lock()
 _WARM_UP_SECONDS = 20.0
@@ -173,6 +175,7 @@ class _Opened:
 
     Attributes:
         progressed: Set by the first progress of a lane, and at the end of the run.
+        spark_deadline: End of the time in which Spark must be up, if lanes have begun without it.
     """
 
     spark: SparkEngine | None = None
@@ -180,6 +183,7 @@ class _Opened:
     channel: Any = None
     tasks: LaneTasks | None = None
     progressed: threading.Event = field(default_factory=threading.Event)
+    spark_deadline: Deadline | None = None
 
     def close(self) -> None:
         """Closes the channel first: lanes that still run stop then."""
@@ -290,7 +294,13 @@ class MirrorDriver:
                 return "caught up"
 
     def _failed(self) -> bool:
-        """Returns True if no link runs or can start any more."""
+        """Returns True if no link runs or can start any more, or lanes have waited for Spark for too long."""
+        opened = self._opened
+        if opened.spark is None and opened.spark_deadline is not None and opened.spark_deadline.passed:
+            self._fatal = self._fatal or MirrorError(
+                f"spark has not started within {_SPARK_SECONDS:.0f} s",
+                fix="look for its reason in the log above; `--master` and the section `spark` of the configuration",
+            )
         if self._fatal is not None or all(link.over for link in self._links.values()):
             return True
         return self._engine.done() and self._engine.exception() is not None
@@ -412,6 +422,7 @@ class MirrorDriver:
                 workers.close()
                 return None
             self._opened.workers = workers
+            self._opened.spark_deadline = Deadline(_SPARK_SECONDS, self._clock)
             self._engine.set_result(Engine(moving, self._opened.channel))
         self._opened.progressed.wait(_HEAD_START_SECONDS)
         return moving

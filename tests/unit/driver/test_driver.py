@@ -29,6 +29,7 @@ class Side:
     """Discovery and owner of a link without partitions."""
 
     published = False
+    listing = None
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -65,11 +66,12 @@ class Side:
         self.calls.append("close")
 
 
-def driver(side: Side, events: list[str] | None = None) -> MirrorDriver:
+def driver(side: Side, events: list[str] | None = None, **settings: str) -> MirrorDriver:
     """A driver of one link."""
     link = Link(name="a->b", source="a", target="b", topics=(".*",))
     options = DriverOptions(
         version="1",
+        settings={name.replace("__", "."): value for name, value in settings.items()},
         discovery=lambda *_: side,
         owner=lambda *_, **__: side,
         heart=lambda *_: None,
@@ -107,6 +109,24 @@ def test_a_stop_before_spark_is_up_ends_in_order(monkeypatch: pytest.MonkeyPatch
     assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
     assert side.calls == ["acquire", "release", "close"]
     assert closed.wait(10)
+
+
+def test_a_spark_that_never_comes_up_ends_a_run_whose_lanes_have_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Lanes that mirror hide it; the error says how long the run has waited."""
+    hangs = threading.Event()
+    workers = SimpleNamespace(close=lambda: None, cancel=lambda *_: None)
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: hangs.wait(30))
+    monkeypatch.setattr(driver_module, "LocalWorkers", lambda *_: workers)
+    monkeypatch.setattr(driver_module, "_SPARK_SECONDS", 0.5)
+    side = Side()
+    try:
+        with pytest.raises(MirrorError, match="spark has not started within"):
+            driver(side, spark__master="local[4]").run()
+    finally:
+        hangs.set()
+    assert side.calls[-2:] == ["release", "close"]
 
 
 def test_a_stop_while_the_link_is_being_taken_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
