@@ -284,7 +284,7 @@ def _moves(moves: Sequence[Mapping[str, Any]]) -> Section:
         "group", "partition", "#offset on the source", "#resumes on the target at", "#reads again, at most",
         "#committed there", "translation",
     )  # fmt: skip
-    before = html('<p class="soft">{} partitions of groups, {} shown</p>', count(len(moves)), len(rows))
+    before = html('<p class="soft">{} of groups, {} shown</p>', many(len(moves), "partition"), len(rows))
     return section("Partitions", heads, rows, key="moves", before=before)
 
 

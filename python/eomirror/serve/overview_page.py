@@ -26,13 +26,13 @@ def overview_page(links: Sequence[Judged], *, version: str, wall_ms: int) -> str
     graded = sorted(links, key=lambda link: (-VERDICTS.index(link.verdict.word), link.name))
     calm = [link for link in graded if link.verdict.word in NO_ACTION and not link.todo]
     folded = calm if len(links) > _MOST_OPEN else []
-    shown = [link for link in (graded if folded else links) if link not in folded]
+    shown = [link for link in graded if link not in folded]
     return drawn(
         "overview.html",
         title=_title(links, len(links) - len(calm)),
         links=links,
         clusters=len({end for link in links for end in (link.facts.source, link.facts.target)}),
-        todo=[(link, each) for link in links for each in link.todo],
+        todo=[(link, each) for link in graded for each in link.todo],
         map=cluster_map(links),
         told="; ".join(_told(link) for link in links),
         graded=graded,

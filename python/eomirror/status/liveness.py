@@ -102,7 +102,8 @@ class StandingEvents:
         """
         facts, status = view.facts, view.status
         unread = view.kept_seconds is not None or status.state == "unknown"
-        failing = 0.0 if view.live is None else view.live.source_failing_seconds or 0.0
+        live = view.live
+        failing = (status.source_seen_seconds if live is None else live.source_failing_seconds) or 0.0
         away = {facts.target: wall_ms} if unread else {}
         if failing >= _AWAY_SECONDS or (view.live is None and "source" in status.away):
             away[facts.source] = wall_ms - round(failing * 1000)
