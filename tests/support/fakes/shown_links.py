@@ -91,7 +91,9 @@ def stopped(status: LinkStatus) -> LinkStatus:
     """The same link with a topic that was created again on its source."""
     topic = status.partitions[-1].topic
     reason = f"{topic}-0 was created again: its source ends at 77, before position {status.partitions[-1].position}"
-    fix = f"compare, then stop the mirror and start it once with `eomirror run CONFIG --resume-at {topic}-0=0`"
+    fix = (
+        f"compare, then stop the mirror and start it once with `eomirror run CONFIG --resume-at {topic}-0=0`"
+    )
     return replace(
         status,
         lag_records=None,
