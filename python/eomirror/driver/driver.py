@@ -389,14 +389,14 @@ class MirrorDriver:
             spark.close()
             raise
         with self._lock:
+            self._opened.spark = spark
             late = self._abandoned
-            if not late:
-                self._opened.spark = spark
-                if moving is None:
-                    spark.used = True
-                    self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
+            if not late and moving is None:
+                spark.used = True
+                self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
         if late:
-            spark.close()
+            # the run has closed what it had opened by then
+            self._opened.close()
         elif moving is not None:
             warm_up.join(_WARM_UP_SECONDS)
             spark.used = True
@@ -418,10 +418,10 @@ class MirrorDriver:
         workers = LocalWorkers(tasks, settings, lambda stream: relay_lines(stream, []))
         moving = MovingJobs(workers)
         with self._lock:
-            if self._abandoned:
-                workers.close()
-                return None
             self._opened.workers = workers
+            if self._abandoned:
+                self._opened.close()
+                return None
             self._opened.spark_deadline = Deadline(_SPARK_SECONDS, self._clock)
             self._engine.set_result(Engine(moving, self._opened.channel))
         self._opened.progressed.wait(_HEAD_START_SECONDS)

@@ -23,8 +23,6 @@ On other masters, and with a context of the user's, no lane runs here.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import os
 import signal
 import socket
@@ -39,7 +37,7 @@ import structlog
 
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
 from eomirror.spark.handover import PARKED_SECONDS
-from eomirror.spark.task import FORKED_MODULES
+from eomirror.spark.task import load_forked_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -240,11 +238,7 @@ def serve(descriptor: int) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # a worker that has ended leaves no zombie
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for name in FORKED_MODULES:
-        importlib.import_module(name)
-    # a collection in a worker would write to every object, and each worker then has a copy of all modules
-    gc.collect()
-    gc.freeze()
+    load_forked_modules()
     with socket.socket(fileno=descriptor) as control:
         while True:
             _, streams, _, _ = socket.recv_fds(control, 1, 1)

@@ -10,25 +10,10 @@ Under other masters the daemon runs where eomirror may come with the task, so th
 
 from __future__ import annotations
 
-import gc
-import importlib
-
 from pyspark import daemon
 
-from eomirror.spark.task import FORKED_MODULES
-
-__all__ = ["load_modules"]
-
-
-def load_modules() -> None:
-    """Imports the modules of a lane that may be loaded before a fork."""
-    for name in FORKED_MODULES:
-        importlib.import_module(name)
-    # a collection in a worker would write to every object, and each worker then has a copy of all modules
-    gc.collect()
-    gc.freeze()
-
+from eomirror.spark.task import load_forked_modules
 
 if __name__ == "__main__":
-    load_modules()
+    load_forked_modules()
     daemon.manager()

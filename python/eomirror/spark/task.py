@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import os
 import pickle
 import signal
@@ -61,6 +62,7 @@ __all__ = [
     "LaneTasks",
     "WarmUpTask",
     "keep_freed_memory",
+    "load_forked_modules",
     "pack_spec",
     "unpack_spec",
 ]
@@ -105,6 +107,16 @@ FORKED_MODULES = (
     "eomirror.link.background_looks",
     "eomirror.plane.native.plane",
 )
+
+
+def load_forked_modules() -> None:
+    """Imports `FORKED_MODULES` in a process that forks workers."""
+    for name in FORKED_MODULES:
+        importlib.import_module(name)
+    # a collection in a worker would write to every object, and each worker then has a copy of all modules
+    gc.collect()
+    gc.freeze()
+
 
 # more objects than a batch of records with a few headers each
 _COLLECT_EVERY = 200_000
