@@ -305,7 +305,7 @@ class MirrorDriver:
     def _stand_by_again(self) -> None:
         """Lets links that another mirror has taken stand by for it."""
         for link, *ends in self._given:
-            if self._links[link.name].superseded and self._links[link.name].over:
+            if self._links[link.name].progress.superseded and self._links[link.name].over:
                 self._links[link.name] = self._link_thread(link, *ends)
                 self._links[link.name].start()
 

@@ -80,7 +80,6 @@ class LinkThread:
 
     Attributes:
         generation: Lane layout; None before the link is taken.
-        superseded: True if another mirror has the link, and this one stood by, or is to stand by again.
         lanes: The link's lanes.
         progress: The link's progress.
         group_thread: Follows its groups.
@@ -99,7 +98,6 @@ class LinkThread:
     ) -> None:
         self.name, clock = spec.link.name, tools.clock
         self.generation: int | None = None
-        self.superseded = False
         self._spec = spec
         self._sessions = sessions
         self._tools = tools
@@ -180,7 +178,7 @@ class LinkThread:
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
         """Fails the link, unless it is to stand by for its new owner; with ``everything``, the whole mirror."""
         if self._tools.standby and isinstance(error, SupersededError):
-            self.superseded = True
+            self.progress.superseded = True
             self.request_stop()
             log.warning("link_superseded", link=self.name, reason=error.message)
             return

@@ -13,6 +13,8 @@ producer, the other rebuilds, and so on.  So a newcomer looks before it takes th
   renews its claim;
 * a newcomer that is fenced on its way gives way: the mirror that fenced it publishes its claim within moments, and
   taking the link back earlier would fence that mirror in turn.  It continues only if no claim appears;
+* a process that stands by (`eomirror.link.standby`) watches for as long as the claim advances, and then does as a
+  newcomer does;
 * a mirror that finds itself fenced reads control: its own run there means that a lane of its own fenced it, and
   it rebuilds; another run means that it was superseded, and it leaves.
 """
