@@ -122,8 +122,11 @@ class CopyEnds:
             and ends[_copy(one)] > start + (0 if one.target_offset is None else _MARKER)
         }
         behind = self._first_behind(longer)
+        moved = there if later is None or not (problems or behind) else later()
+        still = {source for source, one in there.items() if moved.get(source) == one}
+        problems = {source: text for source, text in problems.items() if source in still}
         for source, one in there.items():
-            first = behind.get(_copy(one))
+            first = behind.get(_copy(one)) if source in still else None
             if first is not None and self._is_of_lane(_copy(one), first):
                 problems[source] = (
                     f"records of the link stand at offset {first} of {one.target_topic}-{one.target_partition}, and "
@@ -131,11 +134,6 @@ class CopyEnds:
                 )
             elif first is not None:
                 found[source] = whole(one, ids[one.target_topic], first)
-        if problems and later is not None:
-            moved = later()
-            problems = {
-                source: text for source, text in problems.items() if moved.get(source) == there[source]
-            }
         searched = [there[source] for source in problems]
         ranges = self._ranges([one for one in searched if self._is_mapped(one, ids)])
         for one in searched:
