@@ -347,18 +347,6 @@ def test_a_bit_that_changes_in_memory_does_not_reach_a_log(
     assert values(west.client_properties, topic_name) == {0: numbered("fine", 2)}
 
 
-def test_old_transactions_are_refused_by_name(
-    kafka39: LocalCluster, topic_name: str, native: Callable[[Mapping[str, str]], Native]
-) -> None:
-    """A cluster without transaction.version 2 is for the client plane."""
-    answer = native(kafka39.client_properties).ask(f"open {topic_name} 15000")
-
-    assert answer == (
-        "error Unhonoured native client cannot write to a cluster with transaction.version 0: "
-        "it needs level 2 (KIP-890)"
-    )
-
-
 @pytest.mark.slow
 def test_leaders_that_move_in_a_transaction_are_followed(
     start_cluster: Callable[[ClusterSpec], LocalCluster],

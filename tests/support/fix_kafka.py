@@ -18,6 +18,7 @@ import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.jars import KAFKA_VERSIONS
+from support.links.plane import kafka_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +68,7 @@ def east() -> Iterator[LocalCluster]:
 @pytest.fixture(scope="session")
 def west() -> Iterator[LocalCluster]:
     """A cluster to mirror to.  A test that stops its broker starts it again."""
-    with LocalCluster.start(ClusterSpec("west")) as cluster:
+    with LocalCluster.start(ClusterSpec("west", kafka_version=kafka_of("west"))) as cluster:
         yield cluster
 
 

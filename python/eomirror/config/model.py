@@ -203,8 +203,8 @@ class Link:
     lanes: int = setting(integer(2, 1, 256), "Number of transactional producers that share the partitions.")
     plane: str = setting(
         choice("auto", "native", "client"),
-        "Data plane: `client` (librdkafka), `native` (copies whole batches, in Rust; the target needs "
-        "transaction.version 2), or `auto`: native if possible, else client, with the reason in the log.",
+        "Data plane: `client` (librdkafka), `native` (copies whole batches, in Rust), or `auto`: native if possible, "
+        "else client, with the reason in the log.",
     )
     commit_interval: float = setting(
         duration("100ms", 0.001, 900),

@@ -158,15 +158,6 @@ pub enum Error {
         code: ErrorCode,
     },
 
-    /// The target's transactions use an older protocol.
-    #[error(
-        "native client cannot write to a cluster with transaction.version {level}: it needs level 2 (KIP-890)"
-    )]
-    OldTransactions {
-        /// The finalized level of the feature; 0 when the cluster does not know it.
-        level: i16,
-    },
-
     /// Another producer has this transactional id. The outcome of an in-flight commit is unknown.
     #[error("transactional.id {transactional_id} is used by another producer: {code}")]
     Fenced {
@@ -229,7 +220,7 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
-            Self::Unhonoured { .. } | Self::OldTransactions { .. } => Kind::Unhonoured,
+            Self::Unhonoured { .. } => Kind::Unhonoured,
             Self::MustAbort { .. } | Self::NotCommitted { .. } => Kind::Abortable,
             Self::Fenced { .. } => Kind::Superseded,
             Self::Unsendable { .. } | Self::InvalidState { .. } => Kind::Bug,
@@ -295,9 +286,6 @@ impl Error {
                 Meaning::Refused => "grant the right to this user",
                 _ => "check the broker's log",
             },
-            Self::OldTransactions { .. } => {
-                "raise the level with kafka-features.sh upgrade --feature transaction.version=2"
-            }
             Self::Fenced { .. } => {
                 "stop one of the two producers with this transactional id, then open the other again"
             }

@@ -20,8 +20,7 @@
 //! # Not supported
 //!
 //! Kerberos, OAUTHBEARER tokens over HTTPS (OIDC) and PKCS#12 key stores: [`Properties::parse`] refuses them by name,
-//! so that the caller can use librdkafka. Transactions of clusters below `transaction.version` 2 are refused, too
-//! ([`Error::OldTransactions`]).
+//! so that the caller can use librdkafka.
 
 #![forbid(unsafe_code)]
 
@@ -83,6 +82,6 @@ pub use rights::AskedRight;
 pub use secret::Secret;
 pub use topic::{TopicId, TopicPartition};
 pub use transaction::{
-    Acknowledgement, ProducerSettings, SourceRange, TRANSACTIONS_V2, TransactionalProducer,
+    Acknowledgement, ProducerSettings, Protocol, SourceRange, TransactionalProducer,
 };
 pub use transaction_state::Identity;

@@ -1,4 +1,4 @@
-//! Writing whole record batches in transactions (protocol V2, KIP-890).
+//! Writing whole record batches in transactions (protocols V1, KIP-98, and V2, KIP-890).
 
 mod coordinator_requests;
 mod metadata_refresh;
@@ -13,8 +13,7 @@ use crate::transaction_state::Acknowledged;
 use crate::properties::Properties;
 use crate::topic::TopicPartition;
 
-pub use crate::transaction_state::SourceRange;
-pub use producer::TRANSACTIONS_V2;
+pub use crate::transaction_state::{Protocol, SourceRange};
 pub use producer::TransactionalProducer;
 
 /// A batch in the target's log, visible once its transaction is committed.
@@ -23,6 +22,8 @@ pub type Acknowledgement = Acknowledged<TopicPartition>;
 /// Identity and limits of a producer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerSettings {
+    /// Protocol of its transactions; V2 needs a cluster with `transaction.version` 2.
+    pub protocol: Protocol,
     /// Identifies the producer across restarts: the last one to open it fences the others.
     pub transactional_id: String,
     /// Time after which the coordinator aborts an open transaction; brokers refuse more than
@@ -42,6 +43,7 @@ impl ProducerSettings {
     #[must_use]
     pub fn new(transactional_id: impl Into<String>, properties: &Properties) -> Self {
         Self {
+            protocol: Protocol::V2,
             transactional_id: transactional_id.into(),
             transaction_timeout: Duration::from_secs(15),
             budget: 16 * 1024 * 1024,

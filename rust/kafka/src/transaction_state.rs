@@ -1,6 +1,6 @@
 //! Writes batches in transactions: the producer's identity, the order of batches, and their acknowledged offsets.
 //!
-//! * [`producer_state`]: identity, commit and abort, as seen by the transaction coordinator (protocol V2, KIP-890).
+//! * [`producer_state`]: identity, commit and abort, as seen by the transaction coordinator (protocols V1 and V2).
 //! * [`marker_wait`]: delays the first records of a transaction until the previous transaction's markers are written.
 //! * [`in_flight`]: sends batches to partition leaders, in order, each exactly once.
 //!
@@ -14,4 +14,4 @@ pub mod producer_state;
 
 pub use in_flight::{Acknowledged, Answered, InFlight, Outgoing, Refused, SourceRange, Ticket};
 pub use marker_wait::MarkerWait;
-pub use producer_state::{Ask, Event, Identity, ProducerState};
+pub use producer_state::{Ask, Event, Identity, ProducerState, Protocol};

@@ -2,18 +2,19 @@
 //! messages.
 //!
 //! The model is Kafka's. A partition's leader accepts a batch that follows the last one, acknowledges a repetition of
-//! the last five, and rejects an epoch older than the coordinator's; the end of a transaction gives the next epoch.
+//! the last five, and rejects an epoch older than the coordinator's. In protocol V2 the end of a transaction gives the next
+//! epoch; in V1 it ends whatever is open with its identity, and a leader rejects a partition that was not added.
 //! Requests of one connection arrive in order. When the connection is cut, its requests arrive later, in any order,
 //! once, twice or never. At the end, committed readers must see exactly the batches that were reported to the writer.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use eomirror_kafka::error_code::ErrorCode;
 use eomirror_kafka::transaction_state::{
-    Ask, Event, Identity, InFlight, ProducerState, SourceRange, Ticket,
+    Ask, Event, Identity, InFlight, ProducerState, Protocol, SourceRange, Ticket,
 };
 use proptest::prelude::*;
 
@@ -38,12 +39,19 @@ enum Message {
         identity: Identity,
         commit: bool,
     },
+    Add {
+        identity: Identity,
+        partitions: Vec<usize>,
+    },
+    Init(Identity),
 }
 
 #[derive(Debug, Clone)]
 enum Reply {
     Produced(Ticket, Vec<(usize, ErrorCode, i64)>),
     Ended(ErrorCode, Identity),
+    Added(ErrorCode, Vec<usize>),
+    Initialized(ErrorCode, Identity),
 }
 
 /// Records per batch; more than one, so that sequence numbers differ from batch numbers.
@@ -61,6 +69,9 @@ struct Log {
 /// Leaders and the coordinator.
 #[derive(Debug)]
 struct Brokers {
+    protocol: Protocol,
+    /// Partitions of the open transaction that were added by request.
+    added: BTreeSet<usize>,
     current: Identity,
     /// The previous identity, and how its transaction ended.
     before: Option<(Identity, bool)>,
@@ -70,15 +81,17 @@ struct Brokers {
 
 impl Brokers {
     fn append(&mut self, partition: usize, wire: Wire) -> (ErrorCode, i64) {
-        let log = &mut self.logs[partition];
-        if log.moved {
-            log.moved = false;
+        if std::mem::take(&mut self.logs[partition].moved) {
             return (ErrorCode(6), -1);
         }
         // an old producer id is an old producer
         if wire.identity != self.current {
             return (ErrorCode(47), -1);
         }
+        if self.protocol == Protocol::V1 && !self.added.contains(&partition) {
+            return (ErrorCode(48), -1);
+        }
+        let log = &mut self.logs[partition];
         log.last
             .retain(|(identity, _, _)| *identity == wire.identity);
         if let Some((_, _, at)) = log.last.iter().find(|last| last.1 == wire.sequence) {
@@ -100,6 +113,9 @@ impl Brokers {
     }
 
     fn end(&mut self, identity: Identity, commit: bool) -> (ErrorCode, Identity) {
+        if self.protocol == Protocol::V1 {
+            return (self.end_v1(identity, commit), self.current);
+        }
         if let Some((_, committed)) = self.before.filter(|(before, _)| *before == identity) {
             let code = ErrorCode(if commit == committed { 0 } else { 48 });
             return (code, self.current);
@@ -110,6 +126,13 @@ impl Brokers {
         if commit && !self.open {
             return (ErrorCode(48), self.current);
         }
+        self.decide(identity, commit);
+        self.current = next(identity);
+        (ErrorCode::NONE, self.current)
+    }
+
+    /// Writes the markers of the open transaction.
+    fn decide(&mut self, identity: Identity, commit: bool) {
         for log in &mut self.logs {
             for (owner, _, fate) in &mut log.batches {
                 if *owner == identity && fate.is_none() {
@@ -118,18 +141,48 @@ impl Brokers {
             }
         }
         self.open = false;
+        self.added.clear();
         self.before = Some((identity, commit));
-        self.current = if identity.epoch + 1 >= EPOCHS {
-            Identity {
-                producer_id: identity.producer_id + 1,
-                epoch: 0,
-            }
-        } else {
-            Identity {
-                epoch: identity.epoch + 1,
-                ..identity
-            }
-        };
+    }
+
+    /// Ends whatever is open with this identity, however old the request is.
+    fn end_v1(&mut self, identity: Identity, commit: bool) -> ErrorCode {
+        if identity != self.current {
+            return ErrorCode(90);
+        }
+        if !self.open {
+            let same = self.before == Some((identity, commit));
+            return ErrorCode(if same { 0 } else { 48 });
+        }
+        self.decide(identity, commit);
+        ErrorCode::NONE
+    }
+
+    fn add(&mut self, identity: Identity, partitions: &[usize]) -> ErrorCode {
+        if identity != self.current {
+            return ErrorCode(90);
+        }
+        self.open = true;
+        self.added.extend(partitions);
+        ErrorCode::NONE
+    }
+
+    fn initialize(&mut self, previous: Identity) -> (ErrorCode, Identity) {
+        if self.before.is_some_and(|(before, _)| before == previous)
+            && self.current == next(previous)
+        {
+            // a repetition
+            return (ErrorCode::NONE, self.current);
+        }
+        if previous != self.current {
+            return (ErrorCode(90), self.current);
+        }
+        if self.open {
+            // partitions of a late request: there is no record in them
+            self.decide(previous, false);
+        }
+        self.before = Some((previous, false));
+        self.current = next(previous);
         (ErrorCode::NONE, self.current)
     }
 
@@ -146,6 +199,14 @@ impl Brokers {
                 let (code, next) = self.end(*identity, *commit);
                 Reply::Ended(code, next)
             }
+            Message::Add {
+                identity,
+                partitions,
+            } => Reply::Added(self.add(*identity, partitions), partitions.clone()),
+            Message::Init(previous) => {
+                let (code, identity) = self.initialize(*previous);
+                Reply::Initialized(code, identity)
+            }
         }
     }
 
@@ -155,6 +216,19 @@ impl Brokers {
             .filter(|(_, _, fate)| *fate == Some(true))
             .map(|(_, number, _)| *number)
             .collect()
+    }
+}
+
+fn next(identity: Identity) -> Identity {
+    if identity.epoch + 1 >= EPOCHS {
+        return Identity {
+            producer_id: identity.producer_id + 1,
+            epoch: 0,
+        };
+    }
+    Identity {
+        epoch: identity.epoch + 1,
+        ..identity
     }
 }
 
@@ -209,16 +283,18 @@ struct World {
     /// Batches that must be visible, per partition.
     expected: Vec<Vec<u32>>,
     ending: bool,
+    /// Partitions that the client knows to be in the transaction.
+    added: BTreeSet<usize>,
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(protocol: Protocol) -> Self {
         let now = Instant::now();
         let first = Identity {
             producer_id: 1,
             epoch: 0,
         };
-        let mut coordinator = ProducerState::new();
+        let mut coordinator = ProducerState::new(protocol);
         coordinator.asked();
         coordinator.found(ErrorCode(0), 1, now);
         coordinator.asked();
@@ -229,6 +305,8 @@ impl World {
             coordinator,
             sequences: InFlight::new(2_000),
             brokers: Brokers {
+                protocol,
+                added: BTreeSet::new(),
                 current: first,
                 before: None,
                 open: false,
@@ -243,6 +321,7 @@ impl World {
             acknowledged: BTreeMap::new(),
             expected: vec![Vec::new(); PARTITIONS],
             ending: false,
+            added: BTreeSet::new(),
         }
     }
 
@@ -296,7 +375,7 @@ impl World {
             }
             Step::Move(partition) => self.brokers.logs[partition].moved = true,
             Step::Commit => {
-                if self.sequences.is_settled() && !self.ending {
+                if self.is_done() {
                     let event = self.coordinator.commit().unwrap();
                     self.ending = event.is_none();
                     if event.is_some() {
@@ -305,7 +384,7 @@ impl World {
                 }
             }
             Step::Abort => {
-                if !self.ending {
+                if !self.ending && self.coordinator.writer().is_some() {
                     self.coordinator.abort().unwrap();
                     self.ending = true;
                 }
@@ -314,6 +393,13 @@ impl World {
     }
 
     fn send(&mut self) {
+        let v1 = self.brokers.protocol == Protocol::V1;
+        let unadded = self
+            .sequences
+            .unsettled()
+            .filter(|at| v1 && !self.added.contains(at));
+        let unadded: Vec<usize> = unadded.copied().collect();
+        self.coordinator.add(!unadded.is_empty());
         match self.coordinator.wants(self.now) {
             Some(Ask::Find) => {
                 self.coordinator.asked();
@@ -324,13 +410,28 @@ impl World {
                 self.coordinator.asked();
                 self.up.push_back(Message::End { identity, commit });
             }
+            Some(Ask::Add { identity }) => {
+                self.coordinator.asked();
+                self.up.push_back(Message::Add {
+                    identity,
+                    partitions: unadded,
+                });
+            }
+            Some(Ask::Init {
+                previous: Some(previous),
+            }) if v1 => {
+                self.coordinator.asked();
+                self.up.push_back(Message::Init(previous));
+            }
             Some(ask @ Ask::Init { .. }) => panic!("{ask:?} in a world without timeouts"),
             None => {}
         }
         if self.coordinator.writer().is_none() {
             return;
         }
-        if let Some(outgoing) = self.sequences.plan(1, |_| Some(1), self.now) {
+        let added = &self.added;
+        let leader = |at: &usize| (!v1 || added.contains(at)).then_some(1);
+        if let Some(outgoing) = self.sequences.plan(1, leader, self.now) {
             self.coordinator.wrote();
             self.outstanding.push(outgoing.ticket);
             self.up.push_back(Message::Produce {
@@ -360,6 +461,20 @@ impl World {
                 Some(event) => panic!("{event:?}"),
                 None => {}
             },
+            Reply::Added(code, partitions) => {
+                if code.is_none() && self.coordinator.writer().is_some() {
+                    self.added.extend(partitions);
+                }
+                assert_eq!(self.coordinator.added(code, self.now), None);
+            }
+            Reply::Initialized(code, identity) => {
+                match self.coordinator.initialized(code, identity, self.now) {
+                    Some(Event::Initialized) => {
+                        self.coordinator.begin().unwrap();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
         }
     }
 
@@ -377,8 +492,11 @@ impl World {
         self.written.clear();
         self.acknowledged.clear();
         self.sequences.restart();
+        self.added.clear();
         self.ending = false;
-        self.coordinator.begin().unwrap();
+        if self.brokers.protocol == Protocol::V2 {
+            self.coordinator.begin().unwrap();
+        }
     }
 
     fn cut(&mut self) {
@@ -387,22 +505,24 @@ impl World {
         for ticket in std::mem::take(&mut self.outstanding) {
             self.sequences.lost(ticket, self.now);
         }
-        if self.ending {
-            self.coordinator.lost(self.now);
-        }
+        self.coordinator.lost(self.now);
     }
 
     /// Delivers everything without losses.
     fn finish(&mut self) {
         for _ in 0..1_000 {
-            if self.sequences.is_settled() && !self.ending {
+            if self.is_done() {
                 break;
             }
             for step in [Step::Send, Step::Take, Step::Answer] {
                 self.happen(step);
             }
         }
-        assert!(self.sequences.is_settled() && !self.ending, "{self:?}");
+        assert!(self.is_done(), "{self:?}");
+    }
+
+    fn is_done(&self) -> bool {
+        self.sequences.is_settled() && !self.ending && self.coordinator.writer().is_some()
     }
 }
 
@@ -410,8 +530,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn committed_readers_see_what_the_writer_was_told(steps in proptest::collection::vec(step(), 0..200)) {
-        let mut world = World::new();
+    fn committed_readers_see_what_the_writer_was_told(
+        v1 in any::<bool>(), steps in proptest::collection::vec(step(), 0..200)
+    ) {
+        let mut world = World::new(if v1 { Protocol::V1 } else { Protocol::V2 });
         for step in steps {
             world.happen(step);
         }

@@ -12,9 +12,6 @@ pub const fn fix_of(error: &Error) -> &'static str {
         Error::BadProperty { .. } => "correct the property in the cluster's section",
         Error::BadFile { .. } => "restore the file of that property; a running mirror retries",
         Error::Unsupported { .. } => "use plane: client; the native plane needs Kafka 2.8 or newer",
-        Error::OldTransactions { .. } => {
-            "use plane: client, or raise the level with kafka-features.sh upgrade --feature transaction.version=2"
-        }
         Error::Fenced { .. } => {
             "keep the other mirror of this link, or stop it and restart this one"
         }

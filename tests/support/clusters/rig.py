@@ -14,6 +14,7 @@ from eomirror.localkafka.cluster import ADMIN, ClusterSpec, Listener, LocalClust
 from eomirror.localkafka.ports import free_ports
 from support.clusters.apart import proxy_apart
 from support.clusters.proxy import FaultProxy
+from support.links.plane import kafka_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,13 @@ class Side:
         (port,) = free_ports(1)
         listener = Listener(PROXIED, advertised_ports=(port,))
         self.cluster = LocalCluster.start(
-            ClusterSpec(name, heap="384m", extra_listeners=(listener,), properties=properties),
+            ClusterSpec(
+                name,
+                heap="384m",
+                extra_listeners=(listener,),
+                properties=properties,
+                kafka_version=kafka_of(name),
+            ),
             timeout=_START_SECONDS,
         )
         with contextlib.ExitStack() as until_now:

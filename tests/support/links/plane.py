@@ -1,16 +1,25 @@
-"""Which plane the mirrors of tests use: one suite serves both (``pytest --plane native``)."""
+"""Which plane and which target the mirrors of tests use: one suite serves all (``--plane native --target-kafka 3.9``)."""
 
 from __future__ import annotations
 
 import os
 
-__all__ = ["PLANES", "VARIABLE", "plane_under_test"]
+from eomirror.localkafka.jars import DEFAULT_KAFKA
+
+__all__ = ["PLANES", "TARGET_VARIABLE", "VARIABLE", "kafka_of", "plane_under_test"]
 
 PLANES = ("client", "native")
 # also for tests that start programs, and for a whole run: EOMIRROR_TEST_PLANE=native just faults
 VARIABLE = "EOMIRROR_TEST_PLANE"
+#: Kafka of the clusters that links write to; those before 4.0 have transactions of protocol V1.
+TARGET_VARIABLE = "EOMIRROR_TEST_TARGET_KAFKA"
 
 
 def plane_under_test() -> str:
     """``client``, unless this run asks for ``native``."""
     return os.environ.get(VARIABLE, PLANES[0])
+
+
+def kafka_of(cluster: str) -> str:
+    """The Kafka of a cluster of this name: links write to ``west``."""
+    return os.environ.get(TARGET_VARIABLE, DEFAULT_KAFKA) if cluster == "west" else DEFAULT_KAFKA

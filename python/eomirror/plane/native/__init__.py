@@ -1,1 +1,1 @@
-"""The native plane: whole record batches in transactions of protocol V2, moved by the Rust extension."""
+"""The native plane: whole record batches in transactions, moved by the Rust extension."""

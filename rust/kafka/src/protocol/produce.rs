@@ -75,27 +75,58 @@ impl Request for ProduceRequest {
     }
 
     fn write(&self, version: i16, out: &mut Writer) {
-        out.compact_string(&self.transactional_id);
-        out.int16(-1); // all in-sync replicas
-        out.int32(self.timeout_ms);
-        out.structures(&self.topics, |out, topic| {
-            write_topic(version, &topic.name, topic.id, out);
-            out.structures(&topic.partitions, |out, (index, batch)| {
-                out.int32(*index);
-                out.compact_pieces(&batch.head, &batch.body);
-            });
-        });
+        write_request(self, version, out);
     }
 
     fn read(version: i16, from: &mut Reader) -> Result<Vec<WrittenPartition>, DecodeError> {
-        // its tagged fields are addresses of new leaders: metadata is asked for them
-        let topics = from.structures(3, |from| {
-            let (name, id) = read_topic(version, from)?;
-            from.compact_array(33, |from| partition(&name, id, from))
-        })?;
-        from.throttle()?;
-        Ok(topics.into_iter().flatten().collect())
+        read_answer(version, from)
     }
+}
+
+/// `Produce` of transaction protocol V1: the partitions were added to the transaction by request. Topics go by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ProduceV1(pub(crate) ProduceRequest);
+
+impl Request for ProduceV1 {
+    const API: Api = Api {
+        key: 0,
+        name: "Produce",
+        versions: (9, 11),
+        flexible: 9,
+    };
+
+    type Answer = Vec<WrittenPartition>;
+
+    fn write(&self, version: i16, out: &mut Writer) {
+        write_request(&self.0, version, out);
+    }
+
+    fn read(version: i16, from: &mut Reader) -> Result<Vec<WrittenPartition>, DecodeError> {
+        read_answer(version, from)
+    }
+}
+
+fn write_request(request: &ProduceRequest, version: i16, out: &mut Writer) {
+    out.compact_string(&request.transactional_id);
+    out.int16(-1); // all in-sync replicas
+    out.int32(request.timeout_ms);
+    out.structures(&request.topics, |out, topic| {
+        write_topic(version, &topic.name, topic.id, out);
+        out.structures(&topic.partitions, |out, (index, batch)| {
+            out.int32(*index);
+            out.compact_pieces(&batch.head, &batch.body);
+        });
+    });
+}
+
+fn read_answer(version: i16, from: &mut Reader) -> Result<Vec<WrittenPartition>, DecodeError> {
+    // its tagged fields are addresses of new leaders: metadata is asked for them
+    let topics = from.structures(3, |from| {
+        let (name, id) = read_topic(version, from)?;
+        from.compact_array(33, |from| partition(&name, id, from))
+    })?;
+    from.throttle()?;
+    Ok(topics.into_iter().flatten().collect())
 }
 
 fn partition(topic: &str, id: TopicId, from: &mut Reader) -> Result<WrittenPartition, DecodeError> {

@@ -85,11 +85,11 @@ fn identity(from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
 }
 
 impl Request for InitProducerId {
-    // 5 is for transaction protocol V2; 6 is for two-phase commit (KIP-939)
+    // 3 is the first that takes an identity, 5 is for transaction protocol V2, 6 for two-phase commit (KIP-939)
     const API: Api = Api {
         key: 22,
         name: "InitProducerId",
-        versions: (5, 5),
+        versions: (3, 5),
         flexible: 2,
     };
 

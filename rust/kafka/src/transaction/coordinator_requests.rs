@@ -1,12 +1,12 @@
-//! Requests to the transaction coordinator: finding it, taking the transactional id, ending transactions, and asking
-//! for their markers.
+//! Requests to the transaction coordinator: finding it, taking the transactional id, adding partitions (protocol V1),
+//! ending transactions, and asking for their markers.
 
 use std::time::{Duration, Instant};
 
 use crate::error_code::ErrorCode;
 use crate::transaction_state::marker_wait::Step;
 use crate::transaction_state::producer_state::InvalidState;
-use crate::transaction_state::{Ask, Event, Identity, MarkerWait, ProducerState};
+use crate::transaction_state::{Ask, Event, Identity, MarkerWait, ProducerState, Protocol};
 use bytes::Bytes;
 
 use super::ProducerSettings;
@@ -16,7 +16,10 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, Peer, RequestId, State};
 use crate::protocol::describe_transactions::DescribeTransaction;
-use crate::protocol::transaction::{EndTxn, FindCoordinator, GivenIdentity, InitProducerId};
+use crate::protocol::transaction::{
+    AddPartitions, EndTxn, EndTxnV1, FindCoordinator, GivenIdentity, InitProducerId,
+};
+use crate::topic::TopicPartition;
 
 /// Pause before the coordinator is looked up again after a failed connection.
 const COORDINATOR_PAUSE: Duration = Duration::from_millis(50);
@@ -34,6 +37,10 @@ pub(super) struct Answered {
     pub(super) code: Option<ErrorCode>,
     /// The change of the producer's state.
     pub(super) event: Option<Event>,
+    /// Partitions that are now in the transaction.
+    pub(super) added: Vec<TopicPartition>,
+    /// The partition that the coordinator refuses to add.
+    pub(super) refused: Option<TopicPartition>,
 }
 
 /// Carries out what [`ProducerState`] and [`MarkerWait`] decide.
@@ -41,6 +48,8 @@ pub(super) struct CoordinatorRequests {
     transactional_id: String,
     transaction_timeout: Duration,
     state: ProducerState,
+    /// Partitions to add to the open transaction.
+    adding: Vec<TopicPartition>,
     question: Option<Question>,
     markers: MarkerWait,
     /// The in-flight request for the state of the markers.
@@ -52,7 +61,8 @@ impl CoordinatorRequests {
         Self {
             transactional_id: settings.transactional_id.clone(),
             transaction_timeout: settings.transaction_timeout,
-            state: ProducerState::new(),
+            state: ProducerState::new(settings.protocol),
+            adding: Vec::new(),
             question: None,
             markers: MarkerWait::new(),
             markers_question: None,
@@ -82,6 +92,12 @@ impl CoordinatorRequests {
     /// Notes that records were sent in the transaction.
     pub(super) fn wrote(&mut self) {
         self.state.wrote();
+    }
+
+    /// Sets the partitions that batches wait for, in protocol V1.
+    pub(super) fn add(&mut self, partitions: Vec<TopicPartition>) {
+        self.state.add(!partitions.is_empty());
+        self.adding = partitions;
     }
 
     /// Returns the identity of the open transaction.
@@ -181,6 +197,22 @@ impl CoordinatorRequests {
                 };
                 network.ask(peer, &request, now, Duration::ZERO)
             }
+            Ask::Add { identity } => {
+                let mut topics: Vec<(String, Vec<i32>)> = Vec::new();
+                for at in &self.adding {
+                    match topics.last_mut().filter(|(topic, _)| *topic == at.topic) {
+                        Some((_, partitions)) => partitions.push(at.partition),
+                        None => topics.push((at.topic.clone(), vec![at.partition])),
+                    }
+                }
+                let request = AddPartitions {
+                    transactional_id,
+                    producer_id: identity.producer_id,
+                    epoch: identity.epoch,
+                    topics,
+                };
+                network.ask(peer, &request, now, Duration::ZERO)
+            }
             Ask::End { identity, commit } => {
                 let request = EndTxn {
                     transactional_id,
@@ -188,7 +220,10 @@ impl CoordinatorRequests {
                     epoch: identity.epoch,
                     commit,
                 };
-                network.ask(peer, &request, now, Duration::ZERO)
+                match self.state.protocol() {
+                    Protocol::V1 => network.ask(peer, &EndTxnV1(request), now, Duration::ZERO),
+                    Protocol::V2 => network.ask(peer, &request, now, Duration::ZERO),
+                }
             }
         };
         self.state.asked();
@@ -254,6 +289,7 @@ impl CoordinatorRequests {
     ) -> Result<Answered, Error> {
         let Answer { peer, body, .. } = answer;
         let (version, body) = body?;
+        let (mut added, mut refused) = (Vec::new(), None);
         let (code, event) = match ask {
             Ask::Find => {
                 let found = client.read::<FindCoordinator>(peer, version, body)?;
@@ -266,6 +302,28 @@ impl CoordinatorRequests {
                 let next = identity(given);
                 let event = self.state.initialized(given.error, next, now);
                 (Some(given.error), event)
+            }
+            Ask::Add { .. } => {
+                let answer = client.read::<AddPartitions>(peer, version, body)?;
+                let mut error = ErrorCode::NONE;
+                for (topic, partition, code) in answer {
+                    let at = TopicPartition::new(topic, partition);
+                    if code.is_none() {
+                        added.push(at);
+                    } else if error.is_none() || error == ErrorCode::OPERATION_NOT_ATTEMPTED {
+                        // one partition is refused, and the others are not attempted because of it
+                        error = code;
+                        refused = Some(at);
+                    }
+                }
+                (Some(error), self.state.added(error, now))
+            }
+            Ask::End {
+                identity: before, ..
+            } if self.state.protocol() == Protocol::V1 => {
+                let error = client.read::<EndTxnV1>(peer, version, body)?;
+                // the request for the next identity waits for the markers
+                (Some(error), self.state.ended(error, before, now))
             }
             Ask::End { .. } => {
                 let given = client.read::<EndTxn>(peer, version, body)?;
@@ -282,7 +340,12 @@ impl CoordinatorRequests {
             // the coordinator answers once all markers are written
             self.markers.written();
         }
-        Ok(Answered { code, event })
+        Ok(Answered {
+            code,
+            event,
+            added,
+            refused,
+        })
     }
 
     /// Takes an answer about the markers of the last transaction. An error is no reason to wait.

@@ -1,10 +1,10 @@
 //! Produce requests to the leaders of partitions, and what their answers say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::error_code::ErrorCode;
-use crate::transaction_state::{InFlight, Outgoing, Refused, SourceRange, Ticket};
+use crate::transaction_state::{InFlight, Outgoing, Protocol, Refused, SourceRange, Ticket};
 use bytes::Bytes;
 
 use super::coordinator_requests::CoordinatorRequests;
@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::network::{Answer, Peer, RequestId, State};
-use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
+use crate::protocol::produce::{FramedBatch, ProduceRequest, ProduceV1, WrittenTopic};
 use crate::topic::{TopicId, TopicPartition};
 
 /// An in-flight Produce request.
@@ -41,6 +41,9 @@ pub(super) struct ProduceRequests {
     request_timeout: Duration,
     sequences: InFlight<TopicPartition, FramedBatch>,
     in_flight: BTreeMap<RequestId, InFlightRequest>,
+    protocol: Protocol,
+    /// Partitions of the open transaction that the coordinator has added to it; only in V1.
+    added: BTreeSet<TopicPartition>,
     acknowledged: Vec<Acknowledgement>,
     /// Ids and names of the topics that accepted batches of the open transaction.
     written: BTreeMap<TopicId, String>,
@@ -55,6 +58,8 @@ impl ProduceRequests {
             request_timeout: settings.request_timeout,
             sequences: InFlight::new(settings.request_bytes),
             in_flight: BTreeMap::new(),
+            protocol: settings.protocol,
+            added: BTreeSet::new(),
             acknowledged: Vec::new(),
             written: BTreeMap::new(),
             by_name: false,
@@ -108,7 +113,23 @@ impl ProduceRequests {
     pub(super) fn clear(&mut self) {
         self.sequences.restart();
         self.acknowledged.clear();
+        self.added.clear();
         self.written.clear();
+    }
+
+    /// Returns the partitions that batches wait for because the transaction does not have them.
+    pub(super) fn unadded(&self) -> Vec<TopicPartition> {
+        let waits = |at: &&TopicPartition| !self.is_added(at);
+        self.sequences.unsettled().filter(waits).cloned().collect()
+    }
+
+    /// Notes that the transaction has these partitions.
+    pub(super) fn added(&mut self, partitions: Vec<TopicPartition>) {
+        self.added.extend(partitions);
+    }
+
+    fn is_added(&self, at: &TopicPartition) -> bool {
+        self.protocol == Protocol::V2 || self.added.contains(at)
     }
 
     /// Returns the topics that unacknowledged batches wait for.
@@ -134,18 +155,17 @@ impl ProduceRequests {
         if coordinator.writer().is_none() {
             return Ok(());
         }
-        let leads = |metadata: &Metadata, at: &TopicPartition| {
-            metadata
-                .leader(&at.topic, at.partition)
-                .map(|(leader, _)| leader)
-        };
         let metadata = client.cached_metadata();
-        let brokers = self.sequences.brokers(|at| leads(metadata, at), now);
+        let added = (self.protocol == Protocol::V1).then_some(&self.added);
+        let leads = |at: &TopicPartition| leader(metadata, added, at);
+        let brokers = self.sequences.brokers(leads, now);
         for broker in brokers {
             match client.network().open(Peer::Broker(broker), now) {
                 State::Ready => loop {
                     let metadata = client.cached_metadata();
-                    let planned = self.sequences.plan(broker, |at| leads(metadata, at), now);
+                    let added = (self.protocol == Protocol::V1).then_some(&self.added);
+                    let leads = |at: &TopicPartition| leader(metadata, added, at);
+                    let planned = self.sequences.plan(broker, leads, now);
                     let Some(outgoing) = planned else { break };
                     coordinator.wrote();
                     self.send(client, broker, outgoing, now);
@@ -194,9 +214,14 @@ impl ProduceRequests {
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
             topics,
         };
-        let id = client
-            .network()
-            .ask(Peer::Broker(broker), &request, now, timeout);
+        let (network, peer) = (client.network(), Peer::Broker(broker));
+        let (id, request) = match self.protocol {
+            Protocol::V1 => {
+                let request = ProduceV1(request);
+                (network.ask(peer, &request, now, timeout), request.0)
+            }
+            Protocol::V2 => (network.ask(peer, &request, now, timeout), request),
+        };
         let names = request
             .topics
             .into_iter()
@@ -273,6 +298,24 @@ impl ProduceRequests {
         }))
     }
 
+    /// Returns the error for a partition that the coordinator refuses to add to the transaction.
+    pub(super) fn not_added(&self, target: TopicPartition, code: ErrorCode) -> Error {
+        let source = self.sequences.first_source(&target);
+        let refused = source.map(|source| Refused {
+            target: target.clone(),
+            source,
+            code,
+        });
+        match refused {
+            Some(refused) => self.must_abort(refused, &BTreeMap::new()),
+            None => Error::MustAbort {
+                what: format!("adding {target} to the transaction"),
+                batch: None,
+                code,
+            },
+        }
+    }
+
     fn must_abort(
         &self,
         refused: Refused<TopicPartition>,
@@ -296,6 +339,19 @@ impl ProduceRequests {
         };
         Error::MustAbort { what, batch, code }
     }
+}
+
+/// Returns the leader of a partition; none while the transaction does not have the partition, if it must be added to it.
+fn leader(
+    metadata: &Metadata,
+    added: Option<&BTreeSet<TopicPartition>>,
+    at: &TopicPartition,
+) -> Option<i32> {
+    added
+        .is_none_or(|added| added.contains(at))
+        .then(|| metadata.leader(&at.topic, at.partition))
+        .flatten()
+        .map(|(leader, _)| leader)
 }
 
 #[cfg(test)]

@@ -14,12 +14,9 @@ use crate::network::{Answer, Network};
 use crate::protocol::produce::{FramedBatch, HEADER};
 use crate::topic::{TopicId, TopicPartition};
 use crate::transaction_state::marker_wait::Step;
-use crate::transaction_state::{Event, Identity, SourceRange};
+use crate::transaction_state::{Event, Identity, Protocol, SourceRange};
 use bytes::Bytes;
 use eomirror_batch::{Batch, BatchError, Stamp};
-
-/// The level of `transaction.version` with which a transaction's end gives a new identity.
-pub const TRANSACTIONS_V2: i16 = 2;
 
 /// Writes batches to one cluster in transactions.
 ///
@@ -62,22 +59,19 @@ pub struct TransactionalProducer {
 impl TransactionalProducer {
     /// Takes the transactional id: its previous owner is fenced, and its open transaction aborted.
     ///
-    /// Returns [`Error::OldTransactions`] when the cluster's `transaction.version` is below 2.
+    /// The cluster's `transaction.version` decides the protocol.
     pub fn open(
         mut client: Client,
-        settings: ProducerSettings,
+        mut settings: ProducerSettings,
         deadline: Instant,
     ) -> Result<Self, Error> {
-        let level = client.feature("transaction.version", deadline)?;
-        if level < TRANSACTIONS_V2 {
-            return Err(Error::OldTransactions { level });
-        }
+        settings.protocol = Protocol::of(client.feature("transaction.version", deadline)?);
         let mut producer = Self::new(client, settings);
         producer.until_ready(deadline)?;
         Ok(producer)
     }
 
-    /// Returns a producer without waiting, for a cluster whose `transaction.version` is known to be 2 or higher.
+    /// Returns a producer without waiting, for a cluster whose `transaction.version` is known to suit the protocol.
     /// [`TransactionalProducer::until_ready`] takes the transactional id.
     #[must_use]
     pub fn new(mut client: Client, settings: ProducerSettings) -> Self {
@@ -340,6 +334,7 @@ impl TransactionalProducer {
         }
         self.wake = WakeUp::default();
         let (client, refresh, wake) = (&mut self.client, &mut self.refresh, &mut self.wake);
+        self.coordinator.add(self.produces.unadded());
         self.coordinator.step(client, refresh, wake, now)?;
         let markers = self.coordinator.await_markers(client, now);
         wake.add(markers);
@@ -454,14 +449,8 @@ impl TransactionalProducer {
             Err(answer) => answer,
         };
         match self.coordinator.take(&mut self.client, answer, now) {
-            Some(Ok(Answered { code, event })) => {
-                if let Some(code) = code {
-                    let error = || format!("the coordinator answered {code}");
-                    self.hindrance = (!code.is_none()).then(error);
-                }
-                if let Some(event) = event {
-                    self.happened(event);
-                }
+            Some(Ok(answered)) => {
+                self.answered(answered);
                 Ok(())
             }
             Some(Err(error)) => {
@@ -470,6 +459,28 @@ impl TransactionalProducer {
                 Err(error).or_else(Error::unless_final)
             }
             None => Ok(()),
+        }
+    }
+
+    fn answered(&mut self, answered: Answered) {
+        let Answered {
+            code,
+            event,
+            added,
+            refused,
+        } = answered;
+        if let Some(code) = code {
+            let error = || format!("the coordinator answered {code}");
+            self.hindrance = (!code.is_none()).then(error);
+        }
+        self.produces.added(added);
+        match (event, refused) {
+            (Some(Event::MustAbort(code)), Some(partition)) => {
+                let error = self.produces.not_added(partition, code);
+                self.refused.get_or_insert(error);
+            }
+            (Some(event), _) => self.happened(event),
+            (None, _) => {}
         }
     }
 

@@ -253,6 +253,12 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         self.busy.iter()
     }
 
+    /// Returns the source offsets of a partition's first unacknowledged batch.
+    #[must_use]
+    pub fn first_source(&self, partition: &K) -> Option<SourceRange> {
+        Some(self.queues.get(partition)?.entries.front()?.source)
+    }
+
     /// Returns the brokers that can take a request now. `leader` returns the leader of a partition.
     pub fn brokers(&self, leader: impl Fn(&K) -> Option<i32>, now: Instant) -> BTreeSet<i32> {
         let mut brokers = BTreeSet::new();

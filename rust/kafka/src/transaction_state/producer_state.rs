@@ -1,10 +1,17 @@
-//! State of the producer and its transaction, as seen by the coordinator (transaction protocol V2, KIP-890 part 2).
+//! State of the producer and its transaction, as seen by the coordinator (transaction protocols V1, KIP-98 and KIP-360,
+//! and V2, KIP-890 part 2).
 //!
 //! # Basis
 //!
 //! With `transaction.version` 2 every `EndTxn` gives the producer a new epoch, or a new producer id when epochs are
 //! used up. So each transaction has its own identity. A late `Produce` or `EndTxn` of an old transaction carries an
 //! identity that every broker rejects, and a response about one transaction cannot be mistaken for one about another.
+//!
+//! In V1 the end leaves the identity as it is, and a late copy of an `EndTxn` would end the next transaction. So the
+//! producer asks for a new epoch after each end, with the old identity (KIP-360), and each transaction has its own identity
+//! here as well. Sequences begin at 0 with it. That is one request more for each transaction, which also waits until
+//! the markers are written. A transaction of V1 has the partitions that were added to it by request:
+//! batches wait for that.
 //!
 //! # Unknown outcome
 //!
@@ -32,8 +39,10 @@
 //! Open           commit()                     Committing
 //! Open           abort()                      Aborting
 //! Open           require_abort()              AbortRequired
-//! Committing     EndTxn 0                     Ready          Committed
-//! Aborting       EndTxn 0                     Ready          Aborted
+//! Open           Add 0, 3, 51, 55             unchanged      V1 only; all but 0: again, after a backoff
+//! Open           Add, any other error         AbortRequired  MustAbort
+//! Committing     EndTxn 0                     Ready          Committed; in V1 Initializing
+//! Aborting       EndTxn 0                     Ready          Aborted; in V1 Initializing
 //! either         EndTxn 51, 14, lost, ...     unchanged      the same request, after a backoff
 //! Committing     EndTxn 120                   AbortRequired  MustAbort
 //! Committing     EndTxn 48                    Initializing   NotCommitted
@@ -54,6 +63,24 @@ use crate::error_code::ErrorCode;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// Transaction protocol between producer, coordinator and leaders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// Partitions are added by request, and the end of a transaction keeps the identity (KIP-98).
+    V1,
+    /// Leaders add partitions, and the end of a transaction gives a new identity (KIP-890).
+    #[default]
+    V2,
+}
+
+impl Protocol {
+    /// Returns the protocol of a cluster with this level of `transaction.version`.
+    #[must_use]
+    pub const fn of(level: i16) -> Self {
+        if level >= 2 { Self::V2 } else { Self::V1 }
+    }
+}
+
 /// Producer id and epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
@@ -72,6 +99,11 @@ pub enum Ask {
     Init {
         /// The lost identity; `None` for a new producer.
         previous: Option<Identity>,
+    },
+    /// `AddPartitionsToTxn`, to the coordinator.
+    Add {
+        /// Identity of the transaction.
+        identity: Identity,
     },
     /// `EndTxn`, to the coordinator.
     End {
@@ -125,7 +157,10 @@ enum Phase {
 /// State machine of the producer; see the module.
 #[derive(Debug)]
 pub struct ProducerState {
+    protocol: Protocol,
     phase: Phase,
+    /// Batches wait for partitions that the transaction does not have.
+    adding: bool,
     broker: Option<i32>,
     asked: bool,
     pause: Duration,
@@ -134,21 +169,29 @@ pub struct ProducerState {
 
 impl Default for ProducerState {
     fn default() -> Self {
-        Self::new()
+        Self::new(Protocol::V2)
     }
 }
 
 impl ProducerState {
     /// Returns the state of a producer without an identity.
     #[must_use]
-    pub const fn new() -> Self {
+    pub const fn new(protocol: Protocol) -> Self {
         Self {
+            protocol,
             phase: Phase::Initializing { previous: None },
+            adding: false,
             broker: None,
             asked: false,
             pause: FIRST_PAUSE,
             not_before: None,
         }
+    }
+
+    /// Returns the protocol of its transactions.
+    #[must_use]
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Returns the coordinator's broker id, if known.
@@ -229,6 +272,7 @@ impl ProducerState {
                 identity,
                 commit: false,
             },
+            Phase::Open { identity, .. } if self.adding => Ask::Add { identity },
             Phase::Ready(_) | Phase::Open { .. } | Phase::AbortRequired(_) | Phase::Fatal => {
                 return None;
             }
@@ -296,7 +340,40 @@ impl ProducerState {
         }
     }
 
-    /// Takes the response to [`Ask::End`]; `next` is the identity in it.
+    /// Sets whether batches wait for partitions that the transaction does not have; only in V1.
+    pub const fn add(&mut self, adding: bool) {
+        self.adding = adding;
+    }
+
+    /// Takes the response to [`Ask::Add`]: the error of one partition, or none if all were added.
+    pub fn added(&mut self, error: ErrorCode, now: Instant) -> Option<Event> {
+        self.asked = false;
+        let Phase::Open { identity, .. } = self.phase else {
+            return None;
+        };
+        match error {
+            ErrorCode::NONE => {
+                self.pause = FIRST_PAUSE;
+                self.not_before = None;
+                None
+            }
+            // the coordinator has not heard of the topic yet, or another partition was refused
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::OPERATION_NOT_ATTEMPTED => {
+                self.back_off(now);
+                None
+            }
+            _ => {
+                let event = self.failed(error, now);
+                if let Some(Event::Refused(code)) = event {
+                    self.phase = Phase::AbortRequired(identity);
+                    return Some(Event::MustAbort(code));
+                }
+                event
+            }
+        }
+    }
+
+    /// Takes the response to [`Ask::End`]; `next` is the identity in it, which V1 does not have.
     pub fn ended(&mut self, error: ErrorCode, next: Identity, now: Instant) -> Option<Event> {
         self.asked = false;
         let (identity, commit) = match self.phase {
@@ -304,15 +381,19 @@ impl ProducerState {
             Phase::Aborting(identity) => (identity, false),
             _ => return None,
         };
+        let event = if commit {
+            Event::Committed
+        } else {
+            Event::Aborted
+        };
         match error {
-            ErrorCode::NONE if follows(identity, next) => {
-                let event = if commit {
-                    Event::Committed
-                } else {
-                    Event::Aborted
-                };
-                Some(self.ready(next, event))
+            ErrorCode::NONE if self.protocol == Protocol::V1 => {
+                self.end(Phase::Initializing {
+                    previous: Some(identity),
+                });
+                Some(event)
             }
+            ErrorCode::NONE if follows(identity, next) => Some(self.ready(next, event)),
             // reported as done, under an identity that does not separate later batches from earlier ones
             ErrorCode::NONE => Some(self.fatal(Event::Refused(ErrorCode::INVALID_PRODUCER_EPOCH))),
             ErrorCode::TRANSACTION_ABORTABLE if commit => {

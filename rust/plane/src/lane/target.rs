@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use eomirror_kafka::Identity;
 use eomirror_kafka::{
-    Acknowledgement, Client, Clock, Error, ProducerSettings, Properties, TRANSACTIONS_V2,
-    Throttled, TopicPartition, TransactionalProducer,
+    Acknowledgement, Client, Clock, Error, ProducerSettings, Properties, Protocol, Throttled,
+    TopicPartition, TransactionalProducer,
 };
 
 use super::failure::{Failure, FailureKind};
@@ -67,14 +67,18 @@ impl LaneTarget {
         until: Instant,
     ) -> Result<Option<Identity>, Error> {
         if let Producer::Connecting(client) = &mut self.producer {
-            if !is_connected(client, until)? {
+            if !client.is_connected(until)? {
                 return Ok(None);
             }
         }
         self.producer = match std::mem::take(&mut self.producer) {
-            Producer::Connecting(client) => {
-                let producer = TransactionalProducer::new(*client, settings.clone());
-                Producer::Open(Box::new(producer))
+            Producer::Connecting(mut client) => {
+                let level = client.network().feature("transaction.version").unwrap_or(0);
+                let settings = ProducerSettings {
+                    protocol: Protocol::of(level),
+                    ..settings.clone()
+                };
+                Producer::Open(Box::new(TransactionalProducer::new(*client, settings)))
             }
             producer => producer,
         };
@@ -240,16 +244,4 @@ fn unless_timed_out<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(Error::TimedOut { .. }) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Waits for a connection, and checks that the cluster has transactions of protocol V2.
-fn is_connected(client: &mut Client, until: Instant) -> Result<bool, Error> {
-    if !client.is_connected(until)? {
-        return Ok(false);
-    }
-    let level = client.network().feature("transaction.version").unwrap_or(0);
-    if level < TRANSACTIONS_V2 {
-        return Err(Error::OldTransactions { level });
-    }
-    Ok(true)
 }

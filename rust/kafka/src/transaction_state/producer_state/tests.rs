@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Ask, ErrorCode, Event, Identity, ProducerState};
+use super::{Ask, ErrorCode, Event, Identity, ProducerState, Protocol};
 
 const ME: Identity = Identity {
     producer_id: 7,
@@ -13,7 +13,11 @@ const NEXT: Identity = Identity {
 
 /// Returns a producer with a known coordinator and an identity.
 fn ready(now: Instant) -> ProducerState {
-    let mut coordinator = ProducerState::new();
+    ready_for(Protocol::V2, now)
+}
+
+fn ready_for(protocol: Protocol, now: Instant) -> ProducerState {
+    let mut coordinator = ProducerState::new(protocol);
     assert_eq!(coordinator.wants(now), Some(Ask::Find));
     coordinator.asked();
     assert_eq!(coordinator.wants(now), None, "one question at a time");
@@ -139,7 +143,7 @@ fn a_busy_coordinator_is_asked_for_an_identity_again() {
     let now = Instant::now();
     // the coordinator loads its log, or still writes the markers of an earlier transaction
     for error in [14, 51] {
-        let mut coordinator = ProducerState::new();
+        let mut coordinator = ProducerState::new(Protocol::V2);
         assert_eq!(coordinator.wants(now), Some(Ask::Find));
         coordinator.asked();
         assert_eq!(coordinator.found(ErrorCode(0), 1, now), None);
@@ -252,4 +256,118 @@ fn what_is_not_known_to_pass_ends_the_producer() {
         );
         assert_eq!(coordinator.wants(later(now)), None);
     }
+}
+
+/// Returns a producer of protocol V1 with an open transaction.
+fn open_v1(now: Instant) -> ProducerState {
+    let mut coordinator = ready_for(Protocol::V1, now);
+    assert_eq!(coordinator.begin(), Ok(ME));
+    coordinator
+}
+
+#[test]
+fn in_v1_each_end_is_followed_by_a_request_for_the_next_identity() {
+    let now = Instant::now();
+    for commit in [true, false] {
+        let mut coordinator = open_v1(now);
+        coordinator.wrote();
+        if commit {
+            assert_eq!(coordinator.commit(), Ok(None));
+        } else {
+            assert_eq!(coordinator.abort(), Ok(()));
+        }
+        coordinator.asked();
+        let event = coordinator.ended(ErrorCode(0), ME, now);
+        assert_eq!(
+            event,
+            Some(if commit {
+                Event::Committed
+            } else {
+                Event::Aborted
+            })
+        );
+        assert!(
+            coordinator.begin().is_err(),
+            "a late EndTxn would end the next transaction"
+        );
+        let asked = Ask::Init { previous: Some(ME) };
+        assert_eq!(coordinator.wants(now), Some(asked));
+        coordinator.asked();
+        // the markers are being written
+        assert_eq!(coordinator.initialized(ErrorCode(51), ME, now), None);
+        let now = later(now);
+        assert_eq!(coordinator.wants(now), Some(asked));
+        coordinator.asked();
+        let event = coordinator.initialized(ErrorCode(0), NEXT, now);
+        assert_eq!(event, Some(Event::Initialized));
+        assert_eq!(coordinator.begin(), Ok(NEXT));
+    }
+}
+
+#[test]
+fn in_v1_partitions_are_added_until_the_coordinator_has_them() {
+    let mut now = Instant::now();
+    let mut coordinator = open_v1(now);
+    assert_eq!(coordinator.wants(now), None);
+    coordinator.add(true);
+    let add = Ask::Add { identity: ME };
+    for error in [51, 3, 55, 14] {
+        assert_eq!(coordinator.wants(now), Some(add), "before {error}");
+        coordinator.asked();
+        assert_eq!(coordinator.added(ErrorCode(error), now), None);
+        assert_eq!(coordinator.wants(now), None, "there is a pause");
+        now = later(now);
+    }
+    coordinator.asked();
+    assert_eq!(coordinator.added(ErrorCode(16), now), None);
+    assert_eq!(coordinator.wants(later(now)), Some(Ask::Find));
+    coordinator.asked();
+    coordinator.found(ErrorCode(0), 1, now);
+    assert_eq!(coordinator.added(ErrorCode(0), now), None);
+    coordinator.add(false);
+    assert_eq!(coordinator.wants(now), None);
+    coordinator.wrote();
+    assert_eq!(coordinator.commit(), Ok(None));
+    assert_eq!(coordinator.wants(now), Some(end(true)));
+}
+
+#[test]
+fn in_v1_a_partition_that_is_refused_ends_the_transaction_and_a_fence_the_producer() {
+    let now = Instant::now();
+    let mut coordinator = open_v1(now);
+    coordinator.add(true);
+    coordinator.asked();
+    let event = coordinator.added(ErrorCode(29), now);
+    assert_eq!(event, Some(Event::MustAbort(ErrorCode(29))));
+    assert_eq!(coordinator.abort(), Ok(()));
+    // nothing was added: the coordinator knows of no transaction
+    coordinator.asked();
+    assert_eq!(
+        coordinator.ended(ErrorCode(48), ME, now),
+        Some(Event::Aborted)
+    );
+    assert_eq!(
+        coordinator.wants(now),
+        Some(Ask::Init { previous: Some(ME) })
+    );
+
+    for error in [47, 90] {
+        let mut coordinator = open_v1(now);
+        coordinator.add(true);
+        coordinator.asked();
+        let event = coordinator.added(ErrorCode(error), now);
+        assert_eq!(event, Some(Event::Fenced(ErrorCode(error))));
+    }
+}
+
+#[test]
+fn in_v1_an_answer_about_partitions_of_a_transaction_that_is_being_aborted_changes_nothing() {
+    let now = Instant::now();
+    let mut coordinator = open_v1(now);
+    coordinator.add(true);
+    coordinator.asked();
+    assert_eq!(coordinator.abort(), Ok(()));
+    assert_eq!(coordinator.wants(now), None, "one question at a time");
+    assert_eq!(coordinator.added(ErrorCode(29), now), None);
+    assert_eq!(coordinator.wants(now), Some(end(false)));
 }
