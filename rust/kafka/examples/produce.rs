@@ -1,8 +1,8 @@
 //! Writes one transaction: `cargo run --example produce -- TRANSACTIONAL_ID TOPIC VALUE... < PROPERTIES`
 //!
 //! Properties are lines `name=value`, such as `bootstrap.servers=localhost:9092`. Writes the values in one batch to
-//! partition 0 of the topic, commits, and prints the offset of the first one. Needs a cluster with
-//! `transaction.version` 2. Another run with the same id fences this one.
+//! partition 0 of the topic, commits, and prints the offset of the first one. Another
+//! run with the same id fences this one.
 
 #![allow(clippy::print_stdout)] // it is what it is for
 

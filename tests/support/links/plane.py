@@ -1,4 +1,4 @@
-"""Which plane and which target the mirrors of tests use: one suite serves all (``--plane native --target-kafka 3.9``)."""
+"""Plane and target of the mirrors of tests: one suite serves all (``pytest --plane native --target-kafka 3.9``)."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ A batch without changes is never opened (docs: the two planes).  So an `Account`
 batches as sent, its timestamp is the largest of its records, and its digest is empty: `eomirror verify` compares
 content by reading both sides.
 
-Every transaction has an identity of its own, under protocol V1 as well (docs/adr/0025), and a commit whose answer was lost
-is resolved by sending the same request again: a commit that returns is clean (EO-8 and EO-9).
+Every transaction has an identity of its own, under protocol V1 as well (docs/adr/0025), and a commit whose answer was
+lost is resolved by sending the same request again: a commit that returns is clean (EO-8 and EO-9).
 """
 
 from __future__ import annotations
