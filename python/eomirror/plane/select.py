@@ -5,8 +5,8 @@ The native plane serves unless the link says ``plane: client``.  The client plan
 the target refuses a record: the client plane isolates it, because it can send ranges of records and skip one
 (`eomirror.lane.poison_records`), and the lane returns to the native plane after the search.  Second, a cluster has a
 property that only librdkafka has.  Third, the source holds message format 0 or 1, which only librdkafka reads.  In the
-last two cases the native plane raises PlaneChangedError if the link says ``plane: auto``, and the client plane stays for
-the attempt.  A link that places records by key always has the client plane.
+last two cases the native plane raises PlaneChangedError if the link says ``plane: auto``, and the client plane stays
+for the attempt.  A link that places records by key always has the client plane.
 """
 
 from __future__ import annotations
