@@ -34,6 +34,7 @@ from bench.restart import measure_restart, restart_markdown
 from bench.scaling import measure_scaling, scaling_markdown
 from bench.scrape import measure_scrape, scrape_markdown
 from bench.stamped import BURST_MS
+from bench.start import measure_starts, start_markdown
 from bench.throughput import Timing, prepare
 from bench.topics import Topics
 from bench.translation import measure_translation, translation_markdown
@@ -346,6 +347,48 @@ def restart(
         except (MirrorEndedError, TimeoutError, RuntimeError) as error:
             context.exit(session.give_up(error))
     context.exit(session.tell(found.as_dict(), restart_markdown(found)))
+
+
+@main.command()
+@click.option("--rounds", type=click.IntRange(0), default=5, show_default=True, help="Starts of each kind.")
+@click.option(
+    "--standby-rounds", type=click.IntRange(0), default=5, show_default=True, help="Kills with a standby."
+)
+@click.option(
+    "--mm2-standby-rounds",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Kills of one of two workers of MM2, each of which takes five minutes.",
+)
+@_output
+@_keep
+@click.pass_context
+def start(
+    context: click.Context,
+    *,
+    rounds: int,
+    standby_rounds: int,
+    mm2_standby_rounds: int,
+    output: str,
+    results: Path | None,
+) -> None:
+    """The time to the first record after a start, after kill -9, and with a standby, beside MM2 as shipped."""
+    session = _Session("start", output, results or RESULTS)
+    with _clusters() as site:
+        try:
+            found = measure_starts(
+                site,
+                Mirror(plane="native"),
+                MirrorMaker(exactly_once=True, tuned=False),
+                rounds=rounds,
+                standby_rounds=standby_rounds,
+                their_standby_rounds=mm2_standby_rounds,
+                say=session.say,
+            )
+        except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
+            context.exit(session.give_up(error))
+    context.exit(session.tell(found.as_dict(), start_markdown(found)))
 
 
 @main.command()
