@@ -1,5 +1,5 @@
 """
-kill -9 of the whole mirror, driver, JVM and workers, at random moments (fault F1).
+kill -9 of the whole mirror, driver, JVM and workers, or of its driver alone, at random moments (faults F1, F2).
 
 Runs the real command in child processes.  ``EOMIRROR_SEED`` repeats traffic and moments.
 """
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from eomirror import load_config
 from eomirror.demo.clients import Offsets, create_topic
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.scenario import judge
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
+from support.judges.audited import assert_audited
 from support.links.plane import plane_under_test
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from eomirror.demo.compare import Comparison, Revision
     from support.judges.ledger import Entry
 
 log = logging.getLogger(__name__)
@@ -36,16 +41,27 @@ PARTITIONS = 6
 RECORDS = 100_000
 START_SECONDS = 120.0  # of a mirror on a busy machine
 RATE = 2_000.0
+#: Of a mirror whose starts are killed: a hundred of them take a quarter of an hour.
+START_RECORDS = 5_000
+START_RATE = 200.0
+#: Words of the log: lanes begin in processes of the driver, Spark starts beside them, and they move there.
+STEPS = ("", ": running", "lane_starts", "starting spark", "spark is up", "lanes move to spark", "")
 
 
 @pytest.fixture
-def mirror(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Iterator[Callable[..., ProcessTree]]:
-    """Starts ``eomirror run`` for a link of this test's own; the test's end kills what is left."""
+def config(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Path:
+    """The configuration of a link of this test's own."""
     config = tmp_path / "mirror.yaml"
     link = {"name": topic_name, "source": "east", "target": "west", "topics": [topic_name]}
     link |= {"plane": plane_under_test()}
     clusters = {"east": east.client_properties, "west": west.client_properties}
     config.write_text(yaml.safe_dump({"clusters": clusters, "links": [link]}))
+    return config
+
+
+@pytest.fixture
+def mirror(config: Path, tmp_path: Path) -> Iterator[Callable[..., ProcessTree]]:
+    """Starts ``eomirror run``; the test's end kills what is left."""
     (tmp_path / "tmp").mkdir()
     trees: list[ProcessTree] = []
 
@@ -57,8 +73,8 @@ def mirror(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Iterator[Ca
 
     yield start
     for tree in trees:
-        if tree.exit_code is None:
-            tree.kill()
+        # also what a driver that was killed alone has left
+        tree.kill()
 
 
 @contextlib.contextmanager
@@ -91,6 +107,84 @@ def await_news(tree: ProcessTree, watcher: TopicWatcher) -> float:
     return arrived - tree.started
 
 
+class Log:
+    """What a mirror writes from now on to a log that has the words of earlier ones."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin = path.stat().st_size if path.exists() else 0
+
+    def __contains__(self, words: str) -> bool:
+        return words.encode() in self._path.read_bytes()[self._begin :]
+
+
+def kill_in_its_start(tree: ProcessTree, log: Log, step: str, rng: random.Random) -> None:
+    """Kill it a moment after a step, or anywhere in its first ten seconds; sometimes the driver alone."""
+    until = time.monotonic() + START_SECONDS
+    while step not in log:
+        assert time.monotonic() < until, f"no {step!r} after {START_SECONDS} s\n{tree.last_lines()}"
+        live_for(tree, 0.02)
+    live_for(tree, rng.uniform(0.0, 1.0 if step else 10.0))
+    if rng.random() < 0.5:
+        tree.kill()
+    else:
+        # JVM and workers find out, and its successor does not wait for them
+        os.kill(tree.pid, signal.SIGKILL)
+
+
+@pytest.mark.fault("F1", "F2")
+@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_copy_survives_kills_within_ten_seconds_of_a_start(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    config: Path,
+    mirror: Callable[..., ProcessTree],
+    rng: random.Random,
+    entry: Entry,
+    kills: int,
+) -> None:
+    """EO-1, EO-2, EO-3: at every step of the move to Spark; nothing lost or twice, and whole transactions."""
+    source, target, copy = east.client_properties, west.client_properties, f"east.{topic_name}"
+    create_topic(source, topic_name, PARTITIONS, retention_ms="-1")
+    traffic = Traffic(source, topic_name, TrafficPlan(rng.getrandbits(32), PARTITIONS), rate=START_RATE)
+    watcher = TopicWatcher(target, copy, PARTITIONS)
+    first = rng.randrange(len(STEPS))
+    with running(traffic, watcher):
+        for number in range(kills):
+            log_of_run = Log(config.with_name("mirror.log"))
+            kill_in_its_start(mirror(), log_of_run, STEPS[(first + number) % len(STEPS)], rng)
+            entry.injected()
+        tree = mirror()
+        entry.recovered(await_news(tree, watcher))
+        while traffic.ledger.records < START_RECORDS:
+            live_for(tree, 0.1)
+        traffic.finish()
+        assert tree.terminate(30.0) == 0, tree.last_lines()
+        last = mirror("--until", "caught-up")
+        assert last.wait(START_SECONDS) == 0, last.last_lines()
+        ends = Offsets(target).settled_ends(copy, PARTITIONS)
+        until = time.monotonic() + 60
+        while not watcher.has_reached(ends) and time.monotonic() < until:
+            time.sleep(0.05)
+
+    judge_copy(entry, traffic, watcher, judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy])
+    assert_audited(load_config(config))
+
+
+def judge_copy(
+    entry: Entry, traffic: Traffic, watcher: TopicWatcher, found: tuple[Comparison, Revision]
+) -> None:
+    """The copy is the source, and no reader saw anything that was taken back."""
+    comparison, revision = found
+    entry.compared(comparison, revision)
+    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
+    assert comparison.source == comparison.target == traffic.ledger.records
+    assert revision.stable, revision
+    assert revision.seen == traffic.ledger.records
+    assert watcher.broken == 0
+
+
 @pytest.mark.fault("F1", "F2")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [6, pytest.param(10, marks=pytest.mark.slow)])
@@ -98,6 +192,7 @@ def test_a_copy_survives_kills_of_the_whole_tree(
     east: Any,
     west: Any,
     topic_name: str,
+    config: Path,
     mirror: Callable[..., ProcessTree],
     rng: random.Random,
     entry: Entry,
@@ -137,21 +232,16 @@ def test_a_copy_survives_kills_of_the_whole_tree(
         while not watcher.has_reached(ends) and time.monotonic() < until:
             time.sleep(0.05)
 
-    comparison, revision = judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy]
-
     log.info(
         "%d of %d kills hit an open transaction; seconds to recover: %s",
         hit,
         kills,
         [round(seconds, 1) for seconds in recoveries],
     )
-    entry.compared(comparison, revision)
     for seconds in recoveries[1:]:
         entry.recovered(seconds)
-    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
-    assert comparison.source == comparison.target == traffic.ledger.records >= RECORDS
-    assert revision.stable, revision
-    assert revision.seen == traffic.ledger.records
-    assert watcher.broken == 0
+    judge_copy(entry, traffic, watcher, judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy])
+    assert traffic.ledger.records >= RECORDS
+    assert_audited(load_config(config))
     share = traffic.ledger.aborted_transactions / traffic.ledger.transactions
     assert share == pytest.approx(1 / 9, abs=0.01)
