@@ -96,7 +96,7 @@ class StartTimes:
             "titles": self.titles,
             "seconds": self.seconds,
             "medians": {
-                kind: {name: round(median(found), 2) for name, found in by_name.items()}
+                kind: {name: round(median(found), 2) for name, found in by_name.items() if found}
                 for kind, by_name in self.seconds.items()
             },
             "steps": {kind: median_steps(rounds) for kind, rounds in self.steps.items()},
