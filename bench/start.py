@@ -250,6 +250,8 @@ def _starts(stage: _Stage, found: StartTimes) -> None:
         process = stage.start()
         arrived = stage.await_record(process, after=began, sent_after=began if killed else 0.0)
         found.seconds[kind][name].append(arrived - began)
+        if stage.ours:
+            _await_words(process, "lanes move to spark")
         time.sleep(_SETTLE_SECONDS)
         process.check()
         if stage.ours:
@@ -258,6 +260,16 @@ def _starts(stage: _Stage, found: StartTimes) -> None:
         if kind == "first start":
             process.stop()
             time.sleep(1.0)
+
+
+def _await_words(process: MirrorProcess, words: str) -> None:
+    """Waits until the log of a mirror has these words."""
+    until = time.monotonic() + _COMPLETE_SECONDS
+    while words not in process.log_path.read_text("utf-8", errors="replace"):
+        process.check()
+        if time.monotonic() > until:
+            raise TimeoutError(f"no {words!r} in {_COMPLETE_SECONDS:g} s:\n{process.log_tail()}")
+        time.sleep(0.2)
 
 
 def _standby(stage: _Stage) -> float:
