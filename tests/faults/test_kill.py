@@ -1,6 +1,5 @@
 """
-kill -9 of the whole mirror, driver, JVM and workers, or of its driver alone, at random moments (faults F1, F2), also
-while others stand by.
+kill -9 of the whole mirror, or of its driver alone, at random moments (faults F1, F2), also while others stand by.
 
 Runs the real command in child processes.  ``EOMIRROR_SEED`` repeats traffic and moments.
 """
