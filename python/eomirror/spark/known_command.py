@@ -31,11 +31,19 @@ __all__ = ["KnownCommand", "StartedJvm", "is_usual_start"]
 
 log = structlog.get_logger(__name__)
 
-# variables SPARK_* that decide nothing about the command
-_HARMLESS: Final = frozenset({"SPARK_HOME", "SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_USER"})
+# variables SPARK_* that decide nothing about the command; the last two are set by a context for its workers
+_HARMLESS: Final = frozenset(
+    {
+        "SPARK_HOME",
+        "SPARK_LOCAL_DIRS",
+        "SPARK_LOCAL_IP",
+        "SPARK_USER",
+        "SPARK_AUTH_SOCKET_TIMEOUT",
+        "SPARK_BUFFER_SIZE",
+    }
+)
 _DECIDING: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
-# settings that ``spark-submit`` turns into arguments or variables; the others it leaves in the file
-_ARGUMENTS: Final = frozenset({"spark.driver.extraClassPath", "spark.driver.extraLibraryPath"})
+# the one setting that may differ; with any other of a start, ``spark-submit`` makes the command
 _MEMORY: Final = "spark.driver.memory"
 # what the scripts add to the environment, and what shells leave in it
 _ADDED: Final = frozenset(
@@ -96,7 +104,7 @@ class KnownCommand:
 
     def __init__(self, path: Path, launch: Mapping[str, str], folder: Path) -> None:
         self._path = path
-        self._usable = _MEMORY in launch and not _ARGUMENTS & launch.keys()
+        self._usable = launch.keys() == {_MEMORY}
         self._values = {"{folder}": str(folder), "-Xmx{memory}": f"-Xmx{launch.get(_MEMORY, '')}"}
 
     def start(self, options: Mapping[str, Any]) -> StartedJvm | None:

@@ -93,7 +93,7 @@ def test_a_process_with_an_unknown_variable_is_not_kept(
 
 
 @pytest.mark.parametrize(
-    "launch", [{}, {**_LAUNCH, "spark.driver.extraClassPath": "/x"}, {"spark.driver.memory": "2g"}]
+    "launch", [{}, {**_LAUNCH, "spark.jars.packages": "a:b:1"}, {"spark.driver.memory": "2g"}]
 )
 def test_arguments_that_cannot_be_told_apart_are_not_kept(
     folder: Path, tmp_path: Path, launch: dict[str, str]
