@@ -359,7 +359,7 @@ def restart(
     type=click.IntRange(0),
     default=1,
     show_default=True,
-    help="Kills of one of two workers of MM2, each of which takes five minutes.",
+    help="Kills of one of two workers of MM2, each of which may take five minutes.",
 )
 @_output
 @_keep

@@ -128,8 +128,9 @@ def start_markdown(found: StartTimes) -> str:
     lines += ["", f"Medians, and each round in brackets.  {found.verified:,} records were compared."]
     if "standby" in found.seconds:
         lines.append(
-            "Standby: MM2 with two workers of a group and one task, `scheduled.rebalance.max.delay.ms` (5 minutes) and "
-            "`session.timeout.ms` (10 s) as shipped."
+            "Standby: MM2 with two workers of a group and one task, whose worker is killed.  As shipped, the other "
+            "gets it after `session.timeout.ms` (10 s) if the killed one led the group, and after "
+            "`scheduled.rebalance.max.delay.ms` (5 minutes) more if it did not."
         )
     kinds = {kind: median_steps(rounds) for kind, rounds in found.steps.items() if rounds}
     steps = dict.fromkeys(name for by_name in kinds.values() for name in by_name)
@@ -205,7 +206,7 @@ def measure_starts(
         theirs: MM2.
         rounds: How often each mirror is started.
         standby_rounds: How often eomirror with a standby is killed.
-        their_standby_rounds: How often one of two workers of MM2 is killed; each takes five minutes.
+        their_standby_rounds: How often one of two workers of MM2 is killed; each may take five minutes.
         say: Tells progress.
 
     Raises:
