@@ -99,7 +99,7 @@ _TAIL_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 _FRESH_SECONDS = 0.5  # of traffic: a reader that waits for less has caught up
 _TREE_SECONDS = 1.0
-_WARM_SECONDS = 6.0  # of a standby
+_STANDS_BY = b': standby"'  # of an event in a mirror's log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +311,7 @@ class Demo:
     def _standby(self) -> ProcessTree:
         """Starts a second mirror of the link, which waits for the end of the first one; returns it once it is warm."""
         tree = self._mirror("--standby")
-        self._pass_time(_WARM_SECONDS, self._cast.mirror)
+        self._await(lambda: _STANDS_BY in tree.log.read_bytes(), "the second mirror does not stand by")
         self._check(tree)
         self._cast.told = "running, a standby beside it"
         self._listener.note(f"a second process stands by: eomirror run --standby {self.config.name}")
