@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import RenderableType
 
     from eomirror.demo.compare import Comparison, Revision
 
-__all__ = ["CopyNow", "DemoReport", "JudgedCopy", "Kill", "Picture", "percentile", "render", "verdict"]
+__all__ = ["CopyNow", "DemoReport", "JudgedCopy", "Kill", "Picture", "render", "verdict"]
 
 DIFFERS = 3
 #: Names of both copies.
@@ -126,7 +125,6 @@ class DemoReport:
         seconds: Duration of the traffic.
         produced: Records that the producer knows to be committed.
         aborted: Records in transactions aborted on purpose.
-        transactions: Transactions that the mirror committed, counted from its position records.
         at_least_once: The other copier's, which was killed at the same moments.
     """
 
@@ -137,11 +135,9 @@ class DemoReport:
     source_transactions: int
     aborted: int
     aborted_transactions: int
-    transactions: int
     kills: tuple[Kill, ...]
     exactly_once: JudgedCopy
     at_least_once: JudgedCopy
-    phases: tuple[tuple[str, float], ...]
     folder: str
 
     @property
@@ -160,18 +156,9 @@ class DemoReport:
         return {
             "perfect": self.perfect,
             "verdict": self.exactly_once.comparison.line,
-            "recovery_seconds": {"p50": percentile(waits, 0.5), "max": max(waits, default=0.0)},
+            "recovery_seconds": {"p50": median_high(waits or [0.0]), "max": max(waits, default=0.0)},
             **asdict(self),
-            "phases": [{"phase": name, "seconds": seconds} for name, seconds in self.phases],
         }
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile; 0 of nothing."""
-    if not values:
-        return 0.0
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def render(report: DemoReport) -> RenderableType:

@@ -32,7 +32,7 @@ from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.report import MIRROR, NAIVE, CopyNow, DemoReport, JudgedCopy, Kill, Picture
 from eomirror.demo.traffic import TrafficPlan, mix
-from eomirror.demo.watch import PositionsWatcher, TopicWatcher, Traffic
+from eomirror.demo.watch import ClaimWatcher, TopicWatcher, Traffic
 from eomirror.errors import MirrorError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path
@@ -150,7 +150,7 @@ class _Cast:
     traffic: Traffic
     once: TopicWatcher
     least: TopicWatcher
-    positions: PositionsWatcher
+    lanes: ClaimWatcher
     mirror: ProcessTree
     copier: ProcessTree
     killed: float | None = None
@@ -185,8 +185,6 @@ class Demo:
         self._trees: list[ProcessTree] = []
         self._workers: list[Any] = []
         self._cast: _Cast
-        self._phases: list[tuple[str, float]] = []
-        self._phase_began = clock.monotonic()
         self._finished = False
 
     def run(self) -> DemoReport:
@@ -196,7 +194,7 @@ class Demo:
         Raises:
             MirrorError: A part of it could not do its work; differences are no error, they are reported.
         """
-        self._phase("two clusters start")
+        self._listener.phase("two clusters start")
         with self._steps() as on_progress:
             self._start_clusters(on_progress)
         self._prepare()
@@ -226,17 +224,17 @@ class Demo:
     def _play(self) -> DemoReport:
         options = self.options
         east, west = (cluster.client_properties for cluster in self.clusters)
-        self._phase("the mirror starts, and a naive copier beside it")
+        self._listener.phase("the mirror starts, and a naive copier beside it")
         plan = TrafficPlan(options.seed, options.partitions)
         cast = self._cast = _Cast(
             traffic=Traffic(east, TOPIC, plan, rate=options.rate),
             once=self._start(TopicWatcher(west, MIRRORED, options.partitions)),
             least=self._start(TopicWatcher(west, COPIED, options.partitions)),
-            positions=self._start(PositionsWatcher(west, LinkNames("east.west").positions_topic)),
+            lanes=self._start(ClaimWatcher(west, LinkNames("east.west").positions_topic)),
             mirror=self._mirror(),
             copier=self._copier(),
         )
-        self._await(lambda: cast.positions.claims > 0, "no lane of the mirror has begun")
+        self._await(lambda: cast.lanes.claims > 0, "no lane of the mirror has begun")
         began = self._clock.monotonic()
         self._listener.note(f"up after {began - cast.mirror.started:.1f} s; the traffic starts")
         self._start(cast.traffic)
@@ -244,20 +242,19 @@ class Demo:
         kills = []
         restarts = max(0, options.kills - 1)
         if restarts:
-            self._phase("act 1: kill -9, then the same command is started again")
+            self._listener.phase("act 1: kill -9, then the same command is started again")
             kills = [self._kill(number, began) for number in range(1, restarts + 1)]
         if options.kills:
-            self._phase("act 2: kill -9 beside a standby")
+            self._listener.phase("act 2: kill -9 beside a standby")
             kills.append(self._kill(options.kills, began, self._standby()))
-        self._phase("the traffic ends, and both copies come to rest")
+        self._listener.phase("the traffic ends, and both copies come to rest")
         left = options.seconds - (self._clock.monotonic() - began)
         self._pass_time(max(_TAIL_SECONDS, left), cast.mirror)
         cast.traffic.finish()
         seconds = self._clock.monotonic() - began
         self._come_to_rest(cast)
-        self._phase("both clusters are compared, byte for byte")
+        self._listener.phase("both clusters are compared, byte for byte")
         copies = self._judge(cast)
-        self._phase("")
         ledger = cast.traffic.ledger
         return DemoReport(
             seed=options.seed,
@@ -267,11 +264,9 @@ class Demo:
             source_transactions=ledger.transactions,
             aborted=ledger.aborted_records,
             aborted_transactions=ledger.aborted_transactions,
-            transactions=cast.positions.transactions,
             kills=tuple(kills),
             exactly_once=copies[0],
             at_least_once=copies[1],
-            phases=tuple(self._phases),
             folder=str(self.folder),
         )
 
@@ -473,7 +468,7 @@ class Demo:
             self._check(mirror)
             self._clock.sleep(min(_LOOK_SECONDS, deadline.remaining()))
 
-    def _await(self, found: Callable[[], _Found], problem: str) -> _Found:
+    def _await(self, found: Callable[[], _Found | None], problem: str) -> _Found:
         """Returns what is found, once it is true; raises an error with the mirror's log if that takes too long."""
         mirror = self._cast.mirror
         self._pass_time(_START_SECONDS, mirror, lambda: bool(found()))
@@ -493,15 +488,6 @@ class Demo:
         return max(0, self._cast.traffic.ledger.records - watcher.mirrored - watcher.lost)
 
     # -- telling ---------------------------------------------------------------------------------
-
-    def _phase(self, name: str) -> None:
-        now = self._clock.monotonic()
-        if self._phases:
-            self._phases[-1] = (self._phases[-1][0], now - self._phase_began)
-        self._phase_began = now
-        if name:
-            self._phases.append((name, 0.0))
-            self._listener.phase(name)
 
     def _show(self) -> None:
         cast = self._cast
@@ -523,6 +509,6 @@ class Demo:
 
         copies = (
             now(MIRROR, cast.once, cast.then, cast.told),
-            now(NAIVE, cast.least, "restarted", "running"),
+            now(NAIVE, cast.least, "restarted", "running" if cast.copier.exit_code is None else "ended"),
         )
         self._listener.live(Picture(produced=produced, aborted=ledger.aborted_records, copies=copies))

@@ -38,8 +38,8 @@ class Told:
         judged = JudgedCopy(topic="t", comparison=Comparison(source=9, target=9), revision=Revision(seen=9))
         kills = (Kill(9.0, 6, (1,), standby=True, recovery=1.5, naive_recovery=1.0),)
         return DemoReport(seed=self.options.seed, partitions=6, seconds=9.0, produced=9, source_transactions=1,
-                          aborted=1, aborted_transactions=1, transactions=1, kills=kills, exactly_once=judged,
-                          at_least_once=judged, phases=(), folder="somewhere")
+                          aborted=1, aborted_transactions=1, kills=kills, exactly_once=judged,
+                          at_least_once=judged, folder="somewhere")
 
     def close(self):
         if WAITS:

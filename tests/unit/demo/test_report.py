@@ -26,7 +26,6 @@ REPORT = DemoReport(
     source_transactions=18,
     aborted=100,
     aborted_transactions=2,
-    transactions=77,
     kills=(
         Kill(10.0, 6, (0, 3), standby=False, recovery=3.5, naive_recovery=0.9),
         Kill(25.0, 6, (1,), standby=False, recovery=4.0, naive_recovery=0.8),
@@ -34,7 +33,6 @@ REPORT = DemoReport(
     ),
     exactly_once=GOOD,
     at_least_once=OFF,
-    phases=(("two clusters start", 5.0),),
     folder="somewhere",
 )
 
@@ -142,4 +140,3 @@ def test_the_report_is_json() -> None:
     assert body["verdict"] == "0 missing, 0 duplicate, 0 reordered, 0 altered"
     assert body["recovery_seconds"] == {"p50": 3.5, "max": 4.0}
     assert body["at_least_once"]["comparison"]["duplicate"] == 334
-    assert body["phases"] == [{"phase": "two clusters start", "seconds": 5.0}]
