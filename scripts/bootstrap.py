@@ -193,8 +193,10 @@ def set_up_parts(*, build: bool, demo: bool) -> None:
     if not (build or install):
         return
     started = time.monotonic()
-    parts = [text for text, wanted in ((PACKAGES[demo], install), (EXTENSION[profile], build)) if wanted]
-    say(f"{' and '.join(parts)} ...")
+    say("setting up, at the same time ..." if install and build else "setting up ...")
+    for part, wanted in ((PACKAGES[demo], install), (EXTENSION[profile], build)):
+        if wanted:
+            say(f"  {part}")
     if build:
         install_maturin()
     if install:
@@ -205,24 +207,24 @@ def set_up_parts(*, build: bool, demo: bool) -> None:
             stamp.unlink(missing_ok=True)
             maturin = [str(VENV / "bin" / "maturin"), "develop", "--locked", "--profile", profile]
             run([*maturin, "--skip-install"], advice=BUILD_ADVICE)
-            say(f"the extension is built after {time.monotonic() - started:.0f} s")
+            say(f"  the extension is built after {time.monotonic() - started:.0f} s")
     if install:
         packages_stamp.write_text(of_a_run if demo else everything)
     if build:
         if not demo:
             run(maturin, advice=BUILD_ADVICE)
         stamp.write_text(f"{profile} {inputs}")
-    say(f"set up in {time.monotonic() - started:.0f} s")
+    say(f"set up after {time.monotonic() - started:.0f} s")
 
 
-#: By ``demo``.
+#: By ``demo``; on two idle cores.
 PACKAGES = {
-    True: "installing the locked packages of a run (about 40 s, most of it PySpark)",
-    False: "installing all locked packages (about 60 s, most of it PySpark)",
+    True: "the locked packages of a run, mostly PySpark: about 40 s",
+    False: "all locked packages, mostly PySpark: about 60 s",
 }
 EXTENSION = {
-    QUICK: "building the Rust extension, quickly (about 50 s)",
-    RELEASE: "building the Rust extension in release mode (about 200 s)",
+    QUICK: "the Rust extension, built quickly: about 50 s",
+    RELEASE: "the Rust extension, built in release mode: about 200 s",
 }
 
 
