@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -190,31 +191,37 @@ def set_up_parts(*, build: bool, demo: bool) -> None:
     accepted = [f"{name} {inputs}" for name in ((QUICK, RELEASE) if demo else (RELEASE,))]
     build = build and not is_done(stamp, *accepted)
     install = not is_done(packages_stamp, *([everything, of_a_run] if demo else [everything]))
-    if not (build or install):
+    parts = [text for text, wanted in ((PACKAGES[demo], install), (EXTENSION[profile], build)) if wanted]
+    if not parts:
         return
     started = time.monotonic()
-    say("setting up, at the same time ..." if install and build else "setting up ...")
-    for part, wanted in ((PACKAGES[demo], install), (EXTENSION[profile], build)):
-        if wanted:
-            say(f"  {part}")
-    if build:
-        install_maturin()
+    say("\ndev:   ".join(["setting up ...", *parts]))
+    packages: AbstractContextManager[None] = nullcontext()
     if install:
         packages_stamp.unlink(missing_ok=True)
-    command = installer(RUN_REQUIREMENTS if demo else REQUIREMENTS)
-    with beside(command, advice=INSTALL_ADVICE) if install else nullcontext():
-        if build:
-            stamp.unlink(missing_ok=True)
-            maturin = [str(VENV / "bin" / "maturin"), "develop", "--locked", "--profile", profile]
-            run([*maturin, "--skip-install"], advice=BUILD_ADVICE)
-            say(f"  the extension is built after {time.monotonic() - started:.0f} s")
+        packages = beside(installer(RUN_REQUIREMENTS if demo else REQUIREMENTS), advice=INSTALL_ADVICE)
+    if build:
+        stamp.unlink(missing_ok=True)
+        build_extension(profile, packages, whole=not demo)
+        stamp.write_text(f"{profile} {inputs}")
+    else:
+        with packages:
+            pass
     if install:
         packages_stamp.write_text(of_a_run if demo else everything)
-    if build:
-        if not demo:
-            run(maturin, advice=BUILD_ADVICE)
-        stamp.write_text(f"{profile} {inputs}")
     say(f"set up after {time.monotonic() - started:.0f} s")
+
+
+def build_extension(profile: str, packages: AbstractContextManager[None], *, whole: bool) -> None:
+    """Build the extension beside the installation of packages, then install this package if it is ``whole``."""
+    install_maturin()
+    command = [str(VENV / "bin" / "maturin"), "develop", "--locked", "--profile", profile]
+    started = time.monotonic()
+    with packages:
+        run([*command, "--skip-install"], advice=BUILD_ADVICE)
+        say(f"  the extension is built after {time.monotonic() - started:.0f} s")
+    if whole:
+        run(command, advice=BUILD_ADVICE)
 
 
 #: By ``demo``; on two idle cores.
