@@ -25,11 +25,11 @@ class Checkout:
         self.real_beside = module.beside
         self.commands: list[str] = []
         (root / ".venv" / "bin").mkdir(parents=True)
-        (root / "rust").mkdir()
+        (root / "rust" / "py" / "src").mkdir(parents=True)
         (root / "python" / "eomirror").mkdir(parents=True)
         (root / "deploy" / "container").mkdir(parents=True)
         locks = ("requirements.txt", "deploy/container/requirements.txt")
-        for name in (*locks, "Cargo.toml", "Cargo.lock", "pyproject.toml", "rust/lib.rs"):
+        for name in (*locks, "Cargo.toml", "Cargo.lock", "pyproject.toml", "rust/py/src/lib.rs"):
             (root / name).write_text("click==8 \\\n    --hash=1\nmaturin==1 \\\n    --hash=2\nmypy==2\n")
 
     def run(self, command: list[str], *, advice: str) -> None:
@@ -105,7 +105,7 @@ def test_what_follows_a_demo_adds_the_rest(checkout: Checkout) -> None:
 def test_a_demo_of_a_developer_keeps_the_release_profile(checkout: Checkout) -> None:
     """A changed source is built as before: another profile would compile all crates again, twice."""
     checkout.set_up(demo=False)
-    (checkout.root / "rust" / "lib.rs").write_text("changed")
+    (checkout.root / "rust" / "py" / "src" / "lib.rs").write_text("changed")
     (checkout.root / ".venv" / "bin" / "maturin").touch()
     assert checkout.set_up(demo=True) == RELEASE[:1]
     assert checkout.set_up(demo=False) == []
