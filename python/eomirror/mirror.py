@@ -64,6 +64,11 @@ class Mirror:
                 "adopted positions apply to one link, but several would run",
                 fix="name the link: --link NAME, or links=[NAME]",
             )
+        if self._options.standby and (self._options.take_over or self._options.adopt):
+            raise UsageError(
+                "a mirror that stands by waits for the owner of a link: it takes none over, and overrules no position",
+                fix="start it without --standby, or without --take-over and --resume-at",
+            )
         if spark is not None and (master or spark_conf):
             raise UsageError(
                 "master and settings of a given Spark context cannot be changed",
@@ -117,6 +122,11 @@ class Mirror:
         if isinstance(until, str) and until != CAUGHT_UP:
             raise UsageError(
                 f"until={until!r}: not a valid value", fix='use "caught-up", or a number of seconds'
+            )
+        if until == CAUGHT_UP and self._options.standby:
+            raise UsageError(
+                "a mirror that stands by may wait for ever, and would not catch up",
+                fix="use no `until`, or seconds",
             )
         faults = property_faults(self._clusters())
         if faults:

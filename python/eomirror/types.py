@@ -31,12 +31,14 @@ class RunOptions:
         adopt: Resume offsets for partitions whose position is missing or invalid; requires exactly one link.
         into_filled: Start even if target partitions hold records but the link has no position for them; mirrored
             records are appended.
+        standby: Wait until a link's owner is gone before it is taken, and again after another mirror has taken it.
         although_promoted: Mirror links although they are promoted, as `eomirror restore --orphans merge` does.
     """
 
     take_over: bool = False
     adopt: Mapping[SourcePartition, int] = field(default_factory=dict)
     into_filled: bool = False
+    standby: bool = False
     although_promoted: bool = False
 
 

@@ -1,5 +1,5 @@
 """
-kill -9 of the whole mirror, driver, JVM and workers, at random moments (fault F1).
+kill -9 of the whole mirror, driver, JVM and workers, at random moments (fault F1), also while others stand by.
 
 Runs the real command in child processes.  ``EOMIRROR_SEED`` repeats traffic and moments.
 """
@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from eomirror.config import load_config
 from eomirror.demo.clients import Offsets, create_topic
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.scenario import judge
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
+from eomirror.kafka.session import ClusterSession
+from eomirror.link.state import control_of
+from support.judges.audited import assert_audited
 from support.links.plane import plane_under_test
 
 if TYPE_CHECKING:
@@ -155,3 +159,105 @@ def test_a_copy_survives_kills_of_the_whole_tree(
     assert watcher.broken == 0
     share = traffic.ledger.aborted_transactions / traffic.ledger.transactions
     assert share == pytest.approx(1 / 9, abs=0.01)
+
+
+class Claims:
+    """The claims of a link, as the target shows them."""
+
+    def __init__(self, config: Path) -> None:
+        loaded = load_config(config)
+        self._link = loaded.links[0]
+        self._target = ClusterSession(loaded.clusters["west"], client_id="claims")
+
+    def owner(self, trees: list[ProcessTree]) -> ProcessTree:
+        """The one of these that has the link; waits until one of them has."""
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until:
+            claim = control_of(self._link, self._target).claim
+            found = [tree for tree in trees if claim and not claim.released and tree.pid == claim.pid]
+            if found:
+                return found[0]
+            assert all(tree.exit_code is None for tree in trees), trees[0].last_lines()
+            time.sleep(0.05)
+        raise AssertionError(f"none of these has the link\n{trees[0].last_lines()}")
+
+    def close(self) -> None:
+        self._target.close()
+
+
+def await_more(trees: list[ProcessTree], watcher: TopicWatcher, since: float) -> float:
+    """Seconds until a reader of the target sees something that arrived since then."""
+    until = time.monotonic() + START_SECONDS
+    while (arrived := watcher.first_arrival(since)) is None:
+        assert all(tree.exit_code is None for tree in trees), trees[0].last_lines()
+        assert time.monotonic() < until, f"nothing new after {START_SECONDS} s\n{trees[0].last_lines()}"
+        time.sleep(0.02)
+    return arrived - since
+
+
+@pytest.mark.fault("F1", "F3", "F5")
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("faults", [4, pytest.param(100, marks=pytest.mark.slow)])
+def test_one_of_those_that_stand_by_goes_on(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    tmp_path: Path,
+    mirror: Callable[..., ProcessTree],
+    rng: random.Random,
+    entry: Entry,
+    faults: int,
+) -> None:
+    """EO-10: two stand by; the owner is killed, suspended or stopped at any moment, and there is never a second one."""
+    source, target, copy = east.client_properties, west.client_properties, f"east.{topic_name}"
+    create_topic(source, topic_name, PARTITIONS, retention_ms="-1")
+    traffic = Traffic(source, topic_name, TrafficPlan(rng.getrandbits(32), PARTITIONS), rate=RATE / 4)
+    watcher = TopicWatcher(target, copy, PARTITIONS)
+    recoveries: dict[str, list[float]] = {"killed": [], "suspended": [], "stopped": []}
+    claims = Claims(tmp_path / "mirror.yaml")
+    with contextlib.closing(claims), running(traffic, watcher):
+        trees = [mirror("--standby") for _ in range(3)]
+        await_more(trees, watcher, 0.0)
+        for number in range(faults):
+            owner = claims.owner(trees)
+            live_for(owner, rng.uniform(0.0, 3.0))
+            how = ("killed", "suspended", "stopped")[
+                number % 3 if number < 3 else rng.choice((0, 0, 0, 1, 2))
+            ]
+            tree = owner.processes()
+            others = [one for one in trees if one is not owner]
+            if how == "suspended":
+                owner.freeze(tree)
+                # what is on its way may still arrive
+                since = time.monotonic() + 0.3
+            elif how == "killed":
+                owner.kill(tree)
+                since = time.monotonic()
+            else:
+                assert owner.terminate(30.0) == 0, owner.last_lines()
+                since = time.monotonic()
+            entry.injected()
+            recoveries[how].append(await_more(others, watcher, since))
+            if how == "suspended":
+                owner.thaw(tree)
+            else:
+                trees = [*others, mirror("--standby")]
+        traffic.finish()
+        assert all(tree.exit_code is None for tree in trees), trees[0].last_lines()
+        for tree in trees:
+            assert tree.terminate(30.0) == 0, tree.last_lines()
+        last = mirror("--until", "caught-up")
+        assert last.wait(START_SECONDS) == 0, last.last_lines()
+
+    log.info(
+        "seconds to recover: %s", {how: [round(one, 1) for one in found] for how, found in recoveries.items()}
+    )
+    for found in recoveries.values():
+        for seconds in found:
+            entry.recovered(seconds)
+    comparison, revision = judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy]
+    entry.compared(comparison, revision)
+    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
+    assert comparison.source == comparison.target == traffic.ledger.records
+    assert revision.stable, revision
+    assert_audited(load_config(tmp_path / "mirror.yaml"))

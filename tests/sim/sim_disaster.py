@@ -866,6 +866,10 @@ class _StateTopics:
             return state.chunks
         return [LogRecord(topic, 0, 0, one.key(), one.value()) for one in state.positions.values()]
 
+    def each(self, topic: str, take: Callable[[LogRecord], None], **how: object) -> None:
+        for one in self.records(topic, **how):
+            take(one)
+
 
 class _Producers:
     """What the target tells about producers, as `TargetHangingClient` asks it."""

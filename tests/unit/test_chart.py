@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     ),
     "least": {"config": CONFIG},
     "no metrics": {"config": CONFIG, "metrics": {"enabled": False}, "networkPolicy": {"enabled": True}},
+    "standby": {"config": CONFIG, "replicas": 2},
     "no page": {"config": CONFIG, "serve": {"enabled": False}},
     "all": {
         "config": {**CONFIG, "defaults": {"lanes": 4}, "spark": {"spark.driver.memory": "512m"}},
@@ -90,7 +91,7 @@ def options_of(name: str) -> set[str]:
 def test_the_chart_gives_options_and_probes_that_exist() -> None:
     """The container's arguments are options of `run`, and the probes ask paths that it serves."""
     given = set(re.findall(r"^ +- (--[a-z-]+)$", TEMPLATE, re.MULTILINE))
-    assert given == {"--listen"}
+    assert given == {"--listen", "--standby"}
     assert given <= options_of("run")
     served = (ROOT / "docs" / "monitor.md").read_text()
     probes = set(re.findall(r"path: (/\w+)", TEMPLATE))
@@ -170,6 +171,17 @@ def rendered(tmp_path: Path, values: dict[str, Any]) -> dict[str, Any]:
     done = helm(tmp_path, "template", values)
     assert done.returncode == 0, done.stderr
     return {each["kind"] + "/" + each["metadata"]["name"]: each for each in yaml.safe_load_all(done.stdout)}
+
+
+@needs_helm
+@pytest.mark.parametrize(("replicas", "strategy"), [(1, "Recreate"), (2, "RollingUpdate")])
+def test_pods_beside_the_first_stand_by(tmp_path: Path, replicas: int, strategy: str) -> None:
+    """Without the option a second mirror of the same links would end with exit code 5."""
+    spec = rendered(tmp_path, {"config": CONFIG, "replicas": replicas})["Deployment/orders-eomirror"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (replicas, strategy)
+    (container,) = spec["template"]["spec"]["containers"]
+    assert ("--standby" in container["args"]) is (replicas > 1)
+    assert ("topologySpreadConstraints" in spec["template"]["spec"]) is (replicas > 1)
 
 
 @needs_helm

@@ -106,6 +106,11 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
 @options.overrides
 @click.option("--take-over", is_flag=True, help="Take the link over from a mirror that still runs.")
 @click.option(
+    "--standby",
+    is_flag=True,
+    help="Stand by: take each link once its owner has stopped or is dead; stand by again if another takes it.",
+)
+@click.option(
     "--resume-at",
     multiple=True,
     metavar="TOPIC-PARTITION=OFFSET",
@@ -154,6 +159,8 @@ def run(
     SIGTERM or Ctrl-C commits the open transactions and exits 0.  An unreachable cluster is retried until it answers,
     also with --until caught-up; other links keep running.  Refused credentials and missing ACLs fail a link at its
     start.
+
+    With --standby, start the same command on several machines: one mirrors, the others take over within seconds.
 
     --otlp sends the same metrics every minute (OTEL_METRIC_EXPORT_INTERVAL), and once more at the end.
 

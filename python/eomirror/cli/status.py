@@ -133,8 +133,7 @@ def _draw_head(console: Console, item: LinkStatus, verdict: Verdict) -> None:
     """Draws the verdict on a link, its owner, and a problem with reading it."""
     for line in verdict_lines(item, verdict):
         console.print(line)
-    if owner := item.owner:
-        console.print(f"owner {owner.host}/{owner.pid} run {owner.run}", markup=False, style="dim")
+    _draw_owner(console, item)
     if item.paused is not None:
         console.print(
             f"[yellow]paused[/yellow]: topics {escape(item.paused.pattern)}, by {escape(item.paused.host)}; to go "
@@ -164,6 +163,17 @@ def _draw_head(console: Console, item: LinkStatus, verdict: Verdict) -> None:
     for drifted in item.drifted:
         console.print(f"[red]problem[/red]: {escape(drifted)}")
     _draw_retention(console, item)
+
+
+def _draw_owner(console: Console, item: LinkStatus) -> None:
+    """Draws the owner of the link, and the processes that stand by."""
+    from eomirror.clock import utc
+
+    if owner := item.owner:
+        console.print(f"owner {owner.host}/{owner.pid} run {owner.run}", markup=False, style="dim")
+    for one in item.standbys:
+        line = f"standby {one.host}/{one.pid} run {one.run} since {utc(one.since)}"
+        console.print(line, markup=False, style="dim")
 
 
 def _draw_orphans(console: Console, item: LinkStatus) -> None:

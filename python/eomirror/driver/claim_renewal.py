@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
+from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS, STANDBY_INTERVAL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eomirror.driver.outage_records import OutageRecords, RestartRecords
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
+    from eomirror.link.control_watch import ControlWatch
     from eomirror.link.heartbeats import Heartbeats
     from eomirror.link.owner import LinkOwner
     from eomirror.plane.protocol import MetadataRecord
@@ -45,6 +46,7 @@ class LinkRecords:
         ends: Ends of the source.
         left: Groups that are left alone.
         outages: Outages of both clusters.
+        watch: Processes that stood by.
     """
 
     stops: StopRecords
@@ -52,10 +54,11 @@ class LinkRecords:
     ends: EndRecords
     left: LeftGroupRecords
     outages: OutageRecords
+    watch: ControlWatch
 
     def write(self, commit: _Commit) -> None:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        for due in (self.outages, self.ends, self.left, self.restarts, self.stops):
+        for due in (self.outages, self.ends, self.left, self.restarts, self.stops, self.watch):
             commit = _beside(due.write, commit)
         commit([])
 
@@ -84,6 +87,7 @@ class ClaimRenewal:
         self._records = records
         self._make_heart = make_heart
         self._quit = threading.Event()
+        self._interval = CLAIM_INTERVAL_SECONDS
 
     @property
     def age_seconds(self) -> float | None:
@@ -101,11 +105,15 @@ class ClaimRenewal:
         self._quit.set()
 
     def _keep_claim(self, owner: LinkOwner) -> None:
-        while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
+        while not self._quit.wait(self._interval):
             self._background.guard("claim_not_renewed", lambda: self._renew(owner))
 
     def _renew(self, owner: LinkOwner) -> None:
-        self._records.write(owner.renew)
+        interval = STANDBY_INTERVAL_SECONDS if self._records.watch.standbys else CLAIM_INTERVAL_SECONDS
+        # until a claim is committed that promises less
+        self._interval = min(self._interval, interval)
+        self._records.write(lambda notes: owner.renew(notes, interval=interval))
+        self._interval = interval
         self._renewed = self._clock.monotonic()
 
     def _beat(self) -> None:

@@ -163,6 +163,14 @@ class DriverOptions:
     clock: Clock = SYSTEM_CLOCK
 
 
+def _orders(ordered: RunOptions, *, take_over: bool) -> dict[str, Any]:
+    """Returns the orders for the owner of a link."""
+    orders = {**vars(ordered), "take_over": take_over and ordered.take_over}
+    # the link stands by before it has an owner
+    del orders["standby"]
+    return orders
+
+
 def more_stop_seconds(lanes: int) -> float:
     """Returns the time that a stop of so many lanes may take beyond that of a few."""
     return min(_MOST_STOP_SECONDS, max(0, lanes - _FEW_LANES) * _STOP_SECONDS_PER_LANE)
@@ -283,6 +291,7 @@ class MirrorDriver:
                 word = "tick"
             if word == "stop":
                 return "stopped"
+            self._stand_by_again()
             if on_progress is not None:
                 on_progress(self._snapshot(began))
             if self._failed():
@@ -292,6 +301,13 @@ class MirrorDriver:
             going = [link for link in self._links.values() if link.progress.error is None]
             if until == CAUGHT_UP and going and all(link.caught_up for link in going):
                 return "caught up"
+
+    def _stand_by_again(self) -> None:
+        """Lets links that another mirror has taken stand by for it."""
+        for link, *ends in self._given:
+            if self._links[link.name].progress.superseded and self._links[link.name].over:
+                self._links[link.name] = self._link_thread(link, *ends)
+                self._links[link.name].start()
 
     def _failed(self) -> bool:
         """Returns True if no link runs or can start any more, or lanes have waited for Spark for too long."""
@@ -337,6 +353,7 @@ class MirrorDriver:
             fail_mirror=self._fail,
             on_report=options.on_report or (lambda _, __: None),
             wants_goals=self._until == CAUGHT_UP,
+            standby=options.ordered.standby,
             identify=lambda alias: options.identify(options.clusters[alias]),
             copies=self._copies,
             stop_seconds=self._more_stop_seconds,
@@ -353,7 +370,7 @@ class MirrorDriver:
                 run=self._run_id,
                 clock=self._clock,
                 on_event=lambda text: tell(f"{link.name}: {text}"),
-                **{**vars(options.ordered), "take_over": take_over and options.ordered.take_over},
+                **_orders(options.ordered, take_over=take_over),
             ),
             heart=lambda: options.heart(link, source, target, self._clock),
             follower=lambda reach: options.follower(link, *sessions, self._clock, reach),

@@ -2,7 +2,7 @@
 Supervises one link from the driver: takes it, runs its lanes, adds new partitions, renews the claim, releases it.
 
 Threads beside those of the lanes: the link's own runs all steps in order, the planner discovers partitions, the keeper
-renews the claim; others send heartbeats, look for a pause, and read the ends of the source.  Retriable errors (an
+renews the claim; others send heartbeats, look at control, and read the ends of the source.  Retriable errors (an
 unreachable cluster; for planner and keeper also a revoked ACL) are logged and retried; any other error fails only this
 link.  A run with ``until="caught-up"`` waits for an unreachable cluster, but not for ACLs, which an administrator must
 grant.
@@ -29,8 +29,10 @@ from eomirror.driver.outage_records import OutageRecords, RestartRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
-from eomirror.errors import StoppedError
-from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
+from eomirror.errors import StoppedError, SupersededError
+from eomirror.link.control_watch import CONTROL_SECONDS, ControlWatch
+from eomirror.link.pause import paused_error
+from eomirror.link.standby import Standby
 from eomirror.spark.frames import encode_groups
 
 if TYPE_CHECKING:
@@ -102,7 +104,8 @@ class LinkThread:
         self._deadline: Deadline | None = None
         self._over = threading.Event()
         self.progress = LinkProgress(self.name, tools)
-        self._taken = TakenLink(spec, sessions, discovery, owner, tools)
+        standby = Standby(spec.link, sessions.target, run=spec.run, clock=clock) if tools.standby else None
+        self._taken = TakenLink(spec, sessions, discovery, owner, tools, standby=standby)
         self._background = Background(self, self._over)
         self.group_thread = GroupThread(
             self._background,
@@ -117,6 +120,7 @@ class LinkThread:
             EndRecords(spec.link, clock, assigned=self.progress.assigned),
             LeftGroupRecords(spec, self.group_thread.left_alone, clock),
             OutageRecords(spec.link, failing=self._taken.failing_seconds, clock=clock),
+            ControlWatch(spec.link, sessions.target),
         )
         self.lanes = LinkLanes(
             self.name, tools, self.progress, self._records, check_owner=self._taken.check, fail=self.fail
@@ -172,7 +176,12 @@ class LinkThread:
         )
 
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
-        """Fails the link; with ``everything``, the whole mirror."""
+        """Fails the link, unless it is to stand by for its new owner; with ``everything``, the whole mirror."""
+        if self._tools.standby and isinstance(error, SupersededError):
+            self.progress.superseded = True
+            self.request_stop()
+            log.warning("link_superseded", link=self.name, reason=error.message)
+            return
         self.progress.fail(error)
         self.request_stop()
         log.error("link_failed", link=self.name, reason=str(error))
@@ -235,7 +244,7 @@ class LinkThread:
         background = self._background
         background.start(self._discovery_loop, "planner")
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
-        background.start(self._pause_loop, "pause")
+        background.start(self._control_loop, "control")
         background.start(self._ends_loop, "ends")
         self._tools.wake()
         self._over.wait()
@@ -301,7 +310,11 @@ class LinkThread:
             if self._over.wait(REFRESH_SECONDS):
                 return
 
-    def _pause_loop(self) -> None:
-        watch = PauseWatch(self._spec.link, self._sessions.target)
-        while not self._over.wait(PAUSE_SECONDS):
-            self._background.guard("pause_not_read", lambda: self.lanes.hold(watch.look()))
+    def _control_loop(self) -> None:
+        while not self._over.wait(CONTROL_SECONDS):
+            self._background.guard("control_not_read", self._look_at_control)
+
+    def _look_at_control(self) -> None:
+        watch = self._records.watch
+        watch.look()
+        self.lanes.hold(watch.pause)

@@ -34,12 +34,14 @@ class LinkProgress:
 
     Attributes:
         error: Error that failed the link; None if none did.
+        superseded: True if another mirror has taken the link, and the run is to stand by for it again.
         patient: True if the run waits for missing ACLs; a run with ``until="caught-up"`` does not, as it might never
             end.
     """
 
     def __init__(self, link: str, tools: LinkTools) -> None:
         self.error: BaseException | None = None
+        self.superseded = False
         self.patient = not tools.wants_goals
         self._link = link
         self._tools = tools

@@ -92,6 +92,7 @@ class LinkTools:
         fail_mirror: Called with an error that ends all links.
         on_report: Called with each spec and report of a lane.
         wants_goals: True if the run ends when it has caught up.
+        standby: True if a link waits until its owner is gone, before it is taken.
         identify: Returns the id of a cluster, given its alias in the configuration.
         copies: Link that mirrors each pair of source and target topic.
         stop_seconds: Time for lanes to end, beyond that of a run with few lanes.
@@ -106,6 +107,7 @@ class LinkTools:
     fail_mirror: Callable[[BaseException], None]
     on_report: Callable[[LaneSpec, LaneReport], None] = field(default=lambda _, __: None)
     wants_goals: bool = False
+    standby: bool = False
     identify: Callable[[str], str] = str
     copies: Copies = field(default_factory=Copies)
     stop_seconds: float = 0.0

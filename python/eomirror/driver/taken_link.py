@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition, LaneSpec
     from eomirror.link.assignment import Layout
     from eomirror.link.owner import LinkOwner
+    from eomirror.link.standby import Standby
     from eomirror.topics.discovery import Discovery
     from eomirror.types import SourcePartition
 
@@ -37,6 +38,7 @@ class TakenLink:
         discovery: Creates the link's discovery.
         owner: Creates the link's owner; False: it must not take the link over again.
         tools: Shared by all links of the run.
+        standby: Waits until the owner of the link is gone; None to take the link at once.
 
     Attributes:
         owner: Owner of the link; None before and after.
@@ -50,6 +52,8 @@ class TakenLink:
         discovery: Callable[[], Discovery],
         owner: Callable[[bool], LinkOwner],
         tools: LinkTools,
+        *,
+        standby: Standby | None = None,
     ) -> None:
         self.owner: LinkOwner | None = None
         self.known: set[SourcePartition] = set()
@@ -58,6 +62,7 @@ class TakenLink:
         self._make_discovery = discovery
         self._make_owner = owner
         self._tools = tools
+        self._standby = standby
         self._published = False
         self._discovery: Discovery | None = None
 
@@ -87,6 +92,10 @@ class TakenLink:
     def _take(self, stopped: Callable[[], bool], enter: Callable[[str], None]) -> Layout:
         # a claim of an earlier try belongs to this run, so it needs no release
         self.close()
+        stood = None
+        if self._standby is not None and not self._published:
+            stood = self._standby.wait(stopped, lambda: enter("standby"))
+            self._refuse_stopped(stopped)
         self._discovery = self._make_discovery()
         # a run with until="caught-up" must not end successfully without some of the topics
         partitions = self._discovery.prepare(strict=self._tools.wants_goals, patient=False)
@@ -96,14 +105,18 @@ class TakenLink:
                 "every record would be written twice",
                 fix="exclude the topic from one of the two links",
             )
-        if stopped():
-            raise StoppedError(f"link {self._link.name}: stopped before it was taken")
+        self._refuse_stopped(stopped)
         enter("acquiring")
         # a try that published has taken the link over; a mirror that owns it since then did so later (EO-10)
         self.owner = self._make_owner(not self._published)
-        layout = self.owner.acquire(self._link.lanes, partitions, stopped=stopped)
+        watched = {} if stood is None else {"stood": stood}
+        layout = self.owner.acquire(self._link.lanes, partitions, stopped=stopped, **watched)
         self.known = {item.source for item in partitions}
         return layout
+
+    def _refuse_stopped(self, stopped: Callable[[], bool]) -> None:
+        if stopped():
+            raise StoppedError(f"link {self._link.name}: stopped before it was taken")
 
     def extend(
         self, records: LinkRecords, stopped: Callable[[], bool]

@@ -287,12 +287,10 @@ def read_facts(
         if leaderless:
             return replace(facts, promotion=history.current, leaderless=leaderless)
         assert view.generation is not None, "it has run"  # noqa: S101  for the type checker
-        copies = CopyEnds(link, session).read(positions.values(), highest_lane=view.generation.highest_lane)
+        copies = CopyEnds(link, session).read(
+            positions.values(), highest_lane=view.generation.highest_lane, later=groups.positions
+        )
         torn = {source: copy for source, copy in copies.items() if copy.problem}
-        if torn:
-            # A mirror that runs has committed behind the positions that were read: its own lane compares its copy.
-            later = groups.positions()
-            torn = {source: copy for source, copy in torn.items() if later.get(source) == every.get(source)}
         asked = source_admin if answers else None
         cuts = cuts_of(positions.values(), copies, asked, view.ends)
         beside = beside_cuts(link, every, view, asked)

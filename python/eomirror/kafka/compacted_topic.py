@@ -100,7 +100,14 @@ class CompactedTopicReader:
         missing = self._admin.describe_topics([topic])[topic] is None
         return [] if missing else self.read(topic, **how)[1]
 
-    def each(self, topic: str, take: Callable[[LogRecord], None], *, seconds: float = 60.0) -> None:
+    def each(
+        self,
+        topic: str,
+        take: Callable[[LogRecord], None],
+        *,
+        seconds: float = 60.0,
+        wait_for_open: bool = True,
+    ) -> None:
         """
         Passes all committed records of ``topic`` to ``take``; keeps none, so the topic may be large.
 
@@ -108,12 +115,13 @@ class CompactedTopicReader:
             topic: A topic that exists.
             take: Called with each, in log order per partition.
             seconds: Maximum wait for the next record, or for an open transaction to end.
+            wait_for_open: See `read`.
 
         Raises:
             UnreachableError: As `read`.
             MirrorError: The cluster refuses us.
         """
-        self._read(topic, take, seconds, renewed=True)
+        self._read(topic, take, seconds, wait_for_open=wait_for_open, renewed=True)
 
     def _read(
         self,

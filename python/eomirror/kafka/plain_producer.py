@@ -54,8 +54,8 @@ class PlainProducer:
         self._cluster, self._properties = cluster, properties
         self._producer = create_client(Producer, cluster, properties)
 
-    def send(self, key: bytes, value: bytes) -> None:
-        """Sends a record; never waits, and never raises an error of the cluster."""
+    def send(self, key: bytes, value: bytes | None) -> None:
+        """Sends a record, or a tombstone without a value; never waits, and never raises an error of the cluster."""
         try:
             self._producer.produce(self._topic, value, key, 0)
         except BufferError as raised:

@@ -48,11 +48,12 @@ from eomirror.recovery.hanging_client import extension_client
 from eomirror.recovery.resume import copy_cut_error, copy_overwritten_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror._native import HangingTransactionClient
     from eomirror.config import Link
+    from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.kafka.session import ClusterSession, LinkSessions
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
@@ -86,13 +87,21 @@ class CopyEnds:
         self._highest_lane = 0
         self._lanes: AbstractSet[int] | None = None
 
-    def read(self, positions: Collection[Position], *, highest_lane: int) -> dict[SourcePartition, CopyEnd]:
+    def read(
+        self,
+        positions: Collection[Position],
+        *,
+        highest_lane: int,
+        later: Callable[[], Mapping[SourcePartition, Position]] | None = None,
+    ) -> dict[SourcePartition, CopyEnd]:
         """
         Returns the end of each copy that exists and has a leader.
 
         Args:
             positions: Valid positions, read before this is called.
             highest_lane: Highest lane number that any generation ever used.
+            later: Reads the positions again, where the link may run: a lane has written behind those that it has moved
+                since, and compares its copies itself.
 
         Raises:
             StateError: A record in the link's topics is not readable.
@@ -113,8 +122,11 @@ class CopyEnds:
             and ends[_copy(one)] > start + (0 if one.target_offset is None else _MARKER)
         }
         behind = self._first_behind(longer)
+        moved = there if later is None or not (problems or behind) else later()
+        still = {source for source, one in there.items() if moved.get(source) == one}
+        problems = {source: text for source, text in problems.items() if source in still}
         for source, one in there.items():
-            first = behind.get(_copy(one))
+            first = behind.get(_copy(one)) if source in still else None
             if first is not None and self._is_of_lane(_copy(one), first):
                 problems[source] = (
                     f"records of the link stand at offset {first} of {one.target_topic}-{one.target_partition}, and "
@@ -122,9 +134,12 @@ class CopyEnds:
                 )
             elif first is not None:
                 found[source] = whole(one, ids[one.target_topic], first)
-        for source, problem in problems.items():
-            one = there[source]
-            found[source] = self._searched(one, ids[one.target_topic], ends[_copy(one)], problem)
+        searched = [there[source] for source in problems]
+        ranges = self._ranges([one for one in searched if self._is_mapped(one, ids)])
+        for one in searched:
+            found[one.source] = self._searched(
+                one, ids[one.target_topic], ends[_copy(one)], problems[one.source], ranges.get(one.source, ())
+            )
         return found
 
     def problems(self, positions: Collection[Position]) -> dict[SourcePartition, str]:
@@ -214,8 +229,20 @@ class CopyEnds:
         there = self._client.batch_at((*where, offset))
         return there is not None and there.producer_id in self._lane_producers()
 
-    def _searched(self, position: Position, topic_id: str, end: int, problem: str) -> CopyEnd:
-        """Finds the last record of the link in a copy that is not whole."""
+    @staticmethod
+    def _is_mapped(position: Position, ids: Mapping[str, str]) -> bool:
+        """Returns True if the offset map can name the last record of the link in a copy that is not whole."""
+        return ids[position.target_topic] == position.target_topic_id and not position.keyed
+
+    def _searched(
+        self,
+        position: Position,
+        topic_id: str,
+        end: int,
+        problem: str,
+        ranges: Sequence[tuple[int, int, int]],
+    ) -> CopyEnd:
+        """Finds the last record of the link in a copy that is not whole, of which the offset map has these ranges."""
         where = _copy(position)
         if topic_id != position.target_topic_id:
             first = self._first_behind({where: 0}).get(where, end)
@@ -240,7 +267,7 @@ class CopyEnds:
         last = self._last_record(where, start, end)
         at = None if last.batch is None else last.batch.last_offset
         behind = self._first_behind({where: start if at is None else at + 1}).get(where, end)
-        source = None if last.doubtful is not None else source_behind(self._ranges(position), at, start)
+        source = None if last.doubtful is not None else source_behind(ranges, at, start)
         if source is None:
             why = (
                 "the offset map does not name its last record"
@@ -309,23 +336,27 @@ class CopyEnds:
             self._lanes = found
         return self._lanes
 
-    def _ranges(self, position: Position) -> list[tuple[int, int, int]]:
-        """Returns the ranges of a partition in the offset map; none if the map does not exist."""
+    def _ranges(self, positions: Collection[Position]) -> dict[SourcePartition, list[tuple[int, int, int]]]:
+        """Returns the ranges of partitions in the offset map, which is read once; none if it does not exist."""
         topic = self._names.offset_map_topic
-        facts = self._target.admin.describe_topics([topic])[topic]
+        facts = self._target.admin.describe_topics([topic])[topic] if positions else None
         if facts is None:
-            return []
-        part = offset_map_partition(position.source, facts.partitions)
-        prefix = chunk_prefix(position.source, position.topic_id)
-        found = PartitionMap()
-        for record in self._states.records(topic, wait_for_open=False):
-            if (
-                record.partition == part
-                and record.value is not None
-                and prefix_of_chunk(record.key) == prefix
-            ):
-                take_chunk(found, record, position)
-        return found.listed()
+            return {}
+        asked = {
+            (offset_map_partition(one.source, facts.partitions), chunk_prefix(one.source, one.topic_id)): (
+                PartitionMap(),
+                one,
+            )
+            for one in positions
+        }
+
+        def take(record: LogRecord) -> None:
+            found = asked.get((record.partition, prefix_of_chunk(record.key)))
+            if found is not None and record.value is not None:
+                take_chunk(found[0], record, found[1])
+
+        self._states.each(topic, take, wait_for_open=False)
+        return {one.source: found.listed() for found, one in asked.values()}
 
 
 def _begin_cut(position: Position, found: str) -> str:

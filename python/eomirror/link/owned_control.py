@@ -145,13 +145,13 @@ class OwnedControl:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def claim(self, *, released: bool) -> MetadataRecord:
-        """Returns the next claim of this run."""
+    def claim(self, *, released: bool, interval: float = CLAIM_INTERVAL_SECONDS) -> MetadataRecord:
+        """Returns the next claim of this run, which is renewed within ``interval`` seconds."""
         self._sequence += 1
         claim = own_claim(
             self.run,
             self._sequence,
-            CLAIM_INTERVAL_SECONDS,
+            interval,
             released=released,
             now_ms=self._clock.wall_ms(),
             command=self._command,

@@ -54,6 +54,7 @@ from eomirror.link.first_positions import (
 )
 from eomirror.link.owned_control import TRIES, OwnedControl
 from eomirror.link.ownership import (
+    CLAIM_INTERVAL_SECONDS,
     ClaimDecision,
     check_positions,
     judge_claim,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
+    from eomirror.link.standby import StoodStill
     from eomirror.records.control import Claim
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, Restoration, Resumption, Reversal
@@ -179,11 +181,17 @@ class LinkOwner:
         self._checks = StartChecks(link, source, target, into_filled=into_filled, hanging_client=client)
         self._cluster_ids = ("", "")
         self._stopped: Callable[[], bool] = bool
+        self._stood: StoodStill | None = None
 
     # -- taking the link -------------------------------------------------------------------------
 
     def acquire(
-        self, lanes: int, partitions: Sequence[AssignedPartition], *, stopped: Callable[[], bool] = bool
+        self,
+        lanes: int,
+        partitions: Sequence[AssignedPartition],
+        *,
+        stopped: Callable[[], bool] = bool,
+        stood: StoodStill | None = None,
     ) -> Layout:
         """
         Takes the link and publishes a lane layout; see the module's docstring for the steps.
@@ -192,6 +200,7 @@ class LinkOwner:
             lanes: Number of lanes.
             partitions: All partitions to mirror.
             stopped: Returns True if the run was asked to stop; called until the layout is published.
+            stood: Claim that the caller has watched; None for none.
 
         Raises:
             StoppedError: ``stopped`` returned True.
@@ -201,6 +210,7 @@ class LinkOwner:
             MirrorError: A cluster refuses the request.
         """
         self._stopped = stopped
+        self._stood = stood
         with self._lock:
             source = self._source_admin.describe_cluster()
             target = self._control.target_admin.describe_cluster()
@@ -401,6 +411,8 @@ class LinkOwner:
 
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
         started = self._clock.monotonic()
+        if self._stood is not None and self._stood.claim == met and not fenced:
+            started = self._stood.since
         while True:
             self._refuse_stopped()
             view = self._control.state.control(wait_for_open=False)
@@ -454,9 +466,14 @@ class LinkOwner:
             crash_point("owner.revision_published")
             return by_lane(after, partitions)
 
-    def renew(self, notes: Sequence[MetadataRecord] = ()) -> None:
+    def renew(
+        self, notes: Sequence[MetadataRecord] = (), *, interval: float = CLAIM_INTERVAL_SECONDS
+    ) -> None:
         """
-        Renews the claim and commits ``notes`` with it; to be called every `CLAIM_INTERVAL_SECONDS`.
+        Renews the claim and commits ``notes`` with it.
+
+        Args:
+            interval: Seconds after which it is to be called again.
 
         Raises:
             SupersededError: Another mirror took the link.
@@ -464,7 +481,9 @@ class LinkOwner:
         with self._lock:
             if not self._control.closed:
                 self._control.guarded(
-                    lambda: self._control.producer.commit([self._control.claim(released=False), *notes])
+                    lambda: self._control.producer.commit(
+                        [self._control.claim(released=False, interval=interval), *notes]
+                    )
                 )
 
     def check(self) -> None:

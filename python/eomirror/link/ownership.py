@@ -13,6 +13,8 @@ producer, the other rebuilds, and so on.  So a newcomer looks before it takes th
   renews its claim;
 * a newcomer that is fenced on its way gives way: the mirror that fenced it publishes its claim within moments, and
   taking the link back earlier would fence that mirror in turn.  It continues only if no claim appears;
+* a process that stands by (`eomirror.link.standby`) watches for as long as the claim advances, and then does as a
+  newcomer does;
 * a mirror that finds itself fenced reads control: its own run there means that a lane of its own fenced it, and
   it rebuilds; another run means that it was superseded, and it leaves.
 """
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAIM_INTERVAL_SECONDS",
-    "WATCH_SHARE",
+    "STANDBY_INTERVAL_SECONDS",
     "AfterFencing",
     "ClaimDecision",
     "after_fencing",
@@ -53,13 +55,18 @@ __all__ = [
     "revised",
     "superseded_by",
     "unpublished",
+    "watch_seconds",
 ]
 
 #: Seconds between renewals of an owner's claim.
 CLAIM_INTERVAL_SECONDS = 5.0
 
-#: Number of the owner's intervals for which a newcomer watches a claim before it counts as dead.
-WATCH_SHARE = 1.4
+#: The same while a process stands by for the link.
+STANDBY_INTERVAL_SECONDS = 1.0
+
+# A renewal that is late by less than this, or this share of the interval, does not count as missing.
+_LATE_SECONDS = 1.0
+_LATE_SHARE = 0.4
 
 
 class ClaimDecision(enum.Enum):
@@ -68,6 +75,16 @@ class ClaimDecision(enum.Enum):
     TAKE = "take"
     WATCH = "watch"
     LEAVE = "leave"
+
+
+def watch_seconds(interval: float) -> float:
+    """
+    Returns the seconds for which a claim must stand still before it counts as dead.
+
+    Args:
+        interval: Interval of the owner's renewals, in seconds.
+    """
+    return interval + max(_LATE_SECONDS, _LATE_SHARE * interval)
 
 
 def judge_claim(
@@ -95,7 +112,7 @@ def judge_claim(
         command: Command that wants the link; empty for a mirror.
     """
     moved = _renewal(first) != _renewal(latest)
-    if fenced and not moved and watched < WATCH_SHARE * CLAIM_INTERVAL_SECONDS:
+    if fenced and not moved and watched < watch_seconds(CLAIM_INTERVAL_SECONDS):
         # The claim of the mirror that fenced us is on its way.
         return ClaimDecision.WATCH
     if latest is None or latest.released or latest.run == run:
@@ -107,7 +124,7 @@ def judge_claim(
         return ClaimDecision.TAKE
     if moved:
         return ClaimDecision.LEAVE
-    if watched >= WATCH_SHARE * latest.interval_ms / 1000:
+    if watched >= watch_seconds(latest.interval_ms / 1000):
         return ClaimDecision.TAKE
     return ClaimDecision.WATCH
 

@@ -14,17 +14,16 @@ import socket
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import LaneError, NotReadyError, UnreachableError, UsageError
-from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.ownership import refuse_handed_over, refuse_promoted
 from eomirror.link.state import control_of
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.control import Pause, decode_control
+from eomirror.records.control import Pause
 from eomirror.records.events import lasting_events
 from eomirror.records.names import LinkNames
 
@@ -34,56 +33,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Config, Link
     from eomirror.records.control import ControlView
 
-__all__ = ["PAUSE_SECONDS", "PauseReport", "PauseWatch", "pause", "paused_error", "resume", "write_control"]
-
-#: Interval at which the owner looks for a request.
-PAUSE_SECONDS: Final = 2.0
-
-_READ_SECONDS = 30.0
-
-
-class PauseWatch:
-    """
-    Looks for a pause in the control topic of a link.  Not thread-safe.
-
-    Args:
-        link: The link.
-        target: Connections to its target.
-
-    Attributes:
-        pause: The pause that stood at the last look.
-    """
-
-    def __init__(self, link: Link, target: ClusterSession) -> None:
-        self._topic = LinkNames(link.state_name).control_topic
-        self._target = target
-        self._reader = CompactedTopicReader(target)
-        self._next: int | None = None
-        self.pause: Pause | None = None
-
-    def look(self) -> Pause | None:
-        """
-        Returns the pause that stands; reads only what was written since the last look.
-
-        Raises:
-            StateError: A record is not readable.
-            ClusterError: The target does not answer.
-        """
-        where = (self._topic, 0)
-        admin = self._target.admin
-        if self._next is None:
-            self._next = admin.offsets([where], at="earliest", read_committed=False)[where]
-        end = admin.offsets([where], at="latest", read_committed=True)[where]
-        if end > self._next:
-            deadline = Deadline(_READ_SECONDS, self._target.clock)
-            records = self._reader.range(self._topic, 0, self._next, end, deadline=deadline)
-            found: list[tuple[bytes | None, bytes | None, str]] = [
-                (one.key, one.value, one.where) for one in records if one.key == Pause.key()
-            ]
-            if found:
-                self.pause = decode_control(found[-1:]).pause
-            self._next = end
-        return self.pause
+__all__ = ["PauseReport", "pause", "paused_error", "resume", "write_control"]
 
 
 def paused_error(link: str, pause: Pause) -> NotReadyError:

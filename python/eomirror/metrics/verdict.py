@@ -238,6 +238,8 @@ def _at_rest(view: LinkView) -> tuple[str, str, str]:
             return "paused", text, f"`eomirror resume CONFIG --link '{status.link}'`"
         case "preparing":
             return "starting", "it reads the topics of both clusters", status.fix
+        case "standby":
+            return "starting", "it stands by: another mirror has the link", status.fix
         case "acquiring":
             return "starting", "it waits for the claim of the run before", status.fix
         case "waiting":

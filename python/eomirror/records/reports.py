@@ -1,5 +1,5 @@
 """
-Informative control records: restarts of lanes, comparisons, drills. Pure.
+Informative control records: restarts of lanes, comparisons, drills, processes that stand by. Pure.
 
 Nothing is decided from them, so `decode_reports` skips a record that it cannot read, and older releases ignore their
 kinds.  Keys:
@@ -12,8 +12,10 @@ kinds.  Keys:
 * ``{"kind":"tail"}`` -> `TailComparison`: result of the last comparison before a planned promotion that compared only
   the ends of the copies.  It replaces no `Verification`: what stands before these ends was not looked at.
 * ``{"kind":"drill"}`` -> `DrillResult`: result of the last `eomirror drill --record`.
+* ``{"kind":"standby","run"}`` -> `StandbyProcess`: a process that stands by for the link; it deletes its record when it
+  ends, and the owner those that are not renewed any more.
 
-All but the first two come from a command that does not own the link, so a plain producer writes them, outside of
+All but the first two come from a process that does not own the link, so a plain producer writes them, outside of
 transactions.
 """
 
@@ -44,10 +46,15 @@ __all__ = [
     "GroupsLeft",
     "LaneRestarts",
     "Reports",
+    "StandbyProcess",
     "TailComparison",
     "Verification",
     "decode_reports",
 ]
+
+
+# a process that has renewed its record this many times too late stands by no more
+_SILENT_INTERVALS = 3
 
 
 def _excerpts(groups: Mapping[str, str]) -> dict[str, str]:
@@ -223,6 +230,33 @@ class DrillResult(SingleRecord):
         return text + f"{self.rto_ms} ms to the promotion"
 
 
+@control_record("standby", key=("run",), informative=True, silent=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyProcess(ControlRecord):
+    """
+    A process that takes the link when its owner is gone (`eomirror run --standby`); renewed while it stands by.
+
+    Attributes:
+        run: Id of its run.
+        host: Host of the process.
+        pid: Id of the process on that host.
+        since: Time from which on it stands by, ms since the epoch.
+        interval_ms: Interval of renewals.
+        timestamp: Time of the renewal, ms since the epoch.
+    """
+
+    run: str
+    host: str
+    pid: int
+    since: int
+    interval_ms: Whole
+    timestamp: int
+
+    def stands(self, now_ms: int) -> bool:
+        """Returns True if the renewal is recent enough at this time."""
+        return abs(now_ms - self.timestamp) <= _SILENT_INTERVALS * self.interval_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Reports:
     """
@@ -234,6 +268,7 @@ class Reports:
         drill: Last drill; None for none.
         tail: Last comparison of the ends of all copies; None for none.
         left: Groups that the last run left alone; None for none.
+        standbys: Processes that stand by, or were killed while they did, by run.
     """
 
     restarts: tuple[LaneRestarts, ...] = ()
@@ -241,6 +276,7 @@ class Reports:
     drill: DrillResult | None = None
     tail: TailComparison | None = None
     left: GroupsLeft | None = None
+    standbys: tuple[StandbyProcess, ...] = ()
 
 
 def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Reports:
@@ -253,6 +289,8 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
     """
     newest: dict[bytes | None, ControlRecord] = {}
     for key, value in records:
+        if value is None:
+            newest.pop(key, None)
         entry = ControlEntry.of(key, value)
         if entry.declared is not None and entry.declared.declaration.informative:
             with suppress(RecordError):
@@ -264,6 +302,7 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
         found.last(DrillResult),
         found.last(TailComparison),
         found.last(GroupsLeft),
+        tuple(sorted(found.all(StandbyProcess), key=lambda one: (one.since, one.run))),
     )
 
 

@@ -34,7 +34,7 @@ _OLD_SECONDS = 20.0
 # a shorter lag comes and goes with each transaction
 _CALM_SECONDS = 5.0
 # states in which the owner renews its claim
-_ALIVE = {"preparing", "waiting", "acquiring", "running", "paused", "stopping"}
+_ALIVE = {"standby", "preparing", "waiting", "acquiring", "running", "paused", "stopping"}
 
 
 def old(link: Judged) -> Markup:
@@ -148,6 +148,8 @@ def link_facts(link: Judged, wall_ms: int) -> list[tuple[str, object]]:
         ("state", link.status.state),
         ("from, to", html("{} → {}, names: {}", link.facts.source, link.facts.target, link.facts.naming)),
     ]
+    if link.status.standbys:
+        listed.insert(7, ("stands by", _standbys(link, wall_ms)))
     if (fence := link.status.fence) is not None:
         what, advice = standing_fence(link.name, fence)
         listed.insert(0, ("fence", html("{} {}{}", word("warn"), what, fix(advice))))
@@ -184,6 +186,14 @@ def _changed(link: Judged, wall_ms: int) -> Markup | str:
         return "unknown" if link.status.unread else "nothing"
     number = many(len(recent), "event")
     return html('<a href="#events">{}</a>, the newest: {}', number, recent[0].text)
+
+
+def _standbys(link: Judged, wall_ms: int) -> Markup:
+    """Returns the processes that take the link when its owner is gone."""
+    shown = (
+        html("{}, process {}, {}", one.host, one.pid, age(one.since, wall_ms)) for one in link.status.standbys
+    )
+    return Markup("; ").join(shown)
 
 
 def _owner(link: Judged, wall_ms: int) -> Markup | str:

@@ -58,12 +58,13 @@ __all__ = [
 ]
 
 
-def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
+def with_reports(status: LinkStatus, reports: Reports, *, now_ms: int) -> LinkStatus:
     """
-    Returns the status with restarts of the owner's run, comparisons of mirrored topics, and the last drill.
+    Returns the status with restarts of the owner's run, comparisons, the last drill, and processes that stand by.
 
     Args:
         reports: Informative records of the link.
+        now_ms: Our wall clock.
     """
     run = None if status.owner is None else status.owner.run
     positions: dict[str, dict[str, int]] = {}
@@ -82,6 +83,7 @@ def with_reports(status: LinkStatus, reports: Reports) -> LinkStatus:
         left_groups=left if left is not None and left.run == run and left.count else None,
         drill=reports.drill,
         tail=reports.tail,
+        standbys=tuple(one for one in reports.standbys if one.stands(now_ms)),
     )
 
 

@@ -21,7 +21,7 @@ __all__ = ["STATES", "LinkFacts", "LinkView", "running_view"]
 
 #: States of a link: those of a running driver, then those that only its topics show.
 STATES = (
-    "preparing", "waiting", "acquiring", "running", "paused", "stopping", "done", "failed",
+    "standby", "preparing", "waiting", "acquiring", "running", "paused", "stopping", "done", "failed",
     "silent", "stopped", "never ran", "handed back", "promoted", "unknown",
 )  # fmt: skip
 
@@ -103,6 +103,9 @@ def running_view(
         read_seconds: Time that reading them took.
         kept_seconds: Age of what it holds, if they cannot be read now; None if they can, or never were.
     """
+    if snapshot.state == "standby" and topics is not None:
+        # the mirror that has the link runs elsewhere
+        return LinkView(facts=facts, status=topics, read_seconds=read_seconds, kept_seconds=kept_seconds)
     problem, fix = _trouble(facts, snapshot, topics)
     away = _away(snapshot, topics)
     status = replace(snapshot.status, away=away, problem=problem, fix=fix)

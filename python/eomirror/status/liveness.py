@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eomirror.link.ownership import WATCH_SHARE
+from eomirror.link.ownership import watch_seconds
 from eomirror.records.events import LinkEvent
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def judge_liveness(
         return Liveness("running", offset_ms)
     if first is None or (first.run, first.sequence) != (latest.run, latest.sequence):
         return Liveness("running", latest.timestamp - now_ms)
-    return Liveness("silent" if watched >= WATCH_SHARE * latest.interval_ms / 1000 else "")
+    return Liveness("silent" if watched >= watch_seconds(latest.interval_ms / 1000) else "")
 
 
 # one question that fails is no outage

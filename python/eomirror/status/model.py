@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from eomirror.plane.protocol import Serving
 from eomirror.records.control import Gap, Pause, Stopped
 from eomirror.records.promotion import Fence
-from eomirror.records.reports import DrillResult, GroupsLeft, LaneRestarts, TailComparison, Verification
+from eomirror.records.reports import (
+    DrillResult,
+    GroupsLeft,
+    LaneRestarts,
+    StandbyProcess,
+    TailComparison,
+    Verification,
+)
 from eomirror.status.work import Counters, LaneWork
 
 if TYPE_CHECKING:
@@ -344,6 +351,7 @@ class LinkStatus:
             problem of its partition as well.
         drifted: State topics whose settings lose records, each with the fix.
         restarts: Lanes that restarted in the owner's run.
+        standbys: Processes that take the link when its owner is gone (`eomirror run --standby`).
         left_groups: Groups that the owner leaves alone on the target, because consumers there have reached their
             offsets; None for none.
         verifications: Last comparison of each topic that was compared.
@@ -388,6 +396,7 @@ class LinkStatus:
     restarts: tuple[LaneRestarts, ...] = ()
     verifications: tuple[VerificationStatus, ...] = ()
     drill: DrillResult | None = None
+    standbys: tuple[StandbyProcess, ...] = ()
     left_groups: GroupsLeft | None = None
     tail: TailComparison | None = None
     retention: tuple[RetentionStatus, ...] = ()
@@ -432,6 +441,7 @@ _FORMS: Mapping[type, str] = {
     OffsetRange: "topic partition from=start to=end",
     OwnerStatus: "run host? pid? released? claimed_at? claim_age_seconds",
     Pause: "topics=pattern host at=timestamp",
+    StandbyProcess: "run host pid since",
     Stopped: "topic reason fix exit_code lane run at=timestamp",
     TailComparison: "outcome tail topics partitions offsets command problem host at=timestamp",
     Verification: "topic outcome partitions offsets differences problem from_offset since host at=timestamp",

@@ -60,8 +60,8 @@ class LinkPhase:
     State of a link and its reason.
 
     Attributes:
-        state: One of ``preparing``, ``acquiring``, ``running``, ``paused``, ``waiting``, ``stopping``, ``done`` and
-            ``failed``, which is final.
+        state: One of ``standby``, ``preparing``, ``acquiring``, ``running``, ``paused``, ``waiting``, ``stopping``,
+            ``done`` and ``failed``, which is final.
         error: Error that failed the link; empty if none did.
         waiting: Error that the link waits for; empty if it does not wait.
         fix: Recommended action.

@@ -231,9 +231,8 @@ class StatusReader:
         )
         logged = ((record.key, record.value, record.timestamp) for record in self._control_records)
         found = replace(found, drifted=self._drifted(), events=link_events(logged, log_of_positions.starts))
-        found = with_reports(
-            found, decode_reports((record.key, record.value) for record in self._control_records)
-        )
+        reports = decode_reports((record.key, record.value) for record in self._control_records)
+        found = with_reports(found, reports, now_ms=now_ms)
         found = replace(
             found,
             source_seconds=self._source_seconds,

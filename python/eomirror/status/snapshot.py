@@ -68,8 +68,8 @@ class LinkSnapshot:
     Reason for its size: one field for each figure that is shown.
 
     Attributes:
-        state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``paused``, ``stopping``, ``done`` or
-            ``failed``.
+        state: ``standby``, ``preparing``, ``waiting``, ``acquiring``, ``running``, ``paused``, ``stopping``, ``done``
+            or ``failed``.
         error: Reason of its failure, without the fix.
         superseded: True if it failed because another mirror has taken it.
         waiting: Error that it waits for before it can run, with alias and address of the cluster; it is retried.

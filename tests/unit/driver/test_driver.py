@@ -11,15 +11,16 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.driver import driver as driver_module
+from eomirror.driver import link as link_module
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.driver import DriverOptions, MirrorDriver, more_stop_seconds
-from eomirror.errors import MirrorError, StoppedError, UnreachableError
+from eomirror.errors import MirrorError, StoppedError, SupersededError, UnreachableError
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition, Ending, LaneProgress, PartitionProgress
 from eomirror.serve.http import Request
 from eomirror.serve.running import RunningEndpoints
 from eomirror.topics.source_topics import SourceContact
-from eomirror.types import SourcePartition
+from eomirror.types import RunOptions, SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,18 +60,21 @@ class Side:
     def release(self, _: Any = ()) -> None:
         self.calls.append("release")
 
-    def renew(self, _: Any = ()) -> None:
+    def renew(self, _: Any = (), **__: Any) -> None:
         pass
 
     def close(self) -> None:
         self.calls.append("close")
 
 
-def driver(side: Side, events: list[str] | None = None, **settings: str) -> MirrorDriver:
+def driver(
+    side: Side, events: list[str] | None = None, ordered: RunOptions | None = None, **settings: str
+) -> MirrorDriver:
     """A driver of one link."""
     link = Link(name="a->b", source="a", target="b", topics=(".*",))
     options = DriverOptions(
         version="1",
+        ordered=ordered or RunOptions(),
         settings={name.replace("__", "."): value for name, value in settings.items()},
         discovery=lambda *_: side,
         owner=lambda *_, **__: side,
@@ -146,6 +150,57 @@ def test_a_stop_while_the_link_is_being_taken_ends_in_order(monkeypatch: pytest.
     report = made.run()
     assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
     assert side.calls == ["acquire", "release", "close"]
+
+
+class Contested(Side):
+    """A link that another mirror takes so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def acquire(self, lanes: int, _: Any, *, stood: Any = None, **__: Any) -> Any:
+        self.calls.append(f"acquire {stood}")
+        if self.times:
+            self.times -= 1
+            raise SupersededError("another mirror owns the link", fix="stop it")
+        return super().acquire(lanes, _)
+
+
+class Waits:
+    """Stands by, and is told to take the link at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def wait(self, _: Any, on_wait: Callable[[], None]) -> str:
+        on_wait()
+        return "stood still"
+
+
+def test_a_mirror_that_stands_by_does_so_again_for_another_that_has_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two that stand by, one takes the link, and the other has not failed; one without --standby has."""
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(5))
+    monkeypatch.setattr(link_module, "Standby", Waits)
+    monkeypatch.setattr(driver_module, "_PROGRESS_SECONDS", 0.02)
+    side, events = Contested(2), []
+    made = driver(side, events, ordered=RunOptions(standby=True))
+    states: list[str] = []
+
+    def look(snapshot: Any) -> None:
+        states.append(snapshot.links[0].state)
+        if states[-1] == "running":
+            made.request_stop()
+
+    report = made.run(on_progress=look)
+    assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
+    taken = [call for call in side.calls if call.startswith("acquire")]
+    assert taken == [*["acquire stood still"] * 3, "acquire"]
+    assert events.count("a->b: standby") == 3
+
+    with pytest.raises(SupersededError):
+        driver(Contested(1)).run()
 
 
 def test_spark_that_does_not_start_is_the_runs_error(monkeypatch: pytest.MonkeyPatch) -> None:

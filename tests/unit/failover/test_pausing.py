@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from eomirror.errors import NotReadyError, UsageError
-from eomirror.link import pause as watching
-from eomirror.link.pause import PauseWatch, _planned
+from eomirror.link.pause import _planned
 from eomirror.records.control import ControlView, Generation, Pause, decode_control
 from eomirror.records.promotion import Promotion, PromotionHistory
 from eomirror.types import Assignment, SourcePartition
-from support.fakes.clocks import PlayedClock
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 GENERATION = Generation(
     generation=1, revision=0, run="r", highest_lane=0, timestamp=1,
@@ -65,48 +60,3 @@ def test_what_cannot_be_held_is_refused() -> None:
         planned(history=PromotionHistory({1: promotion}))
     with pytest.raises(NotReadyError, match="never ran"):
         _planned("l", ControlView(), "", paused=True, dry_run=False)
-
-
-class Target:
-    """A control topic whose end and records a test sets."""
-
-    def __init__(self) -> None:
-        self.admin = self
-        self.clock = PlayedClock()
-        self.records: list[Any] = []
-        self.reads: list[tuple[int, int]] = []
-
-    def offsets(self, wanted: list[Any], *, at: str, read_committed: bool) -> Mapping[Any, int]:
-        assert read_committed == (at == "latest")
-        return dict.fromkeys(wanted, 0 if at == "earliest" else len(self.records))
-
-    def range(self, _: str, __: int, low: int, high: int, **___: Any) -> list[Any]:
-        self.reads.append((low, high))
-        return self.records[low:high]
-
-
-class Record:
-    """A record of the control topic."""
-
-    where = "c"
-
-    def __init__(self, key: bytes, value: bytes | None) -> None:
-        self.key, self.value = key, value
-
-
-def test_the_owner_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks every two seconds, and other records are not its business."""
-    target: Any = Target()
-    monkeypatch.setattr(watching, "CompactedTopicReader", lambda _: target)
-    link: Any = type("Link", (), {"state_name": "l"})()
-    watch = PauseWatch(link, target)
-    claim = Record(b'{"kind":"claim"}', b"{}")
-    target.records = [claim, Record(PAUSE.key(), PAUSE.value())]
-
-    assert watch.look() == PAUSE
-    assert watch.look() == PAUSE
-    target.records += [claim]
-    assert watch.look() == PAUSE
-    target.records += [Record(PAUSE.key(), None)]
-    assert watch.look() is None
-    assert target.reads == [(0, 2), (2, 3), (3, 4)]

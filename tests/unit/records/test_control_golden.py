@@ -44,6 +44,7 @@ from eomirror.records.reports import (
     GroupsLeft,
     LaneRestarts,
     Reports,
+    StandbyProcess,
     TailComparison,
     Verification,
     decode_reports,
@@ -366,6 +367,12 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         ("a drill failed at the stage 'restore': no answer; repeat it with eomirror drill --report"
         " FILE"),
     ),
+    (
+        StandbyProcess(run="r", host="h", pid=7, since=6, interval_ms=10_000, timestamp=9),
+        b'{"kind":"standby","run":"r"}',
+        b'{"v":1,"host":"h","pid":7,"since":6,"interval_ms":10000,"timestamp":9}',
+        None,
+    ),
 ]  # fmt: skip
 
 # key of a deleted record, kind and sentence of the event
@@ -525,7 +532,9 @@ def read(key: bytes, value: bytes) -> Any:
         except RecordError:
             return None
     singles = (view.generation, view.claim, view.handed_over, view.pause, view.recreation, view.copy_back)
-    informative = (*reports.restarts, *reports.verifications, reports.drill, reports.tail, reports.left)
+    informative = (
+        *reports.restarts, *reports.verifications, *reports.standbys, reports.drill, reports.tail, reports.left,
+    )  # fmt: skip
     found = [
         each
         for each in (*singles, *view.gaps, *view.adopted, *view.stopped, *of(view.history), *informative)

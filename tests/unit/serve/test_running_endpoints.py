@@ -16,10 +16,11 @@ from eomirror.config import Link
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import StoppedTopic
 from eomirror.plane.protocol import Serving
+from eomirror.records.reports import StandbyProcess
 from eomirror.serve.http import Address, HttpServer, Request
 from eomirror.serve.running import STUCK_SECONDS, RunningEndpoints
 from eomirror.status.derive import unread_status
-from eomirror.status.model import LaneStatus, LinkStatus, PartitionStatus
+from eomirror.status.model import LaneStatus, LinkStatus, OwnerStatus, PartitionStatus
 from eomirror.status.repeated_reader import TopicsRead
 from eomirror.status.snapshot import LinkSnapshot, Snapshot, TopicSnapshot
 from eomirror.status.work import LaneWork
@@ -168,6 +169,25 @@ def test_a_source_that_the_lanes_hear_is_not_told_as_away(endpoints: RunningEndp
     assert "source, a</dt><dd>answers: lanes heard it 5.0 s ago" in speed
     assert "target, b</dt><dd>does not answer" in speed
     assert "Events, gaps, groups and comparisons were read 40.0 s ago" in page
+
+
+def test_a_process_that_stands_by_shows_the_link_as_its_topics_do(
+    endpoints: RunningEndpoints, clock: _Clock
+) -> None:
+    """Another mirror runs it: page and health tell of that one, and who would take it over."""
+    endpoints.update(states(b="standby", c="running"))
+    assert ask(endpoints, "readyz")[1]["links"] == {"b": "starting", "c": "unknown"}
+    process = StandbyProcess(run="r", host="second.example", pid=7, since=0, interval_ms=10_000, timestamp=0)
+    status = LinkStatus(
+        link="b", state="running", owner=OwnerStatus(run="0" * 22, host="first.example", pid=9), lag_records=0,
+        lag_seconds=0.0, standbys=(process,),
+    )  # fmt: skip
+    endpoints._topics["b"] = TopicsRead(status, 0.1, clock.now, clock.now)
+    clock.now += 5
+    assert ask(endpoints, "readyz") == (200, {"ready": True, "links": {"b": "ok", "c": "unknown"}})
+    page = endpoints.answer(Request(("links", "b"))).body.decode()
+    assert "first.example, process 9" in page
+    assert re.search(r"stands by.*second\.example, process 7", page, re.DOTALL)
 
 
 def test_another_path_is_not_found(endpoints: RunningEndpoints) -> None:

@@ -34,7 +34,9 @@ def status(reports: Reports) -> LinkStatus:
         replace(PARTITION, topic="parked", parked=True),
     )
     return with_reports(
-        LinkStatus(link="a->b", state="running", owner=OwnerStatus(run="now"), partitions=partitions), reports
+        LinkStatus(link="a->b", state="running", owner=OwnerStatus(run="now"), partitions=partitions),
+        reports,
+        now_ms=30_000,
     )
 
 

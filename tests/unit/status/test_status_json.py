@@ -25,6 +25,7 @@ from eomirror.records.reports import (
     GroupsLeft,
     LaneRestarts,
     Reports,
+    StandbyProcess,
     TailComparison,
     Verification,
 )
@@ -127,10 +128,14 @@ def from_topics(past: PromotionHistory | None = None) -> LinkStatus:
         tail=TailComparison(
             outcome="equal", tail=10_000, topics=2, partitions=3, offsets=500, command="cutover", host="h", timestamp=6
         ),
+        standbys=tuple(
+            StandbyProcess(run=run, host="i", pid=8, since=NOW_MS - 60_000, interval_ms=10_000, timestamp=seen)
+            for run, seen in (("s", NOW_MS - 9_000), ("was killed", NOW_MS - 50_000))
+        ),
         left=GroupsLeft(groups={"g": "was read on the target"}, count=1, run="r", timestamp=7),
     )  # fmt: skip
     found = with_hanging(
-        with_reports(found, reports),
+        with_reports(found, reports, now_ms=NOW_MS),
         [
             Hanging(
                 topic="a.orders", partition=0, producer_id=1, start=3, end=8, since=9, problem="hangs", fix="abort it"
