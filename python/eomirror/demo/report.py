@@ -217,10 +217,10 @@ def verdict(report: DemoReport) -> list[str]:
     """Returns the verdict in sentences, of which one is the line of counts."""
     once, least = report.exactly_once, report.at_least_once
     number = len(report.kills)
-    killed = {0: "never killed", 1: "killed once, with a transaction open"}
+    killed = {0: "never killed", 1: "killed once, in an open transaction"}
     told = (
         f"{report.produced:,} records were committed on the source, and {report.aborted:,} more were aborted. "
-        f"The mirror was {killed.get(number, f'killed {number} times, each time with a transaction open')}. "
+        f"The mirror was {killed.get(number, f'killed {number} times, each time in an open transaction')}. "
         f"Independent consumers compared its copy with the source, byte for byte:"
     )
     lines = [

@@ -84,7 +84,7 @@ def test_the_verdict_is_told_in_words() -> None:
     text = " ".join(verdict(REPORT))
     assert text.startswith("verdict: exactly once ")
     assert "900 records were committed on the source, and 100 more were aborted" in text
-    assert "The mirror was killed 3 times, each time with a transaction open" in text
+    assert "The mirror was killed 3 times, each time in an open transaction" in text
     assert "waited at most 4.0 s when it was started again and 1.5 s with a standby" in text
     assert "wrote 334 records twice and lost 0" in text
 
