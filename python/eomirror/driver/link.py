@@ -32,6 +32,7 @@ from eomirror.driver.taken_link import TakenLink
 from eomirror.errors import StoppedError
 from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
 from eomirror.spark.frames import encode_groups
+from eomirror.spark.task import release_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -233,6 +234,7 @@ class LinkThread:
         self._await_workers(engine)
         self.lanes.start(spec, layout, engine)
         background = self._background
+        release_freed_memory()
         background.start(self._discovery_loop, "planner")
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
         background.start(self._pause_loop, "pause")

@@ -78,6 +78,11 @@ class LaneEpoch:
             return Outcome(Ending.EPOCH, "epoch over")
         return None
 
+    def letters(self) -> int | None:
+        """Returns the descriptor that the driver's messages arrive at; None if it is not enough to wait for it."""
+        # a lane that mirrors on after its epoch is stopped by its successor, in this process
+        return None if self._extended else self.mailbox.descriptor()
+
     def stamp(self, identity: ProducerIdentity) -> TransactionStamp:
         """Returns the stamp of the next transaction."""
         txn, timestamp = self.stats.transactions + 1, self.clock.wall_ms()

@@ -89,6 +89,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
     from eomirror.link.hanging import target_hanging_client
     from eomirror.link.lane_state import LaneStateReader, LaneTopics
     from eomirror.plane.select import plane_selector
+    from eomirror.spark.task import release_freed_memory
 
     # the stack closes its last entry first: the plane at once, and the sessions behind the looks that use them
     sessions = link_sessions(spec.link, spec.source, spec.target, f"lane-{spec.lane}", clock=clock)
@@ -120,5 +121,6 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
         sweep=sweep,
         hanging_client=target_hanging_client(spec.link, sessions.target),
         copies=copies,
+        at_rest=release_freed_memory,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)
