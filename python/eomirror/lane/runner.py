@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LaneRunner"]
 
-# longest wait that records and messages of the driver end: what is left to notice is the end of the epoch
-_QUIET_SECONDS = 0.5
+# longest wait that records, messages of the driver and the end of the epoch end: what is left is due now and then
+_QUIET_SECONDS = 1.0
 
 
 class LaneRunner:
@@ -203,7 +203,9 @@ class LaneRunner:
         if self._start.find_added(*self._epoch.mailbox.added()):
             return Event.PARTITIONS_ADDED
         letters = self._epoch.letters()
-        if transaction.plane.await_records(SLICE_SECONDS if letters is None else _QUIET_SECONDS, letters):
+        quiet = 0.0 if letters is None else min(_QUIET_SECONDS, self._epoch.seconds_left())
+        seconds = max(SLICE_SECONDS, quiet)
+        if transaction.plane.await_records(seconds, letters):
             return Event.RECORDS_READY
         transaction.follow()
         if transaction.advance_due():

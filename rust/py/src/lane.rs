@@ -25,7 +25,7 @@ use crate::tokens::{self, Interruptions};
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The same where a signal ends the wait: one that another thread of the process took does not.
-const LONG_SLICE: Duration = Duration::from_millis(250);
+const LONG_SLICE: Duration = Duration::from_secs(1);
 
 /// Base offset, checksum and largest timestamp of a batch.
 type MarkTuple = (i64, u32, i64);
