@@ -31,8 +31,8 @@ from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
 from eomirror.errors import StoppedError
 from eomirror.link.pause import PAUSE_SECONDS, PauseWatch, paused_error
+from eomirror.spark.attempt import release_freed_memory
 from eomirror.spark.frames import encode_groups
-from eomirror.spark.task import release_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

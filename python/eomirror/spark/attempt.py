@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -15,7 +18,7 @@ from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.spark.handover import ParkedLane, Parking
 
-__all__ = ["LaneInterruptedError", "leave_parked", "run_lane"]
+__all__ = ["LaneInterruptedError", "leave_parked", "release_freed_memory", "run_lane"]
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +76,17 @@ def leave_parked() -> None:
     _PARKING.leave()
 
 
+def release_freed_memory() -> None:
+    """
+    Returns freed memory to the kernel: after a start of thousands of partitions that is more than what stays in use.
+
+    Answers about all topics are freed then, in the heaps of many threads, which keep them (`eomirror.spark.task`).
+    """
+    gc.collect()
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _drive(spec: LaneSpec, pump: LaneRunner) -> LaneReport:
     try:
         return pump.run()
@@ -89,7 +103,6 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
     from eomirror.link.hanging import target_hanging_client
     from eomirror.link.lane_state import LaneStateReader, LaneTopics
     from eomirror.plane.select import plane_selector
-    from eomirror.spark.task import release_freed_memory
 
     # the stack closes its last entry first: the plane at once, and the sessions behind the looks that use them
     sessions = link_sessions(spec.link, spec.source, spec.target, f"lane-{spec.lane}", clock=clock)

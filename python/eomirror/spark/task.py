@@ -30,7 +30,6 @@ would clear the same pages repeatedly: 0.25 to 0.30 page faults per record of 1 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import importlib
@@ -65,7 +64,6 @@ __all__ = [
     "keep_freed_memory",
     "load_forked_modules",
     "pack_spec",
-    "release_freed_memory",
     "unpack_spec",
 ]
 
@@ -94,17 +92,6 @@ def keep_freed_memory() -> bool:
             (_M_TOP_PAD, _PAD_BYTES),
         )
     )
-
-
-def release_freed_memory() -> None:
-    """
-    Returns freed memory to the kernel: after a start of thousands of partitions that is more than what stays in use.
-
-    Answers about all topics are freed then, in the heaps of many threads, which keep them (see above).
-    """
-    gc.collect()
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 LaneFunction = Callable[[LaneSpec, LaneMailbox, Clock], LaneReport]
