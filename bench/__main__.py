@@ -21,7 +21,7 @@ import click
 from bench.enough import Supply
 from bench.failover import failover_markdown, measure_failover
 from bench.following import following_markdown, measure_following
-from bench.idle import IDLE, idle_markdown, measure_idle
+from bench.idle import IDLE, alone_markdown, idle_markdown, measure_alone, measure_idle
 from bench.latency import LatencyPlan, measure_latency
 from bench.machine import describe_machine, load_average
 from bench.overhead import measure_overhead, overhead_markdown
@@ -430,6 +430,31 @@ def scaling(context: click.Context, *, seconds: float, plane: str, output: str, 
         except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
             context.exit(session.give_up(error))
     context.exit(session.tell(found.as_dict(), scaling_markdown(found)))
+
+
+@main.command()
+@click.option(
+    "--topics", type=click.IntRange(2, 5_000), default=1_000, show_default=True, help="Of the large link."
+)
+@click.option("--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="Of idleness.")
+@click.option("--plane", type=click.Choice(["auto", "native", "client"]), default="auto", show_default=True)
+@_output
+@_keep
+@click.pass_context
+def idle(
+    context: click.Context, *, topics: int, seconds: float, plane: str, output: str, results: Path | None
+) -> None:
+    """CPU and memory of an idle link with 2 topics and with many, its starts, and the way of a setting."""
+    session = _Session("idle", output, results or RESULTS)
+    with _clusters() as site:
+        try:
+            costs = [
+                measure_alone(site, topics=count, partitions=3, seconds=seconds, plane=plane, say=session.say)
+                for count in (2, topics)
+            ]
+        except (MirrorEndedError, TimeoutError) as error:
+            context.exit(session.give_up(error))
+    context.exit(session.tell([cost.as_dict() for cost in costs], alone_markdown(costs)))
 
 
 @main.command()
