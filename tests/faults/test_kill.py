@@ -46,6 +46,8 @@ RATE = 2_000.0
 #: Of a mirror whose starts are killed: a hundred of them take a quarter of an hour.
 START_RECORDS = 5_000
 START_RATE = 200.0
+#: Exit codes of a stop: at once, or with the transaction of a lane that had just begun aborted.
+STOPPED = {0, 128 + signal.SIGTERM}
 #: Kills; the positions of five minutes are compacted, with which an audit compares.
 AUDIT_EVERY = 10
 #: Words of the log: lanes begin in processes of the driver, Spark starts beside them, and they move there.
@@ -302,7 +304,7 @@ def test_one_of_those_that_stand_by_goes_on(
     east: Any,
     west: Any,
     topic_name: str,
-    tmp_path: Path,
+    config: Path,
     mirror: Callable[..., ProcessTree],
     rng: random.Random,
     entry: Entry,
@@ -314,7 +316,7 @@ def test_one_of_those_that_stand_by_goes_on(
     traffic = Traffic(source, topic_name, TrafficPlan(rng.getrandbits(32), PARTITIONS), rate=RATE / 4)
     watcher = TopicWatcher(target, copy, PARTITIONS)
     recoveries: dict[str, list[float]] = {"killed": [], "suspended": [], "stopped": []}
-    claims = Claims(tmp_path / "mirror.yaml")
+    claims = Claims(config)
     with contextlib.closing(claims), running(traffic, watcher):
         trees = [mirror("--standby") for _ in range(3)]
         await_more(trees, watcher, 0.0)
@@ -334,7 +336,7 @@ def test_one_of_those_that_stand_by_goes_on(
                 owner.kill(tree)
                 since = time.monotonic()
             else:
-                assert owner.terminate(30.0) == 0, owner.last_lines()
+                assert owner.terminate(30.0) in STOPPED, owner.last_lines()
                 since = time.monotonic()
             entry.injected()
             recoveries[how].append(await_more(others, watcher, since))
@@ -342,10 +344,12 @@ def test_one_of_those_that_stand_by_goes_on(
                 owner.thaw(tree)
             else:
                 trees = [*others, mirror("--standby")]
+            if number % AUDIT_EVERY == AUDIT_EVERY - 1:
+                assert_audited(load_config(config), at_rest=False, complete=False)
         traffic.finish()
         assert all(tree.exit_code is None for tree in trees), trees[0].last_lines()
         for tree in trees:
-            assert tree.terminate(30.0) == 0, tree.last_lines()
+            assert tree.terminate(30.0) in STOPPED, tree.last_lines()
         last = mirror("--until", "caught-up")
         assert last.wait(START_SECONDS) == 0, last.last_lines()
 
@@ -355,9 +359,5 @@ def test_one_of_those_that_stand_by_goes_on(
     for found in recoveries.values():
         for seconds in found:
             entry.recovered(seconds)
-    comparison, revision = judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy]
-    entry.compared(comparison, revision)
-    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
-    assert comparison.source == comparison.target == traffic.ledger.records
-    assert revision.stable, revision
-    assert_audited(load_config(tmp_path / "mirror.yaml"))
+    judge_copy(entry, traffic, watcher, judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy])
+    assert_audited(load_config(config), complete=faults < AUDIT_EVERY)
