@@ -21,7 +21,7 @@ import click
 from bench.enough import Supply
 from bench.failover import failover_markdown, measure_failover
 from bench.following import following_markdown, measure_following
-from bench.idle import IDLE, idle_markdown, measure_idle
+from bench.idle import IDLE, alone_markdown, idle_markdown, measure_alone, measure_idle
 from bench.latency import LatencyPlan, measure_latency
 from bench.machine import describe_machine, load_average
 from bench.overhead import measure_overhead, overhead_markdown
@@ -34,6 +34,7 @@ from bench.restart import measure_restart, restart_markdown
 from bench.scaling import measure_scaling, scaling_markdown
 from bench.scrape import measure_scrape, scrape_markdown
 from bench.stamped import BURST_MS
+from bench.start import measure_starts, start_markdown
 from bench.throughput import Timing, prepare
 from bench.topics import Topics
 from bench.translation import measure_translation, translation_markdown
@@ -349,6 +350,48 @@ def restart(
 
 
 @main.command()
+@click.option("--rounds", type=click.IntRange(0), default=5, show_default=True, help="Starts of each kind.")
+@click.option(
+    "--standby-rounds", type=click.IntRange(0), default=5, show_default=True, help="Kills with a standby."
+)
+@click.option(
+    "--mm2-standby-rounds",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Kills of one of two workers of MM2, each of which may take five minutes.",
+)
+@_output
+@_keep
+@click.pass_context
+def start(
+    context: click.Context,
+    *,
+    rounds: int,
+    standby_rounds: int,
+    mm2_standby_rounds: int,
+    output: str,
+    results: Path | None,
+) -> None:
+    """The time to the first record after a start, after kill -9, and with a standby, beside MM2 as shipped."""
+    session = _Session("start", output, results or RESULTS)
+    with _clusters() as site:
+        try:
+            found = measure_starts(
+                site,
+                Mirror(plane="native"),
+                MirrorMaker(exactly_once=True, tuned=False),
+                rounds=rounds,
+                standby_rounds=standby_rounds,
+                their_standby_rounds=mm2_standby_rounds,
+                say=session.say,
+            )
+        except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
+            context.exit(session.give_up(error))
+    context.exit(session.tell(found.as_dict(), start_markdown(found)))
+
+
+@main.command()
 @_output
 @_keep
 @click.pass_context
@@ -387,6 +430,31 @@ def scaling(context: click.Context, *, seconds: float, plane: str, output: str, 
         except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
             context.exit(session.give_up(error))
     context.exit(session.tell(found.as_dict(), scaling_markdown(found)))
+
+
+@main.command()
+@click.option(
+    "--topics", type=click.IntRange(2, 5_000), default=1_000, show_default=True, help="Of the large link."
+)
+@click.option("--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="Of idleness.")
+@click.option("--plane", type=click.Choice(["auto", "native", "client"]), default="auto", show_default=True)
+@_output
+@_keep
+@click.pass_context
+def idle(
+    context: click.Context, *, topics: int, seconds: float, plane: str, output: str, results: Path | None
+) -> None:
+    """CPU and memory of an idle link with 2 topics and with many, its starts, and the way of a setting."""
+    session = _Session("idle", output, results or RESULTS)
+    with _clusters() as site:
+        try:
+            costs = [
+                measure_alone(site, topics=count, partitions=3, seconds=seconds, plane=plane, say=session.say)
+                for count in (2, topics)
+            ]
+        except (MirrorEndedError, TimeoutError) as error:
+            context.exit(session.give_up(error))
+    context.exit(session.tell([cost.as_dict() for cost in costs], alone_markdown(costs)))
 
 
 @main.command()

@@ -7,14 +7,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 __all__ = ["Topics"]
 
 _TIMEOUT_SECONDS = 30.0
+# a controller takes 10,000 records in one request
+_AT_ONCE = 500
 # the last: metadata names the leader before the broker leads, which shows with a thousand new partitions
 _NOT_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -44,6 +54,56 @@ class Topics:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         self._admin.create_topics([new])[topic].result(_TIMEOUT_SECONDS)
         self.wait_for(topic, partitions, _TIMEOUT_SECONDS)
+
+    def create_all(self, topics: Sequence[str], partitions: int) -> float:
+        """Create topics in few requests; return the seconds until the last partition has a leader."""
+        begun = time.monotonic()
+        for first in range(0, len(topics), _AT_ONCE):
+            new = [NewTopic(name, partitions, 1) for name in topics[first : first + _AT_ONCE]]
+            for future in self._admin.create_topics(new).values():
+                future.result(_TIMEOUT_SECONDS)
+        while any(end < 0 for end in self.stable_ends([(topic, 0) for topic in topics]).values()):
+            time.sleep(0.1)
+        return time.monotonic() - begun
+
+    def names(self) -> set[str]:
+        """Names of all topics."""
+        return set(self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics)
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """Effective settings of a topic."""
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        found = self._admin.describe_configs([asked])[asked].result(_TIMEOUT_SECONDS)
+        return {name: entry.value for name, entry in found.items()}
+
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Set settings of a topic."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        for future in self._admin.incremental_alter_configs([resource]).values():
+            future.result(_TIMEOUT_SECONDS)
+
+    def stable_ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Last stable offset of these partitions in one request; -1 of one that has no leader yet."""
+        asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+        futures = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_SECONDS
+        )
+        found = {}
+        for place, future in futures.items():
+            try:
+                found[place.topic, place.partition] = int(future.result().offset)
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_YET:
+                    raise
+                found[place.topic, place.partition] = -1
+        if any(end < 0 for end in found.values()):
+            # what librdkafka has cached of a leader's epoch it does not look up again
+            self.__post_init__()
+        return found
 
     def delete(self, *topics: str) -> None:
         """Delete those of these topics that exist."""

@@ -67,11 +67,16 @@ class Mirror:
         path.write_text(json.dumps(self._config(site, workload), indent=2), encoding="ascii")
         return path
 
-    def start(self, site: Site, workload: Workload) -> MirrorProcess:
-        """Start it in processes of its own."""
+    def start(
+        self, site: Site, workload: Workload, *, pair: bool = False, second: bool = False
+    ) -> MirrorProcess:
+        """Start it in processes of its own; the second of a pair stands by."""
+        del pair
         python = sys.executable if self.checkout is None else str(self.checkout / ".venv/bin/python")
         command = [python, "-m", "eomirror", "run", str(self.configure(site, workload))]
-        return MirrorProcess(self.name, command, folder=site.folder)
+        if second:
+            command.append("--standby")
+        return MirrorProcess(f"{self.name}{'-second' * second}", command, folder=site.folder)
 
     def _alias(self, workload: Workload) -> str:
         return self.name + workload.name.replace("-", "")

@@ -40,6 +40,11 @@ appender.out.name = OUT
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d %-5p %c{1} %m%n
 """
+# which of two workers has a task
+_TASKS = """\
+logger.worker.name = org.apache.kafka.connect.runtime.Worker
+logger.worker.level = INFO
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,16 @@ class MirrorMaker:
         """Where it copies a workload's topic to."""
         return f"{self._alias(workload)}.{workload.topic}"
 
-    def start(self, site: Site, workload: Workload) -> MirrorProcess:
-        """Start it in a JVM of its own."""
-        properties = site.folder / f"{self.name}.properties"
-        properties.write_text(self._properties(site, workload, rest_port=free_ports(1)[0]), encoding="ascii")
-        logging = site.folder / f"{self.name}-logging.properties"
-        logging.write_text(_LOGGING, encoding="ascii")
+    def start(
+        self, site: Site, workload: Workload, *, pair: bool = False, second: bool = False
+    ) -> MirrorProcess:
+        """Start it in a JVM of its own; a pair of workers shares a group and has one task, as shipped."""
+        label = f"{self.name}{'-second' * second}"
+        properties = site.folder / f"{label}.properties"
+        text = self._properties(site, workload, rest_port=free_ports(1)[0], tasks=1 if pair else 2)
+        properties.write_text(text, encoding="ascii")
+        logging = site.folder / f"{label}-logging.properties"
+        logging.write_text(_LOGGING + (_TASKS if pair else ""), encoding="ascii")
         command = [
             str(find_java()),
             f"-Xmx{_HEAP}",
@@ -97,12 +106,12 @@ class MirrorMaker:
             "org.apache.kafka.connect.mirror.MirrorMaker",
             str(properties),
         ]
-        return MirrorProcess(self.name, command, folder=site.folder)
+        return MirrorProcess(label, command, folder=site.folder)
 
     def _alias(self, workload: Workload) -> str:
         return self.name + workload.name.replace("-", "")
 
-    def _properties(self, site: Site, workload: Workload, *, rest_port: int) -> str:
+    def _properties(self, site: Site, workload: Workload, *, rest_port: int, tasks: int) -> str:
         source = self._alias(workload)
         link = f"{source}->target"
         lines = {
@@ -115,7 +124,7 @@ class MirrorMaker:
             "emit.heartbeats.enabled": "false",
             "sync.group.offsets.enabled": "false",
             "groups": "bench-no-such-group",
-            "tasks.max": "2",
+            "tasks.max": str(tasks),
             "replication.factor": "1",
             "checkpoints.topic.replication.factor": "1",
             "heartbeats.topic.replication.factor": "1",

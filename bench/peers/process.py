@@ -140,6 +140,18 @@ class MirrorProcess:
         lines = self.log_path.read_text("utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES:])
 
+    def kill(self) -> None:
+        """SIGKILL to it and everything it started, without a word."""
+        tree: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self.pid)
+            tree = [root, *root.children(recursive=True)]
+        for process in tree:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self._process.wait()
+        self.stop()
+
     def stop(self) -> None:
         """Ask it to end, wait, then end what is left of it."""
         tree: list[psutil.Process] = []

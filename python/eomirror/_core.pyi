@@ -732,8 +732,8 @@ class NativeLane:
     def restart(self) -> None:
         """Forget everything fetched, and every partition."""
 
-    def await_records(self, seconds: float) -> bool:
-        """Returns True if there is something to mirror."""
+    def await_records(self, seconds: float, other: int | None = None) -> bool:
+        """Returns True if there is something to mirror; returns early once the descriptor ``other`` can be read."""
 
     def has_more(self) -> bool:
         """Returns True if records arrived for partitions of the open transaction and for no others; does not wait."""

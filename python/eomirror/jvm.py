@@ -4,8 +4,10 @@ Finds a Java that Spark and Kafka accept, and the class archives with which its 
 Spark 4 and Kafka 4 brokers both need Java 17 (https://kafka.apache.org/43/operations/java-version/).
 
 A class archive (JEP 350, https://openjdk.org/jeps/350) contains a program's classes in the JVM's memory format.
-With one, a broker is up in 2 s instead of 4 and Spark's driver in half its CPU time.  Creating one takes seconds, so
-only ``python -m eomirror.demo.class_archives`` does it; every later start on this machine uses them.
+With one, a broker is up in 2 s instead of 4 and Spark's driver in half its CPU time.  Creating one takes seconds:
+``python -m eomirror.demo.class_archives`` makes both, and a mirror that of Spark in the background
+(`eomirror.spark.class_archive`).  Every later start on this machine uses them.  An image contains that of Spark, made
+when it was built, in `SHARED_FOLDER`.
 
 A JVM ignores an archive of another JVM or of other jars, but a truncated archive crashes it.  So the name of the file
 identifies the JVM and the jars, and the file is renamed into place when it is complete.
@@ -19,6 +21,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_JAVA",
+    "SHARED_FOLDER",
     "archive_arguments",
     "cache_folder",
     "class_archive",
@@ -41,6 +45,9 @@ __all__ = [
 ]
 
 LEAST_JAVA = 17
+
+#: Archives of this installation of Python, for all users: also for one without a home.
+SHARED_FOLDER = Path(sys.prefix, "share", "eomirror")
 
 _GET_JAVA = (
     "install a Java runtime of version 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
@@ -123,7 +130,7 @@ def cache_folder() -> Path:
 
 def class_archive(name: str, jars: Iterable[Path]) -> Path:
     """
-    Returns the path of a program's class archive, which may not exist.
+    Returns the path of a program's class archive: in `SHARED_FOLDER` if it is there, else where it would be made.
 
     Args:
         name: Name and version of the program.
@@ -138,8 +145,11 @@ def class_archive(name: str, jars: Iterable[Path]) -> Path:
             found = path.stat()
         except OSError:
             continue
-        digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
-    return cache_folder() / f"{name}-{digest.hexdigest()[:16]}.jsa"
+        # as exact as the JVM's own check, and as the layers of an image
+        digest.update(f"{path}\0{found.st_size}\0{int(found.st_mtime)}\0".encode())
+    archive = f"{name}-{digest.hexdigest()[:16]}.jsa"
+    shared = SHARED_FOLDER / archive
+    return shared if shared.is_file() else cache_folder() / archive
 
 
 def archive_arguments(name: str, jars: Iterable[Path]) -> list[str]:

@@ -4,12 +4,21 @@ Library interface to a mirror::
     with Mirror(load_config("mirror.yaml")) as mirror:
         report = mirror.run(until="caught-up", on_progress=print)
 
+or beside other work, in a notebook or a task of a scheduler::
+
+    with Mirror(load_config("mirror.yaml")) as mirror:
+        mirror.start()
+        ...
+        mirror.stop()
+        report = mirror.wait()
+
 The command line is a thin layer over this class.  It never exits the process and installs no signal handlers.
 """
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -80,6 +89,9 @@ class Mirror:
         self._spark_conf = dict(spark_conf or {})
         self._on_event = on_event
         self._driver: MirrorDriver | None = None
+        self._background: Future[RunReport] | None = None
+        self._unseen_error = False
+        self._snapshot: Snapshot | None = None
         # reentrant: `stop` may interrupt `run` in the same thread, from a signal handler
         self._lock = threading.RLock()
         self._stop_requested = False
@@ -110,6 +122,66 @@ class Mirror:
             DataLossError: A link's source lost records.
             MirrorError: Another error ended a link.
         """
+        return self._end(self._begin(until), until, on_progress)
+
+    def start(
+        self,
+        until: str | float | None = None,
+        on_progress: Callable[[Snapshot], None] | None = None,
+    ) -> None:
+        """
+        Begins what `run` does in a thread of its own, and returns at once.
+
+        The thread does not keep the program alive: call `stop` and `wait` before its end, or use a ``with`` block.
+
+        Args:
+            until: As of `run`.
+            on_progress: As of `run`, but called in that thread.
+
+        Raises:
+            UsageError: ``until`` has no valid value, or this mirror runs already.
+            ConfigError: As of `run`; other errors are raised by `wait`.
+        """
+        driver = self._begin(until)
+        ended: Future[RunReport] = Future()
+
+        def run() -> None:
+            try:
+                report = self._end(driver, until, on_progress)
+            except BaseException as error:  # noqa: BLE001  `wait` raises it
+                self._unseen_error = True
+                ended.set_exception(error)
+            else:
+                ended.set_result(report)
+
+        self._background, self._unseen_error = ended, False
+        threading.Thread(target=run, name="mirror", daemon=True).start()
+
+    def wait(self, seconds: float | None = None) -> RunReport | None:
+        """
+        Waits for the end of the run that `start` began; returns its report, also when called again.
+
+        Args:
+            seconds: Returns None if the run has not ended after so many seconds; None waits without limit.
+
+        Raises:
+            UsageError: `start` was not called.
+            MirrorError: The error that ended the run, as of `run`.
+        """
+        if self._background is None:
+            raise UsageError("this mirror was not started", fix="call `start` before `wait`")
+        # not the timeout of `result`: the run itself may end with that error
+        if not wait([self._background], seconds).done:
+            return None
+        self._unseen_error = False
+        return self._background.result()
+
+    def snapshot(self) -> Snapshot | None:
+        """Returns the state of the links, half a second old at most while the mirror runs; None before the first."""
+        return self._snapshot
+
+    def _begin(self, until: str | float | None) -> MirrorDriver:
+        """Checks what can be checked without a cluster, and returns the driver of the run."""
         import structlog  # noqa: PLC0415  imported on use
 
         from eomirror import __version__  # noqa: PLC0415  imported on use
@@ -161,13 +233,29 @@ class Mirror:
         with self._lock:
             if self._driver is not None:
                 raise UsageError(
-                    "this mirror is already running", fix="wait for `run` to return, or create another Mirror"
+                    "this mirror is already running",
+                    fix="call `stop` and wait for its end (`wait`, or the return of `run`), or create another Mirror",
                 )
             self._driver = driver
             if self._stop_requested:
                 driver.request_stop()
+        return driver
+
+    def _end(
+        self,
+        driver: MirrorDriver,
+        until: str | float | None,
+        on_progress: Callable[[Snapshot], None] | None,
+    ) -> RunReport:
+        """Runs the driver until its end."""
+
+        def show(snapshot: Snapshot) -> None:
+            self._snapshot = snapshot
+            if on_progress is not None:
+                on_progress(snapshot)
+
         try:
-            return driver.run(until, on_progress)
+            return driver.run(until, show)
         finally:
             with self._lock:
                 self._driver = None
@@ -179,9 +267,10 @@ class Mirror:
 
     def stop(self) -> None:
         """
-        Requests that `run` commits the open transactions and returns within 5 s; returns at once.
+        Requests that the run commits the open transactions and ends within 5 s; returns at once.
 
-        May be called from any thread and from a signal handler.  Before `run`, it makes the next `run` return at once.
+        May be called from any thread and from a signal handler.  Before `run` or `start`, it makes the next run end at
+        once.
         """
         self._stop_requested = True
         driver = self._driver
@@ -195,4 +284,8 @@ class Mirror:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        if self._background is not None:
+            wait([self._background])
         self._stop_requested = False
+        if self._unseen_error and error is None:
+            self.wait()

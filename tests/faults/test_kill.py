@@ -1,5 +1,5 @@
 """
-kill -9 of the whole mirror, driver, JVM and workers, at random moments (fault F1), also while others stand by.
+kill -9 of the whole mirror, or of its driver alone, at random moments (faults F1, F2), also while others stand by.
 
 Runs the real command in child processes.  ``EOMIRROR_SEED`` repeats traffic and moments.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from eomirror.config import load_config
+from eomirror import load_config
 from eomirror.demo.clients import Offsets, create_topic
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.scenario import judge
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from eomirror.demo.compare import Comparison, Revision
     from support.judges.ledger import Entry
 
 log = logging.getLogger(__name__)
@@ -40,16 +43,31 @@ PARTITIONS = 6
 RECORDS = 100_000
 START_SECONDS = 120.0  # of a mirror on a busy machine
 RATE = 2_000.0
+#: Of a mirror whose starts are killed: a hundred of them take a quarter of an hour.
+START_RECORDS = 5_000
+START_RATE = 200.0
+#: Exit codes of a stop: at once, or with the transaction of a lane that had just begun aborted.
+STOPPED = {0, 128 + signal.SIGTERM}
+#: Kills; the positions of five minutes are compacted, with which an audit compares.
+AUDIT_EVERY = 10
+#: Words of the log: lanes begin in processes of the driver, Spark starts beside them, and they move there.
+STEPS = ("", ": running", "lane_starts", "starting spark", "spark is up", "lanes move to spark", "")
 
 
 @pytest.fixture
-def mirror(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Iterator[Callable[..., ProcessTree]]:
-    """Starts ``eomirror run`` for a link of this test's own; the test's end kills what is left."""
+def config(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Path:
+    """The configuration of a link of this test's own."""
     config = tmp_path / "mirror.yaml"
     link = {"name": topic_name, "source": "east", "target": "west", "topics": [topic_name]}
     link |= {"plane": plane_under_test()}
     clusters = {"east": east.client_properties, "west": west.client_properties}
     config.write_text(yaml.safe_dump({"clusters": clusters, "links": [link]}))
+    return config
+
+
+@pytest.fixture
+def mirror(config: Path, tmp_path: Path) -> Iterator[Callable[..., ProcessTree]]:
+    """Starts ``eomirror run``; the test's end kills what is left."""
     (tmp_path / "tmp").mkdir()
     trees: list[ProcessTree] = []
 
@@ -61,8 +79,8 @@ def mirror(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Iterator[Ca
 
     yield start
     for tree in trees:
-        if tree.exit_code is None:
-            tree.kill()
+        # also what a driver that was killed alone has left
+        tree.kill()
 
 
 @contextlib.contextmanager
@@ -95,6 +113,94 @@ def await_news(tree: ProcessTree, watcher: TopicWatcher) -> float:
     return arrived - tree.started
 
 
+class Log:
+    """What a mirror writes from now on to a log that has the words of earlier ones."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin = path.stat().st_size if path.exists() else 0
+
+    def __contains__(self, words: str) -> bool:
+        return words.encode() in self._path.read_bytes()[self._begin :]
+
+
+def await_step(tree: ProcessTree, log: Log, step: str) -> None:
+    """Wait until the log has these words."""
+    until = time.monotonic() + START_SECONDS
+    while step not in log:
+        assert time.monotonic() < until, f"no {step!r} after {START_SECONDS} s\n{tree.last_lines()}"
+        live_for(tree, 0.02)
+
+
+def kill_in_its_start(tree: ProcessTree, log: Log, step: str, rng: random.Random) -> None:
+    """Kill it a moment after a step, or anywhere in its first ten seconds; sometimes the driver alone."""
+    await_step(tree, log, step)
+    live_for(tree, rng.uniform(0.0, 1.0 if step else 10.0))
+    if rng.random() < 0.5:
+        tree.kill()
+    else:
+        # JVM and workers find out, and its successor does not wait for them
+        os.kill(tree.pid, signal.SIGKILL)
+
+
+@pytest.mark.fault("F1", "F2")
+@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_copy_survives_kills_within_ten_seconds_of_a_start(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    config: Path,
+    mirror: Callable[..., ProcessTree],
+    rng: random.Random,
+    entry: Entry,
+    kills: int,
+) -> None:
+    """EO-1, EO-2, EO-3: at every step of the move to Spark; nothing lost or twice, and whole transactions."""
+    source, target, copy = east.client_properties, west.client_properties, f"east.{topic_name}"
+    create_topic(source, topic_name, PARTITIONS, retention_ms="-1")
+    traffic = Traffic(source, topic_name, TrafficPlan(rng.getrandbits(32), PARTITIONS), rate=START_RATE)
+    watcher = TopicWatcher(target, copy, PARTITIONS)
+    first = rng.randrange(len(STEPS))
+    path = config.with_name("mirror.log")
+    with running(traffic, watcher):
+        for number in range(kills):
+            written = Log(path)
+            kill_in_its_start(mirror(), written, STEPS[(first + number) % len(STEPS)], rng)
+            entry.injected()
+            if number % AUDIT_EVERY == AUDIT_EVERY - 1:
+                assert_audited(load_config(config), at_rest=False, complete=False)
+        written = Log(path)
+        tree = mirror()
+        # workers whose driver alone was killed may have mirrored until here
+        await_step(tree, written, "lanes move to spark")
+        while traffic.ledger.records < START_RECORDS:
+            live_for(tree, 0.1)
+        traffic.finish()
+        assert tree.terminate(30.0) == 0, tree.last_lines()
+        last = mirror("--until", "caught-up")
+        assert last.wait(START_SECONDS) == 0, last.last_lines()
+        ends = Offsets(target).settled_ends(copy, PARTITIONS)
+        until = time.monotonic() + 60
+        while not watcher.has_reached(ends) and time.monotonic() < until:
+            time.sleep(0.05)
+
+    judge_copy(entry, traffic, watcher, judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy])
+    assert_audited(load_config(config), complete=kills < AUDIT_EVERY)
+
+
+def judge_copy(
+    entry: Entry, traffic: Traffic, watcher: TopicWatcher, found: tuple[Comparison, Revision]
+) -> None:
+    """The copy is the source, and no reader saw anything that was taken back."""
+    comparison, revision = found
+    entry.compared(comparison, revision)
+    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
+    assert comparison.source == comparison.target == traffic.ledger.records
+    assert revision.stable, revision
+    assert revision.seen == traffic.ledger.records
+    assert watcher.broken == 0
+
+
 @pytest.mark.fault("F1", "F2")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [6, pytest.param(10, marks=pytest.mark.slow)])
@@ -102,6 +208,7 @@ def test_a_copy_survives_kills_of_the_whole_tree(
     east: Any,
     west: Any,
     topic_name: str,
+    config: Path,
     mirror: Callable[..., ProcessTree],
     rng: random.Random,
     entry: Entry,
@@ -141,22 +248,17 @@ def test_a_copy_survives_kills_of_the_whole_tree(
         while not watcher.has_reached(ends) and time.monotonic() < until:
             time.sleep(0.05)
 
-    comparison, revision = judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy]
-
     log.info(
         "%d of %d kills hit an open transaction; seconds to recover: %s",
         hit,
         kills,
         [round(seconds, 1) for seconds in recoveries],
     )
-    entry.compared(comparison, revision)
     for seconds in recoveries[1:]:
         entry.recovered(seconds)
-    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
-    assert comparison.source == comparison.target == traffic.ledger.records >= RECORDS
-    assert revision.stable, revision
-    assert revision.seen == traffic.ledger.records
-    assert watcher.broken == 0
+    judge_copy(entry, traffic, watcher, judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy])
+    assert traffic.ledger.records >= RECORDS
+    assert_audited(load_config(config))
     share = traffic.ledger.aborted_transactions / traffic.ledger.transactions
     assert share == pytest.approx(1 / 9, abs=0.01)
 
@@ -202,7 +304,7 @@ def test_one_of_those_that_stand_by_goes_on(
     east: Any,
     west: Any,
     topic_name: str,
-    tmp_path: Path,
+    config: Path,
     mirror: Callable[..., ProcessTree],
     rng: random.Random,
     entry: Entry,
@@ -214,7 +316,7 @@ def test_one_of_those_that_stand_by_goes_on(
     traffic = Traffic(source, topic_name, TrafficPlan(rng.getrandbits(32), PARTITIONS), rate=RATE / 4)
     watcher = TopicWatcher(target, copy, PARTITIONS)
     recoveries: dict[str, list[float]] = {"killed": [], "suspended": [], "stopped": []}
-    claims = Claims(tmp_path / "mirror.yaml")
+    claims = Claims(config)
     with contextlib.closing(claims), running(traffic, watcher):
         trees = [mirror("--standby") for _ in range(3)]
         await_more(trees, watcher, 0.0)
@@ -234,7 +336,7 @@ def test_one_of_those_that_stand_by_goes_on(
                 owner.kill(tree)
                 since = time.monotonic()
             else:
-                assert owner.terminate(30.0) == 0, owner.last_lines()
+                assert owner.terminate(30.0) in STOPPED, owner.last_lines()
                 since = time.monotonic()
             entry.injected()
             recoveries[how].append(await_more(others, watcher, since))
@@ -242,10 +344,12 @@ def test_one_of_those_that_stand_by_goes_on(
                 owner.thaw(tree)
             else:
                 trees = [*others, mirror("--standby")]
+            if number % AUDIT_EVERY == AUDIT_EVERY - 1:
+                assert_audited(load_config(config), at_rest=False, complete=False)
         traffic.finish()
         assert all(tree.exit_code is None for tree in trees), trees[0].last_lines()
         for tree in trees:
-            assert tree.terminate(30.0) == 0, tree.last_lines()
+            assert tree.terminate(30.0) in STOPPED, tree.last_lines()
         last = mirror("--until", "caught-up")
         assert last.wait(START_SECONDS) == 0, last.last_lines()
 
@@ -255,9 +359,5 @@ def test_one_of_those_that_stand_by_goes_on(
     for found in recoveries.values():
         for seconds in found:
             entry.recovered(seconds)
-    comparison, revision = judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy]
-    entry.compared(comparison, revision)
-    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
-    assert comparison.source == comparison.target == traffic.ledger.records
-    assert revision.stable, revision
-    assert_audited(load_config(tmp_path / "mirror.yaml"))
+    judge_copy(entry, traffic, watcher, judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy])
+    assert_audited(load_config(config), complete=faults < AUDIT_EVERY)

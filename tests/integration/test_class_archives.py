@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from eomirror.demo.clients import create_topic
+from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.jvm import class_archive
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.jars import DEFAULT_KAFKA, cache_folder, class_path, kafka_archive
@@ -69,3 +74,34 @@ def test_a_broker_does_without_an_archive_that_is_none(
     class_archive(*kafka_archive(DEFAULT_KAFKA, class_path())).write_text("no archive\n", "ascii")
     with LocalCluster.start(ClusterSpec("unarchived")) as cluster:
         assert cluster.brokers[0].running
+
+
+@pytest.mark.slow
+def test_a_mirror_lets_the_archive_of_spark_be_made_beside_it(
+    east: Any, west: Any, topic_name: str, tmp_path: Path
+) -> None:
+    """Once its lanes have run on Spark for a while; the mirror ends at once, and the next driver uses the archive."""
+    create_topic(east.client_properties, topic_name, 1)
+    config, cache = tmp_path / "mirror.yaml", tmp_path / "cache"
+    link = {"name": topic_name, "source": "east", "target": "west", "topics": [topic_name]}
+    clusters = {"east": east.client_properties, "west": west.client_properties}
+    config.write_text(yaml.safe_dump({"clusters": clusters, "links": [link]}))
+    environment = {"EOMIRROR_CACHE": str(cache), "EOMIRROR_CLASS_ARCHIVES": ""}
+    tree = ProcessTree(mirror_command(config), log=tmp_path / "mirror.log", environment=environment)
+    until = time.monotonic() + 240
+    try:
+        while not list(cache.glob("spark-*.jsa")):
+            assert tree.exit_code is None, tree.last_lines()
+            assert time.monotonic() < until, [path.name for path in cache.iterdir()]
+            time.sleep(0.5)
+        assert "error" not in tree.log.read_text("utf-8")
+        assert tree.terminate(30.0) == 0, tree.last_lines()
+    finally:
+        tree.kill()
+    loads = tmp_path / "driver-classes"
+    subprocess.run([sys.executable, "-c", _DRIVER, str(loads)], check=True, env={**os.environ, **environment})
+    assert f"org.apache.spark.SparkContext {_FROM_ARCHIVE}" in loads.read_text("utf-8")
+    # the command of the first JVM was kept, too, and no folder of either start is in it
+    (command,) = cache.glob("spark-*.json")
+    assert "{folder}" in command.read_text("utf-8")
+    assert not list(cache.glob(".archives-*"))

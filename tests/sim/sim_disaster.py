@@ -764,7 +764,7 @@ class _Admin:
         ends = {where: len(self._world.log_of(self.name, tuple(where)).entries) for where in asked}
         return dict.fromkeys(ends, 0) if at == "earliest" else ends
 
-    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+    def topic_configs(self, names: Iterable[str], **_: Any) -> dict[str, dict[str, ConfigValue]]:
         value = ConfigValue("delete", is_default=True, source="default")
         return {name: {"cleanup.policy": value} for name in names}
 

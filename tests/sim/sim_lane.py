@@ -61,6 +61,9 @@ class SimMailbox:
     def stop(self) -> StopReason | None:
         return StopReason.RECONFIGURE if self.stopping else None
 
+    def descriptor(self) -> None:
+        """Nothing to wait for."""
+
     def added(self) -> tuple[AssignedPartition, ...]:
         letters, self.letters = tuple(self.letters), []
         return letters
@@ -108,7 +111,8 @@ class SimPlane:
         for start in starts:
             self._cursor[start.source] = self._committed[start.source] = start.offset
 
-    def await_records(self, seconds: float) -> bool:
+    def await_records(self, seconds: float, other: int | None = None) -> bool:
+        del other
         self._world.pause(self._actor)
         self._world.trouble()
         for source in self._cursor:

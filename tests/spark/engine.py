@@ -116,7 +116,7 @@ class FakeLink:
         if self.check_error is not None:
             raise self.check_error
 
-    def renew(self, _: Any = ()) -> None:
+    def renew(self, _: Any = (), **__: Any) -> None:
         """As `LinkOwner.renew`."""
         self.calls.append("renew")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,44 @@ def test_no_secret_is_an_argument_of_the_jvm_or_of_what_starts_it(
     assert not [line for line in shown if _SECRET in line]
     assert modes == [0o700, 0o600, 0o600]
     assert not any(path.exists() for path in files)
+
+
+def test_the_second_start_runs_the_jvm_itself_and_shows_no_secret_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No ``spark-submit`` and no launcher; a context on it runs a job, with a worker that finds PySpark."""
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("EOMIRROR_CACHE", str(tmp_path / "a cache"))
+    seen: list[list[str]] = []
+    popen = subprocess.Popen
+
+    def noted(command: Any, **options: Any) -> Any:
+        seen.append(list(command))
+        return popen(command, **options)
+
+    monkeypatch.setattr("pyspark.java_gateway.Popen", noted)
+    monkeypatch.setattr("eomirror.spark.known_command.subprocess.Popen", noted)
+    given = settings(spark__driver__extraJavaOptions=f"-Dtheir.keyStorePassword={_SECRET} -Dblank='a b'")
+    for _ in range(2):
+        gateway = launch_jvm(given)
+        try:
+            shown = sight(gateway.proc.pid)
+            system = gateway.jvm.java.lang.System
+            assert system.getProperty("their.keyStorePassword") == _SECRET
+            assert system.getProperty("blank") == "a b"
+        finally:
+            end_jvm(gateway)
+        assert not [line for line in shown if _SECRET in line]
+    assert [Path(command[0]).name for command in seen] == ["spark-submit", "java"]
+    (kept,) = (tmp_path / "a cache").iterdir()
+    assert _SECRET not in kept.read_text("utf-8")
+    program = (
+        "from eomirror.spark.context import engine_settings, open_engine; "
+        "engine = open_engine(None, engine_settings(master='local[1]', configured={}, given={}, version='1'), "
+        "lanes=1); print(engine.context.parallelize([1]).map(lambda n: n + 41).collect()); engine.close()"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[42]\n"
 
 
 def test_a_properties_file_of_the_users_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

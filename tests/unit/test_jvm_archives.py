@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from eomirror import jvm
 from eomirror.jvm import archive_arguments, class_archive
 
 if TYPE_CHECKING:
@@ -57,3 +59,18 @@ def test_without_a_java_there_is_nothing_to_use(jar: Path, monkeypatch: pytest.M
     """What needs one says so itself."""
     monkeypatch.setenv("JAVA_HOME", str(jar.parent / "nowhere"))
     assert archive_arguments("kafka-1", [jar]) == []
+
+
+def test_the_archive_of_an_image_serves_a_user_without_a_home(
+    jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is looked at first; it was made under the times of whole seconds that layers keep."""
+    monkeypatch.setattr(jvm, "SHARED_FOLDER", tmp_path / "share")
+    usual = class_archive("kafka-1", [jar])
+    (tmp_path / "share").mkdir()
+    shared = tmp_path / "share" / usual.name
+    shared.write_bytes(b"")
+    whole = int(jar.stat().st_mtime)
+    os.utime(jar, (whole, whole))
+    assert class_archive("kafka-1", [jar]) == shared
+    assert archive_arguments("kafka-1", [jar])[0] == f"-XX:SharedArchiveFile={shared}"

@@ -126,9 +126,10 @@ SHOW_A_DEMO = """
 from types import SimpleNamespace
 from contextlib import closing
 from eomirror.cli.demo import DemoDisplay, _print_next
+from eomirror.demo.report import Picture
 from eomirror.localkafka.progress import Step, show_progress
 with closing(DemoDisplay()) as display, show_progress() as on_step:
-    display.phase("starting"); display.note("seed 7"); display.live({"records": "7"})
+    display.phase("starting"); display.note("seed 7"); display.live(Picture(produced=7, aborted=0, copies=()))
     on_step(Step("fetching", 0, 1)); on_step(Step("fetching", 1, 1))
 _print_next(SimpleNamespace(kept=[1], clusters=[], config="mirror.yaml"))
 """

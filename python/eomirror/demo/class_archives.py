@@ -1,9 +1,9 @@
 """
 Makes the class archives of `eomirror.jvm`: ``python -m eomirror.demo.class_archives``.
 
-A JVM writes the archive when it ends, of the classes that it has used by then.  So one broker and one Spark driver
-are started, a small mirror runs on both of them, and they are ended in good order.  That takes about half a minute,
-once for each JVM and list of jars.  An archive is about 60 MB; those older than a month are removed.
+A JVM writes the archive when it ends, of the classes that it has used by then.  So one broker is started, serves some
+transactions, and is ended in good order; Spark's driver alike (`eomirror.spark.class_archive`).  That takes about half
+a minute, once for each JVM and list of jars.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import yaml
-
-from eomirror import Mirror, __version__, load_config
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.demo.clients import TrafficProducer, create_topic
+from eomirror.demo.clients import CommittedReader, TrafficProducer, create_topic
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.errors import MirrorError
 from eomirror.jvm import class_archive
@@ -28,8 +25,7 @@ from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path, kafka_archive
 from eomirror.localkafka.progress import Step, show_progress
 from eomirror.localkafka.settings import USUAL_PERFORMANCE
 from eomirror.log import configure_logging
-from eomirror.spark.context import engine_settings, open_engine
-from eomirror.spark.launch import spark_archive
+from eomirror.spark.class_archive import forget_old, keep_archive, make_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +38,6 @@ _TOPIC = "rehearsal"
 _PARTITIONS = 2
 _TRANSACTIONS = 20
 _END_SECONDS = 60.0
-_KEPT_SECONDS = 30 * 24 * 3600.0
 
 
 def make_archives(on_progress: OnProgress) -> list[Path]:
@@ -55,24 +50,19 @@ def make_archives(on_progress: OnProgress) -> list[Path]:
     Raises:
         MirrorError: A part did not start, or wrote no archive.
     """
-    kafka = class_archive(*kafka_archive(DEFAULT_KAFKA, class_path(DEFAULT_KAFKA, on_progress=on_progress)))
-    spark = class_archive(*spark_archive())
-    _forget_old(kafka.parent)
-    if kafka.is_file() and spark.is_file():
-        return [kafka, spark]
     step = "making class archives of Kafka and Spark"
+    kafka = class_archive(*kafka_archive(DEFAULT_KAFKA, class_path(DEFAULT_KAFKA, on_progress=on_progress)))
+    forget_old(kafka.parent)
     on_progress(Step(step, 0, 2))
-    with TemporaryDirectory(prefix=f".archives-{os.getpid()}-", dir=kafka.parent) as name:
-        folder = Path(name)
-        # what is there would be used, and archives do not stand on each other
-        kafka.unlink(missing_ok=True)
-        spark.unlink(missing_ok=True)
-        with _broker_that_writes(folder / kafka.name) as cluster:
-            _mirror_once(cluster, folder, folder / spark.name)
-            _keep(folder / spark.name, spark)
-            on_progress(Step(step, 1, 2))
-            cluster.stop(timeout=_END_SECONDS)
-        _keep(folder / kafka.name, kafka)
+    spark = make_archive()
+    on_progress(Step(step, 1, 2))
+    if not kafka.is_file():
+        with TemporaryDirectory(prefix=f".archives-{os.getpid()}-", dir=kafka.parent) as name:
+            made = Path(name, kafka.name)
+            with _broker_that_writes(made) as cluster:
+                _write_and_read(cluster)
+                cluster.stop(timeout=_END_SECONDS)
+            keep_archive(made, kafka)
     on_progress(Step(step, 2, 2))
     return [kafka, spark]
 
@@ -94,50 +84,23 @@ def _broker_that_writes(archive: Path) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def _mirror_once(cluster: LocalCluster, folder: Path, archive: Path) -> None:
-    """A topic mirrored within the cluster, by a Spark driver that writes an archive when it ends."""
+def _write_and_read(cluster: LocalCluster) -> None:
+    """Transactions of one client, read by another."""
     create_topic(cluster.client_properties, _TOPIC, _PARTITIONS, retention_ms="-1")
     plan = TrafficPlan(seed=1, partitions=_PARTITIONS)
+    ledger = plan.new_ledger()
     traffic = TrafficProducer(cluster.client_properties, topic=_TOPIC, transactional_id=_TOPIC)
     for number in range(_TRANSACTIONS):
         now = SYSTEM_CLOCK.wall_ms()
-        traffic.write(plan.transaction(number, plan.new_ledger(), sent_us=now * 1000, wall_ms=now))
-    document = {
-        "clusters": {"here": cluster.client_properties, "there": cluster.client_properties},
-        "links": [{"source": "here", "target": "there", "topics": [_TOPIC]}],
-    }
-    config = folder / "mirror.yaml"
-    config.write_text(yaml.safe_dump(document), encoding="utf-8")
-    given = {"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={archive}"}
-    settings = engine_settings(master=None, configured={}, given=given, version=__version__)
-    engine = open_engine(None, settings, lanes=1)
-    try:
-        Mirror(load_config(config), spark=engine.context).run("caught-up")
-    finally:
-        engine.close(patience=_END_SECONDS)
-
-
-def _forget_old(folder: Path) -> None:
-    """Remove archives that were made long ago: each new list of jars leaves those of the one before behind."""
-    for archive in folder.glob("*.jsa"):
-        if SYSTEM_CLOCK.wall_ms() / 1000 - archive.stat().st_mtime > _KEPT_SECONDS:
-            archive.unlink(missing_ok=True)
-
-
-def _keep(made: Path, archive: Path) -> None:
-    """Whole, on the disk and in one rename: one that is cut short would end each JVM that is given it."""
-    if not made.is_file():
-        raise MirrorError(
-            f"the JVM wrote no class archive {archive.name}",
-            fix="nothing is lost without it; to have one, use a Java runtime that can share classes",
-        )
-    with made.open("rb") as file:
-        os.fsync(file.fileno())
-    made.replace(archive)
+        traffic.write(plan.transaction(number, ledger, sent_us=now * 1000, wall_ms=now))
+    reader = CommittedReader(cluster.client_properties, _TOPIC, dict.fromkeys(range(_PARTITIONS), 0))
+    while not reader.poll(_END_SECONDS):
+        pass
+    reader.close()
 
 
 def _main() -> None:
-    # the mirror in it is a means; what it would tell is of no interest
+    # Spark in it is a means; what it would tell is of no interest
     configure_logging("error")
     try:
         with show_progress() as on_progress:

@@ -1,67 +1,97 @@
-"""Results of the demo and their rendering."""
+"""The demo's picture while it runs, its report, and the words of its verdict."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import RenderableType
 
     from eomirror.demo.compare import Comparison, Revision
 
-__all__ = [
-    "DemoReport",
-    "JudgedCopy",
-    "Kill",
-    "KillOutage",
-    "Latency",
-    "latency_outside",
-    "percentile",
-    "render",
-]
+__all__ = ["CopyNow", "DemoReport", "JudgedCopy", "Kill", "Picture", "render", "verdict"]
 
 DIFFERS = 3
-_US = 1_000_000
+#: Names of both copies.
+MIRROR, NAIVE = "eomirror", "naive copier"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyNow:
+    """
+    One copy, as a read_committed reader of the target has seen it so far.
+
+    Attributes:
+        mirrored: Different records.
+        behind: Records that are committed on the source and were not seen yet.
+        lost: Records that were not seen, although a later one of their partition was.
+        state: State of the process that copies.
+    """
+
+    name: str
+    mirrored: int
+    behind: int
+    duplicates: int
+    lost: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Both sides at one moment."""
+
+    produced: int
+    aborted: int
+    copies: tuple[CopyNow, ...]
+
+    def draw(self) -> RenderableType:
+        """Returns a table of at most 80 columns: a row for the source, and one for each copy."""
+        from eomirror.screen import FittedTable
+
+        rows: list[dict[str, str]] = [
+            {
+                "": "source",
+                "RECORDS": f"{self.produced:,}",
+                "STATE": f"{self.aborted:,} more were aborted",
+            }
+        ]
+        rows += [
+            {
+                "": copy.name,
+                "RECORDS": f"{copy.mirrored:,}",
+                "BEHIND": f"{copy.behind:,}",
+                "DUPLICATE": f"{copy.duplicates:,}",
+                "LOST": f"{copy.lost:,}",
+                "STATE": copy.state,
+            }
+            for copy in self.copies
+        ]
+        columns = ("", "RECORDS", "BEHIND", "DUPLICATE", "LOST", "STATE")
+        return FittedTable(columns, rows, right=columns[1:5], whole=("",))
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """
-    One kill -9 of the whole process tree.
+    One kill -9 of the mirror, and of the naive copier at the same moment.
 
     Attributes:
         at: Seconds since the traffic began.
+        processes: Processes of the mirror.
         open_partitions: Partitions of the target in which a transaction was open, before and after the kill.
-        held_back: Seconds from the kill until read_committed readers saw something new.
-        recovery: Seconds from the restart until then: the next committed transaction.
+        standby: A standby took the link; otherwise the same command was started again at once.
+        recovery: Seconds from the kill until a read_committed reader of the mirror's copy saw the next record.
+        naive_recovery: The same of the naive copier, which was started again at once.
     """
 
     at: float
     processes: int
     open_partitions: tuple[int, ...]
-    held_back: float
+    standby: bool
     recovery: float
-
-
-@dataclass(frozen=True, slots=True)
-class KillOutage:
-    """From a kill until the backlog that it caused was read, in monotonic seconds."""
-
-    begin: float
-    end: float
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """From the producer's send to a read_committed reader on the target, in milliseconds."""
-
-    records: int = 0
-    p50: float = 0.0
-    p99: float = 0.0
-    max: float = 0.0
+    naive_recovery: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +102,12 @@ class JudgedCopy:
     Attributes:
         revision: What a concurrent read_committed reader saw, compared with what lies there after the end.
         broken: Records whose own checksum did not fit when that reader saw them.
-        latency: Of records that no outage touched.
     """
 
     topic: str
     comparison: Comparison
     revision: Revision
     broken: int = 0
-    latency: Latency = field(default_factory=Latency)
-    latency_all: Latency = field(default_factory=Latency)
 
     @property
     def perfect(self) -> bool:
@@ -95,11 +122,9 @@ class DemoReport:
 
     Attributes:
         seed: Repeats the traffic and the moments of the kills.
+        seconds: Duration of the traffic.
         produced: Records that the producer knows to be committed.
         aborted: Records in transactions aborted on purpose.
-        transactions: Transactions that the mirror committed, counted from its position records.
-        throughput: Records per second, mean over the time that the mirror was up.
-        peak: Records in the best second: catching up after a kill.
         at_least_once: The other copier's, which was killed at the same moments.
     """
 
@@ -110,13 +135,9 @@ class DemoReport:
     source_transactions: int
     aborted: int
     aborted_transactions: int
-    transactions: int
-    throughput: float
-    peak: int
     kills: tuple[Kill, ...]
     exactly_once: JudgedCopy
     at_least_once: JudgedCopy
-    phases: tuple[tuple[str, float], ...]
     folder: str
 
     @property
@@ -129,163 +150,96 @@ class DemoReport:
         """0, or 3 when something differs."""
         return 0 if self.perfect else DIFFERS
 
-    @property
-    def recovery_p50(self) -> float:
-        """Median time to recover, in seconds."""
-        return percentile([kill.recovery for kill in self.kills], 0.5)
-
-    @property
-    def recovery_max(self) -> float:
-        """Longest time to recover, in seconds."""
-        return max((kill.recovery for kill in self.kills), default=0.0)
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
+        waits = [kill.recovery for kill in self.kills]
         return {
             "perfect": self.perfect,
             "verdict": self.exactly_once.comparison.line,
-            "recovery_seconds": {"p50": self.recovery_p50, "max": self.recovery_max},
+            "recovery_seconds": {"p50": median_high(waits or [0.0]), "max": max(waits, default=0.0)},
             **asdict(self),
-            "phases": [{"phase": name, "seconds": seconds} for name, seconds in self.phases],
         }
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile; 0 of nothing."""
-    if not values:
-        return 0.0
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def latency_outside(
-    outages: Sequence[KillOutage], sent: Sequence[int], arrived: Sequence[int]
-) -> tuple[Latency, Latency]:
-    """
-    Latency of the records that no outage touched, and of all.
-
-    Args:
-        outages: A record is touched when the time from its sending to its arrival overlaps one.
-        sent: When each record was sent, in microseconds.
-    """
-    steady: list[float] = []
-    everything: list[float] = []
-    spans = [(outage.begin * _US, outage.end * _US) for outage in outages]
-    for begin, end in zip(sent, arrived, strict=True):
-        took = (end - begin) / 1000
-        everything.append(took)
-        if not any(begin <= last and end >= first for first, last in spans):
-            steady.append(took)
-    return _latency(steady), _latency(everything)
-
-
-def peak_rate(arrived: Sequence[int]) -> int:
-    """Most arrivals within one second of the clock."""
-    counts: dict[int, int] = {}
-    for moment in arrived:
-        counts[moment // _US] = counts.get(moment // _US, 0) + 1
-    return max(counts.values(), default=0)
-
-
-def _latency(values: list[float]) -> Latency:
-    return Latency(len(values), percentile(values, 0.5), percentile(values, 0.99), max(values, default=0.0))
-
-
 def render(report: DemoReport) -> RenderableType:
-    """For a terminal: facts, both copies side by side, kills, and the verdict."""
-    from rich import box
+    """Returns both copies side by side, the kills, the verdict in words, and how to repeat it."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
+    from eomirror.screen import FittedTable
+
     once, least = report.exactly_once, report.at_least_once
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_column(style="dim")
-    facts.add_column()
-    for name, value in _facts(report):
-        facts.add_row(name, value)
-
-    copies = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    copies.add_column("")
-    copies.add_column("eomirror", justify="right")
-    copies.add_column("naive copier", justify="right")
-    for name, left, right in _rows(once, least):
-        copies.add_row(name, _marked(left, good=name in _COUNTS), _marked(right, good=name in _COUNTS))
-
-    kills = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("kill -9", "at", "processes", "open in", "readers held", "recovered in"):
-        kills.add_column(column, justify="right")
-    for number, kill in enumerate(report.kills, start=1):
-        kills.add_row(
-            str(number),
-            f"{kill.at:.1f} s",
-            str(kill.processes),
-            f"{len(kill.open_partitions)} partitions",
-            f"{kill.held_back:.1f} s",
-            f"{kill.recovery:.1f} s",
-        )
-    verdict = Text(once.comparison.line, style="bold green" if report.perfect else "bold red")
-    lines: list[RenderableType] = [facts, copies, kills, verdict]
+    columns = ("", MIRROR, NAIVE)
+    copies = [
+        dict(zip(columns, (name, f"{left:,}", f"{right:,}"), strict=True))
+        for (name, left), (_, right) in zip(_counts(once), _counts(least), strict=True)
+    ]
+    lines: list[RenderableType] = [FittedTable(columns, copies, right=columns[1:], whole=("",))]
+    if report.kills:
+        kills = [
+            _kill_row(number, kill, report.partitions) for number, kill in enumerate(report.kills, start=1)
+        ]
+        lines += [
+            Text("seconds from kill -9 to the next record at a reader", style="bold"),
+            FittedTable(list(kills[0]), kills, right=("KILL", "AT", MIRROR, NAIVE), whole=tuple(kills[0])),
+        ]
+    good, *others = verdict(report)
+    lines.append(Text(good, style="bold green" if report.perfect else "bold red"))
+    lines += [Text(text, style="bold" if text == once.comparison.line else "") for text in others]
     lines += [Text(problem, style="red") for problem in problems(report)]
+    lines.append(Text(f"repeat it with --seed {report.seed}; logs and report: {report.folder}", style="dim"))
     return Group(*lines)
 
 
-_COUNTS = frozenset({"missing", "duplicate", "reordered", "altered", "foreign", "retracted"})
-
-
-def _facts(report: DemoReport) -> list[tuple[str, str]]:
-    produced = (
-        f"{report.produced:,} records in {report.source_transactions:,} transactions over "
-        f"{report.partitions} partitions, {report.seconds:.0f} s"
-    )
-    aborted = f"{report.aborted:,} records in {report.aborted_transactions:,} transactions, on purpose"
-    mirrored = (
-        f"{report.exactly_once.comparison.target:,} records in {report.transactions:,} transactions "
-        "(counted from position records)"
-    )
-    recovery = (
-        f"p50 {report.recovery_p50:.1f} s, max {report.recovery_max:.1f} s from restart to the next "
-        "committed transaction"
-    )
+def _counts(copy: JudgedCopy) -> list[tuple[str, int]]:
+    found, revision = copy.comparison, copy.revision
+    taken_back = revision.retracted + revision.changed + revision.inserted
+    names = ("missing", "duplicate", "reordered", "altered", "foreign")
     return [
-        ("produced", produced),
-        ("aborted", aborted),
-        ("mirrored", mirrored),
-        ("throughput", f"{report.throughput:,.0f} records/s, {report.peak:,} in the best second"),
-        ("recovery", recovery),
-        ("seed", f"{report.seed} (repeat with --seed {report.seed})"),
-        ("folder", report.folder),
+        ("records", found.target),
+        *((name, getattr(found, name)) for name in names),
+        ("retracted", taken_back),
     ]
 
 
-def _rows(once: JudgedCopy, least: JudgedCopy) -> list[tuple[str, str, str]]:
-    def row(name: str, attribute: str) -> tuple[str, str, str]:
-        return (
-            name,
-            f"{getattr(once.comparison, attribute):,}",
-            f"{getattr(least.comparison, attribute):,}",
-        )
+def _kill_row(number: int, kill: Kill, partitions: int) -> dict[str, str]:
+    return {
+        "KILL": str(number),
+        "AT": f"{kill.at:.1f} s",
+        "TRANSACTION OPEN IN": f"{len(kill.open_partitions)} of {partitions} partitions",
+        "THEN": "standby" if kill.standby else "start again",
+        MIRROR: f"{kill.recovery:.1f} s",
+        NAIVE: f"{kill.naive_recovery:.1f} s",
+    }
 
-    def taken_back(copy: JudgedCopy) -> str:
-        revision = copy.revision
-        return f"{revision.retracted + revision.changed + revision.inserted:,}"
 
-    def latency(latency: Latency) -> str:
-        return f"{latency.p50:.0f} / {latency.p99:.0f} / {latency.max:.0f}"
-
-    return [
-        row("records", "target"),
-        *(row(name, name) for name in ("missing", "duplicate", "reordered", "altered", "foreign")),
-        ("retracted", taken_back(once), taken_back(least)),
-        ("latency ms, p50 / p99 / max", latency(once.latency), latency(least.latency)),
-        ("with outages", latency(once.latency_all), latency(least.latency_all)),
+def verdict(report: DemoReport) -> list[str]:
+    """Returns the verdict in sentences, of which one is the line of counts."""
+    once, least = report.exactly_once, report.at_least_once
+    number = len(report.kills)
+    killed = {0: "never killed", 1: "killed once, in an open transaction"}
+    told = (
+        f"{report.produced:,} records were committed on the source, and {report.aborted:,} more were aborted. "
+        f"The mirror was {killed.get(number, f'killed {number} times, each time in an open transaction')}. "
+        f"Independent consumers compared its copy with the source, byte for byte:"
+    )
+    lines = [
+        f"verdict: {'exactly once' if report.perfect else 'NOT exactly once, the copy differs'}",
+        told,
+        once.comparison.line,
     ]
-
-
-def _marked(text: str, *, good: bool) -> str:
-    if not good:
-        return text
-    return f"[green]{text}[/green]" if text == "0" else f"[bold red]{text}[/bold red]"
+    waits = [
+        f"{max(found):.1f} s {how}"
+        for standby, how in ((False, "when it was started again"), (True, "with a standby"))
+        if (found := [kill.recovery for kill in report.kills if kill.standby is standby])
+    ]
+    if waits:
+        lines.append(f"After a kill a reader waited at most {' and '.join(waits)}.")
+    lines.append(
+        f"The naive copier had the same records and the same kills: it wrote {least.comparison.duplicate:,} records "
+        f"twice and lost {least.comparison.missing:,}."
+    )
+    return lines
 
 
 def problems(report: DemoReport) -> list[str]:

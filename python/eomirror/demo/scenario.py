@@ -1,5 +1,8 @@
 """
-The demo's story: two clusters, traffic, kills in open transactions, restarts, and an independent judgement.
+The demo's story: two clusters, a mirror, traffic, kills in open transactions, and an independent judgement.
+
+In the first act the same command is started again after each kill, in the second one a standby takes the link.  Beside
+the mirror a naive copier gets the same records, and is killed and started at the same moments.
 
 A kill counts only when it hit an open transaction.  Looking from outside and killing then would often be too
 late, since a transaction lives for some ten milliseconds; so the whole process tree is frozen first (SIGSTOP),
@@ -17,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 import yaml
@@ -27,9 +30,9 @@ from eomirror.demo.at_least_once import CopierSpec
 from eomirror.demo.clients import Offsets, create_topic, read_partition
 from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
-from eomirror.demo.report import DemoReport, JudgedCopy, Kill, KillOutage, latency_outside, peak_rate
+from eomirror.demo.report import MIRROR, NAIVE, CopyNow, DemoReport, JudgedCopy, Kill, Picture
 from eomirror.demo.traffic import TrafficPlan, mix
-from eomirror.demo.watch import TopicWatcher, Traffic, TransactionCounter
+from eomirror.demo.watch import ClaimWatcher, TopicWatcher, Traffic
 from eomirror.errors import MirrorError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     import psutil
 
 __all__ = ["Demo", "DemoListener", "DemoOptions", "judge"]
+
+_Found = TypeVar("_Found")
 
 
 def judge(
@@ -84,18 +89,17 @@ TOPIC = "orders"
 MIRRORED = f"east.{TOPIC}"
 COPIED = f"at-least-once.{TOPIC}"
 
-_START_SECONDS = 90.0  # of a mirror: Spark, recovery and the first transaction, on a busy machine
+_START_SECONDS = 90.0  # of a mirror: recovery and the first transaction, on a busy machine
 _HUNT_SECONDS = 60.0
-_CATCH_UP_SECONDS = 120.0
+_CATCH_UP_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-_DRAIN_SECONDS = 60.0
 _SETTLE_SECONDS = 0.1  # what was on its way to the broker when the tree was frozen arrives within this
-_DOWN_SECONDS = 1.0  # how long the mirror stays dead, so that one sees the readers wait
-_CALM_SECONDS = (3.0, 6.0)  # from catching up to the next hunt; the seed decides
-_TAIL_SECONDS = 3.0
+_CALM_SECONDS = (1.5, 3.0)  # from catching up to the next hunt; the seed decides
+_TAIL_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
-_FRESH_SECONDS = 0.5  # a reader that sees records this young is not behind
+_FRESH_SECONDS = 0.5  # of traffic: a reader that waits for less has caught up
 _TREE_SECONDS = 1.0
+_STANDS_BY = b': standby"'  # of an event in a mirror's log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +109,14 @@ class DemoOptions:
 
     Attributes:
         seed: Of the traffic and of the moments of the kills.
-        seconds: How long the traffic runs at least.
+        kills: Number of kills; a standby takes the link after the last one.
+        seconds: Minimum duration of the traffic.
         keep: Leave clusters and folder behind.
     """
 
     seed: int
     kills: int = 3
-    seconds: float = 45.0
+    seconds: float = 25.0
     rate: float = 2000.0
     partitions: int = 6
     keep: bool = False
@@ -123,11 +128,34 @@ class DemoListener(Protocol):
     def phase(self, name: str) -> None:
         """Something new begins."""
 
-    def live(self, numbers: dict[str, str]) -> None:
-        """Present numbers, some times a second."""
+    def live(self, picture: Picture) -> None:
+        """Both sides at this moment, some times a second."""
 
     def note(self, text: str) -> None:
         """Something worth a line has happened."""
+
+
+@dataclass(slots=True)
+class _Cast:
+    """
+    Threads and processes of the story.
+
+    Attributes:
+        mirror: Process tree that mirrors, or is to mirror next.
+        killed: Monotonic second of the last kill.
+        then: What follows it.
+        told: State of a mirror that was not killed.
+    """
+
+    traffic: Traffic
+    once: TopicWatcher
+    least: TopicWatcher
+    lanes: ClaimWatcher
+    mirror: ProcessTree
+    copier: ProcessTree
+    killed: float | None = None
+    then: str = ""
+    told: str = "running"
 
 
 class Demo:
@@ -156,8 +184,7 @@ class Demo:
         self._clock = clock
         self._trees: list[ProcessTree] = []
         self._workers: list[Any] = []
-        self._phases: list[tuple[str, float]] = []
-        self._phase_began = clock.monotonic()
+        self._cast: _Cast
         self._finished = False
 
     def run(self) -> DemoReport:
@@ -167,7 +194,7 @@ class Demo:
         Raises:
             MirrorError: A part of it could not do its work; differences are no error, they are reported.
         """
-        self._phase("starting two clusters")
+        self._listener.phase("two clusters start")
         with self._steps() as on_progress:
             self._start_clusters(on_progress)
         self._prepare()
@@ -197,66 +224,38 @@ class Demo:
     def _play(self) -> DemoReport:
         options = self.options
         east, west = (cluster.client_properties for cluster in self.clusters)
+        self._listener.phase("the mirror starts, and a naive copier beside it")
         plan = TrafficPlan(options.seed, options.partitions)
-        traffic = self._start(Traffic(east, TOPIC, plan, rate=options.rate))
-        once = self._start(TopicWatcher(west, MIRRORED, options.partitions))
-        least = self._start(TopicWatcher(west, COPIED, options.partitions))
-        counter = self._start(TransactionCounter(west, LinkNames("east.west").positions_topic))
-        began = self._clock.monotonic()
-
-        self._phase("starting the mirror")
-        mirror, copier = self._mirror(), self._copier()
-        self._await_fresh(mirror, traffic, once, began)
-        outages = [KillOutage(began, self._clock.monotonic())]
-        kills = []
-        for number in range(1, options.kills + 1):
-            self._phase(f"kill -9 number {number}, in an open transaction")
-            mirror, copier, kill, outage = self._kill_once(number, (mirror, copier), traffic, once, began)
-            kills.append(kill)
-            outages.append(outage)
-
-        self._phase("going on without kills")
-        self._pass_time(max(_TAIL_SECONDS, options.seconds - (self._clock.monotonic() - began)), mirror)
-        traffic.finish()
-        seconds = self._clock.monotonic() - began
-        self._phase("finishing: eomirror run --until caught-up")
-        outages.append(KillOutage(began + seconds, float("inf")))
-        self._expect_0(mirror.terminate(_STOP_SECONDS), "the mirror, told to end by SIGTERM,", mirror)
-        finishing = self._mirror("--until", "caught-up")
-        self._expect_0(finishing.wait(_CATCH_UP_SECONDS), "eomirror run --until caught-up", finishing)
-        self._check_copier(copier)
-        self._drain(least, traffic.ledger.records)
-        copier.terminate()
-        self._await_end(once)
-
-        self._phase("comparing both clusters, byte for byte")
-        for worker in (once, least, counter):
-            worker.finish()
-        verdicts = judge(
-            east,
-            west,
-            TOPIC,
-            {MIRRORED: once, COPIED: least},
-            options.partitions,
-            on_partition=lambda done: self._listener.live({"compared": f"{done} of {options.partitions}"}),
+        cast = self._cast = _Cast(
+            traffic=Traffic(east, TOPIC, plan, rate=options.rate),
+            once=self._start(TopicWatcher(west, MIRRORED, options.partitions)),
+            least=self._start(TopicWatcher(west, COPIED, options.partitions)),
+            lanes=self._start(ClaimWatcher(west, LinkNames("east.west").positions_topic)),
+            mirror=self._mirror(),
+            copier=self._copier(),
         )
-        copies = []
-        for watcher, topic in ((once, MIRRORED), (least, COPIED)):
-            comparison, revision = verdicts[topic]
-            calm, everything = latency_outside(outages, watcher.sent, watcher.arrived)
-            copies.append(
-                JudgedCopy(
-                    topic=topic,
-                    comparison=comparison,
-                    revision=revision,
-                    broken=watcher.broken,
-                    latency=calm,
-                    latency_all=everything,
-                )
-            )
-        self._phase("")
-        ledger = traffic.ledger
-        down = sum(kill.held_back for kill in kills)
+        self._await(lambda: cast.lanes.claims > 0, "no lane of the mirror has begun")
+        began = self._clock.monotonic()
+        self._listener.note(f"up after {began - cast.mirror.started:.1f} s; the traffic starts")
+        self._start(cast.traffic)
+        self._await(lambda: cast.once.back, f"nothing reached {MIRRORED}")
+        kills = []
+        restarts = max(0, options.kills - 1)
+        if restarts:
+            self._listener.phase("act 1: kill -9, then the same command is started again")
+            kills = [self._kill(number, began) for number in range(1, restarts + 1)]
+        if options.kills:
+            self._listener.phase("act 2: kill -9 beside a standby")
+            kills.append(self._kill(options.kills, began, self._standby()))
+        self._listener.phase("the traffic ends, and both copies come to rest")
+        left = options.seconds - (self._clock.monotonic() - began)
+        self._pass_time(max(_TAIL_SECONDS, left), cast.mirror)
+        cast.traffic.finish()
+        seconds = self._clock.monotonic() - began
+        self._come_to_rest(cast)
+        self._listener.phase("both clusters are compared, byte for byte")
+        copies = self._judge(cast)
+        ledger = cast.traffic.ledger
         return DemoReport(
             seed=options.seed,
             partitions=options.partitions,
@@ -265,86 +264,127 @@ class Demo:
             source_transactions=ledger.transactions,
             aborted=ledger.aborted_records,
             aborted_transactions=ledger.aborted_transactions,
-            transactions=counter.transactions,
-            throughput=once.records / max(1.0, seconds - (once.arrived[0] / 1e6 - began) - down),
-            peak=peak_rate(once.arrived),
             kills=tuple(kills),
             exactly_once=copies[0],
             at_least_once=copies[1],
-            phases=tuple(self._phases),
             folder=str(self.folder),
         )
 
-    def _kill_once(
-        self,
-        number: int,
-        trees: tuple[ProcessTree, ProcessTree],
-        traffic: Traffic,
-        watcher: TopicWatcher,
-        began: float,
-    ) -> tuple[ProcessTree, ProcessTree, Kill, KillOutage]:
-        """Wait a while, kill both copiers, start both again, and wait until readers are up to date."""
-        mirror, copier = trees
+    def _kill(self, number: int, began: float, standby: ProcessTree | None = None) -> Kill:
+        """Waits a while, kills both copiers, starts them again, and waits until readers are up to date."""
+        cast = self._cast
         low, high = _CALM_SECONDS
-        self._pass_time(low + (high - low) * mix(self.options.seed, number, 7) / (1 << 64), mirror)
-        opened, processes = self._hunt(mirror)
-        killed = self._clock.monotonic()
-        self._check_copier(copier)
-        copier.kill()
+        self._pass_time(low + (high - low) * mix(self.options.seed, number, 7) / (1 << 64), cast.mirror)
+        opened, processes, killed = self._hunt(cast)
+        cast.killed = killed
+        cast.then = "standby takes over" if standby else "restarted"
         self._listener.note(
-            f"kill -9: {processes} processes, a transaction was open in {len(opened)} partitions of {MIRRORED}"
+            f"kill {number}: {processes} processes; a transaction was open in "
+            f"{len(opened)} of {self.options.partitions} partitions"
         )
-        self._pass_time(_DOWN_SECONDS)
-        restarted = self._clock.monotonic()
-        mirror, copier = self._mirror(), self._copier()
-        back = self._await_news(mirror, watcher, restarted)
-        self._listener.note(
-            f"restarted: next committed transaction after {back - restarted:.1f} s; "
-            f"readers waited {back - killed:.1f} s"
+        cast.mirror = standby or self._mirror()
+        cast.copier = self._copier()
+        back, naive_back = (
+            self._await(lambda: cast.once.back, f"nothing reached {MIRRORED} after a kill"),
+            self._await(lambda: cast.least.back, f"nothing reached {COPIED} after a kill"),
         )
-        self._await_fresh(mirror, traffic, watcher, back)
         kill = Kill(
             at=killed - began,
             processes=processes,
             open_partitions=tuple(opened),
-            held_back=back - killed,
-            recovery=back - restarted,
+            standby=standby is not None,
+            recovery=back - killed,
+            naive_recovery=naive_back - killed,
         )
-        return mirror, copier, kill, KillOutage(killed, self._clock.monotonic())
+        self._listener.note(
+            f"next record: {MIRROR} after {kill.recovery:.1f} s, {NAIVE} after {kill.naive_recovery:.1f} s"
+        )
+        cast.told = "running"
+        self._catch_up(cast.once, most=self.options.rate * _FRESH_SECONDS)
+        return kill
 
-    def _hunt(self, mirror: ProcessTree) -> tuple[list[int], int]:
-        """Kill the mirror while a transaction of it is open; partitions of that one, and killed processes."""
+    def _standby(self) -> ProcessTree:
+        """Starts a second mirror of the link, which waits for the end of the first one; returns it once it is warm."""
+        tree = self._mirror("--standby")
+        self._await(lambda: _STANDS_BY in tree.log.read_bytes(), "the second mirror does not stand by")
+        self._check(tree)
+        self._cast.told = "running, a standby beside it"
+        self._listener.note(f"a second process stands by: eomirror run --standby {self.config.name}")
+        return tree
+
+    def _hunt(self, cast: _Cast) -> tuple[list[int], int, float]:
+        """Kills both copiers in an open transaction of the mirror; returns its partitions, its processes, and when."""
         offsets = Offsets(self.clusters[1].client_properties)
         count = self.options.partitions
         deadline = Deadline(_HUNT_SECONDS, self._clock)
         tree: list[psutil.Process] = []
         known = float("-inf")
         while not deadline.passed:
-            self._check(mirror)
+            self._check(cast.mirror)
+            if (code := cast.copier.exit_code) is not None:
+                # a comparison with a copier that was already dead would be unfair
+                raise cast.copier.failed(f"the {NAIVE} ended without a kill, with exit code {code}")
             if self._clock.monotonic() - known > _TREE_SECONDS:
-                tree, known = mirror.processes(), self._clock.monotonic()
+                tree, known = cast.mirror.processes(), self._clock.monotonic()
             if not offsets.open_transactions(MIRRORED, count):
                 continue
-            mirror.freeze(tree)
+            naive = cast.copier.processes()
+            cast.mirror.freeze(tree)
+            cast.copier.freeze(naive)
             self._clock.sleep(_SETTLE_SECONDS)
             before = offsets.open_transactions(MIRRORED, count)
             if not before:
-                mirror.thaw(tree)
+                cast.mirror.thaw(tree)
+                cast.copier.thaw(naive)
                 continue
-            killed = mirror.kill(tree)
+            killed = self._clock.monotonic()
+            processes = cast.mirror.kill(tree)
+            cast.copier.kill(naive)
+            # what a reader has not read yet, but could, does not end its wait
+            for watcher, topic in ((cast.once, MIRRORED), (cast.least, COPIED)):
+                watcher.await_behind(offsets.ends(topic, count, committed=True))
             after = offsets.open_transactions(MIRRORED, count)
             # the same last stable offset before and after: it is the same transaction
             hit = [number for number in before if number in after and before[number][0] == after[number][0]]
             if hit:
-                return hit, killed
+                return hit, processes, killed
             raise MirrorError(
                 "the transaction that was open when the mirror was frozen ended before it was killed",
                 fix="start the demo again; if it happens twice, the machine is too busy for it",
             )
         raise MirrorError(
             f"no open transaction was seen on {MIRRORED} within {_HUNT_SECONDS:.0f} s",
-            fix=f"see in {mirror.log} whether the mirror works; a higher --rate keeps more transactions open",
+            fix=f"see in {cast.mirror.log} whether the mirror works; a higher --rate keeps more transactions open",
         )
+
+    def _come_to_rest(self, cast: _Cast) -> None:
+        """Waits until both copies hold what was produced, ends both copiers, and all threads."""
+        self._catch_up(cast.once, cast.least, most=0)
+        code = cast.mirror.terminate(_STOP_SECONDS)
+        if code:
+            raise cast.mirror.failed(f"the mirror, told to end by SIGTERM, ended with exit code {code}")
+        cast.copier.terminate()
+        ends = Offsets(self.clusters[1].client_properties).settled_ends(MIRRORED, self.options.partitions)
+        self._pass_time(_CATCH_UP_SECONDS, ended=lambda: cast.once.has_reached(ends))
+        for worker in self._workers:
+            worker.finish()
+
+    def _judge(self, cast: _Cast) -> list[JudgedCopy]:
+        """Compares both copies with the source."""
+
+        def tell(done: int) -> None:
+            cast.told = f"{done} of {self.options.partitions} partitions compared"
+            self._show()
+
+        east, west = (cluster.client_properties for cluster in self.clusters)
+        watchers = {MIRRORED: cast.once, COPIED: cast.least}
+        found = judge(east, west, TOPIC, watchers, self.options.partitions, on_partition=tell)
+        return [
+            JudgedCopy(
+                topic=topic, comparison=found[topic][0], revision=found[topic][1], broken=watcher.broken
+            )
+            for topic, watcher in watchers.items()
+        ]
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -393,7 +433,8 @@ class Demo:
             "NO_COLOR": "1",
         }
         command = mirror_command(self.config, *arguments)
-        return self._tree(ProcessTree(command, log=self.folder / "mirror.log", environment=environment))
+        log = self.folder / ("standby.log" if "--standby" in arguments else "mirror.log")
+        return self._tree(ProcessTree(command, log=log, environment=environment))
 
     def _copier(self) -> ProcessTree:
         spec = str(self.folder / "at-least-once.json")
@@ -409,11 +450,6 @@ class Demo:
         worker.start()
         return worker
 
-    @staticmethod
-    def _expect_0(code: int, who: str, tree: ProcessTree) -> None:
-        if code:
-            raise tree.failed(f"{who} ended with exit code {code}")
-
     # -- waiting ---------------------------------------------------------------------------------
 
     def _check(self, mirror: ProcessTree | None) -> None:
@@ -422,11 +458,6 @@ class Demo:
         if mirror is not None and (code := mirror.exit_code) is not None:
             raise mirror.failed(f"the mirror ended without a kill, with exit code {code}")
         self._show()
-
-    def _check_copier(self, copier: ProcessTree) -> None:
-        """A comparison with a copier that was already dead would be unfair."""
-        if (code := copier.exit_code) is not None:
-            raise copier.failed(f"the at-least-once copier ended without a kill, with exit code {code}")
 
     def _pass_time(
         self, seconds: float, mirror: ProcessTree | None = None, ended: Callable[[], bool] = lambda: False
@@ -437,68 +468,47 @@ class Demo:
             self._check(mirror)
             self._clock.sleep(min(_LOOK_SECONDS, deadline.remaining()))
 
-    def _await_news(self, mirror: ProcessTree, watcher: TopicWatcher, after: float) -> float:
-        """Returns when readers saw the first record after that moment."""
-        self._pass_time(_START_SECONDS, mirror, lambda: watcher.first_arrival(after) is not None)
-        if (back := watcher.first_arrival(after)) is None:
-            raise mirror.failed(f"nothing reached {MIRRORED} for {_START_SECONDS:.0f} s after a start")
-        return back
+    def _await(self, found: Callable[[], _Found | None], problem: str) -> _Found:
+        """Returns what is found, once it is true; raises an error with the mirror's log if that takes too long."""
+        mirror = self._cast.mirror
+        self._pass_time(_START_SECONDS, mirror, lambda: bool(found()))
+        if not (value := found()):
+            raise mirror.failed(f"{problem} within {_START_SECONDS:.0f} s")
+        return value
 
-    def _await_fresh(
-        self, mirror: ProcessTree, traffic: Traffic, watcher: TopicWatcher, after: float
-    ) -> None:
-        """Until readers are shown everything within a moment after it was committed on the source."""
-        self._await_news(mirror, watcher, after)
-        deadline = Deadline(_CATCH_UP_SECONDS, self._clock)
-        moment, goal = self._clock.monotonic(), traffic.ledger.records
-        while not deadline.passed:
-            now = self._clock.monotonic()
-            if watcher.records >= goal:
-                if now - moment <= _FRESH_SECONDS:
-                    return
-                moment, goal = now, traffic.ledger.records
-            self._check(mirror)
-            self._clock.sleep(_LOOK_SECONDS)
-        # a mirror that is too slow shows in the latency, one that loses records in the comparison
-        self._listener.note(f"not caught up within {_CATCH_UP_SECONDS:.0f} s; going on")
+    def _catch_up(self, *watchers: TopicWatcher, most: float) -> None:
+        """Waits until readers of the copies are so many records behind at most; a loss is found by the comparison."""
+        self._pass_time(
+            _CATCH_UP_SECONDS,
+            self._cast.mirror,
+            lambda: all(self._behind(watcher) <= most for watcher in watchers),
+        )
 
-    def _drain(self, watcher: TopicWatcher, records: int) -> None:
-        """Waits until the at-least-once copier, which is not killed, has copied all records."""
-        deadline = Deadline(_DRAIN_SECONDS, self._clock)
-        calm, before = 0, -1
-        while calm < round(2.0 / _LOOK_SECONDS) and not deadline.passed:
-            self._check(None)
-            self._clock.sleep(_LOOK_SECONDS)
-            moved, before = watcher.records != before, watcher.records
-            calm = 0 if moved or watcher.records < records else calm + 1
-
-    def _await_end(self, watcher: TopicWatcher) -> None:
-        """Waits until the watching reader has read everything that is committed."""
-        west = self.clusters[1].client_properties
-        ends = Offsets(west).settled_ends(MIRRORED, self.options.partitions)
-        self._pass_time(_DRAIN_SECONDS, ended=lambda: watcher.has_reached(ends))
+    def _behind(self, watcher: TopicWatcher) -> int:
+        return max(0, self._cast.traffic.ledger.records - watcher.mirrored - watcher.lost)
 
     # -- telling ---------------------------------------------------------------------------------
 
-    def _phase(self, name: str) -> None:
-        now = self._clock.monotonic()
-        if self._phases:
-            self._phases[-1] = (self._phases[-1][0], now - self._phase_began)
-        self._phase_began = now
-        if name:
-            self._phases.append((name, 0.0))
-            self._listener.phase(name)
-
     def _show(self) -> None:
-        if len(self._workers) < 3:  # noqa: PLR2004  traffic and both watchers
-            return
-        traffic, once, least = self._workers[:3]
-        self._listener.live(
-            {
-                "produced": f"{traffic.ledger.records:,}",
-                "aborted": f"{traffic.ledger.aborted_records:,}",
-                "mirrored": f"{once.records:,}",
-                "naive copier": f"{least.records:,}",
-                "behind": f"{max(0, traffic.ledger.records - once.records):,}",
-            }
+        cast = self._cast
+        ledger = cast.traffic.ledger
+        produced, moment = ledger.records, self._clock.monotonic()
+
+        def now(name: str, watcher: TopicWatcher, then: str, told: str) -> CopyNow:
+            state = told if watcher.records else "starting"
+            if cast.killed is not None and watcher.back is None:
+                state = f"down {moment - cast.killed:.1f} s, {then}"
+            return CopyNow(
+                name=name,
+                mirrored=watcher.mirrored,
+                behind=self._behind(watcher),
+                duplicates=watcher.duplicates,
+                lost=watcher.lost,
+                state=state,
+            )
+
+        copies = (
+            now(MIRROR, cast.once, cast.then, cast.told),
+            now(NAIVE, cast.least, "restarted", "running" if cast.copier.exit_code is None else "ended"),
         )
+        self._listener.live(Picture(produced=produced, aborted=ledger.aborted_records, copies=copies))

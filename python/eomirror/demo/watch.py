@@ -1,10 +1,11 @@
-"""Threads of the demo: the traffic, a reader that watches the target, and one that counts transactions."""
+"""Threads of the demo: the traffic, a reader that watches the target, and one that counts claims of lanes."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from array import array
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import orjson
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from eomirror.demo.traffic import TrafficPlan
 
-__all__ = ["TopicWatcher", "Traffic", "TransactionCounter"]
+__all__ = ["ClaimWatcher", "TopicWatcher", "Traffic"]
 
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
@@ -149,25 +150,38 @@ class TopicWatcher(_TopicReader):
     ) -> None:
         super().__init__(properties, topic, partitions, verb="watch", clock=clock)
         self.histories = {number: SeenRecords() for number in range(partitions)}
-        #: of every record with a stamp, in the order of arrival; microseconds of the monotonic clock
-        self.sent = array("Q")
+        #: of every record, in the order of arrival; microseconds of the monotonic clock
         self.arrived = array("Q")
         #: records whose own checksum or partition does not fit
         self.broken = 0
+        #: records that were shown before
+        self.duplicates = 0
+        #: records that were not shown, although a later one of their partition was
+        self.lost = 0
+        #: monotonic second of the first record behind the offsets of `await_behind`
+        self.back: float | None = None
+        self._behind: Mapping[int, int] = {}
+        self._shown: dict[int, set[int]] = {number: set() for number in range(partitions)}
+        self._next = dict.fromkeys(range(partitions), 0)
 
     @property
     def records(self) -> int:
         """Records seen so far."""
         return len(self.arrived)
 
+    @property
+    def mirrored(self) -> int:
+        """Different records seen so far."""
+        return self.records - self.duplicates - self.broken
+
     def first_arrival(self, after: float) -> float | None:
         """When the first record arrived after that monotonic second; None if none has."""
-        limit = int(after * _US)
-        for index in range(len(self.arrived) - 1, -1, -1):
-            if self.arrived[index] <= limit:
-                following = index + 1
-                return self.arrived[following] / _US if following < len(self.arrived) else None
-        return self.arrived[0] / _US if self.arrived else None
+        following = bisect_right(self.arrived, int(after * _US))
+        return self.arrived[following] / _US if following < len(self.arrived) else None
+
+    def await_behind(self, ends: Mapping[int, int]) -> None:
+        """Sets `back` at the next record that lies at one of these offsets or behind it."""
+        self.back, self._behind = None, ends
 
     def has_reached(self, ends: Mapping[int, int]) -> bool:
         """Returns true once it has read every partition up to these offsets."""
@@ -177,16 +191,27 @@ class TopicWatcher(_TopicReader):
         stamp = Stamp.of(record.headers)
         if stamp is None or not stamp.fits(record.partition, record.key, record.value):
             self.broken += 1
+        else:
+            self._count(stamp)
         self.histories[record.partition].see(record)
-        self.sent.append(stamp.sent_us if stamp is not None else now)
         self.arrived.append(now)
+        if self.back is None and record.offset >= self._behind.get(record.partition, 0):
+            self.back = now / _US
+
+    def _count(self, stamp: Stamp) -> None:
+        shown, following = self._shown[stamp.partition], self._next[stamp.partition]
+        if stamp.sequence in shown:
+            self.duplicates += 1
+            return
+        shown.add(stamp.sequence)
+        # one that comes behind later ones was counted as lost
+        self.lost += max(stamp.sequence - following, -1)
+        self._next[stamp.partition] = max(following, stamp.sequence + 1)
 
 
-class TransactionCounter(_TopicReader):
+class ClaimWatcher(_TopicReader):
     """
-    Counts the mirror's committed transactions, from the position records that they leave on the target.
-
-    It reads along, because the topic is compacted and forgets.
+    Counts the attempts of lanes that have begun, by their claims on the target.
 
     Args:
         topic: The link's positions topic; it need not exist yet.
@@ -194,15 +219,8 @@ class TransactionCounter(_TopicReader):
 
     def __init__(self, properties: Mapping[str, str], topic: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(properties, topic, 0, verb="count", clock=clock)
-        self._seen: set[tuple[str, int, int, int, int]] = set()
-
-    @property
-    def transactions(self) -> int:
-        """Different transactions seen so far; those that moved positions only are among them."""
-        return len(self._seen)
+        self.claims = 0
 
     def _see(self, record: ReadRecord, now: int) -> None:
         del now
-        body = orjson.loads(record.value or b"{}")
-        if body.get("txn"):  # the claim of an attempt has none; 0 is a position without a transaction of data
-            self._seen.add((body["run"], body["lane"], body["epoch"], body["attempt"], body["txn"]))
+        self.claims += "lane" in orjson.loads(record.key or b"{}")

@@ -33,7 +33,7 @@ from eomirror.spark.attempt import run_lane
 from eomirror.spark.context import SparkEngine, channel_addresses, has_context, open_engine
 from eomirror.spark.jobs import LaneJobs
 from eomirror.spark.launch import relay_lines
-from eomirror.spark.local_lanes import SHORT_EPOCH_SECONDS, LocalWorkers, MovingJobs
+from eomirror.spark.local_lanes import LocalWorkers, MovingJobs
 from eomirror.spark.task import LaneTasks
 from eomirror.spark.transport import check_slots, is_local
 from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot
@@ -395,9 +395,9 @@ class MirrorDriver:
 
     def _open_engine(self, moving: MovingJobs | None) -> None:
         """Starts Spark, and runs the lanes there; those that have begun move there with their next epoch."""
-        if self._options.on_event is not None:
-            self._options.on_event("starting spark")
+        self._tell("starting spark")
         spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
+        self._tell("spark is up")
         try:
             tasks = self._opened.tasks or self._open_channel(spark.settings, spark.context.master)
             jobs = LaneJobs(spark.context, tasks)
@@ -409,16 +409,16 @@ class MirrorDriver:
             self._opened.spark = spark
             late = self._abandoned
             if not late and moving is None:
-                spark.used = True
+                spark.use()
                 self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
         if late:
             # the run has closed what it had opened by then
             self._opened.close()
         elif moving is not None:
             warm_up.join(_WARM_UP_SECONDS)
-            spark.used = True
+            spark.use()
             moving.move(jobs)
-            log.debug("lanes_move_to_spark", seconds=SHORT_EPOCH_SECONDS)
+            self._tell("lanes move to spark")
 
     def _start_local_lanes(self) -> MovingJobs | None:
         """
@@ -479,8 +479,7 @@ class MirrorDriver:
         # a link that waits for a cluster has nothing to finish, and must not delay the stop of many lanes further
         deadline = Deadline(_STOP_SECONDS, self._clock)
         with_lanes = Deadline(_STOP_SECONDS + self._more_stop_seconds, self._clock)
-        if self._options.on_event is not None:
-            self._options.on_event("finishing open transactions")
+        self._tell("finishing open transactions")
         with self._lock:
             self._abandoned = True
             self._opened.progressed.set()
@@ -493,6 +492,10 @@ class MirrorDriver:
                 log.warning("link_left_behind", link=link.name)
         if on_progress is not None:
             on_progress(self._snapshot(began))
+
+    def _tell(self, text: str) -> None:
+        if self._options.on_event is not None:
+            self._options.on_event(text)
 
     def _fail(self, error: BaseException) -> None:
         self._fatal = self._fatal or error

@@ -33,6 +33,7 @@ from eomirror.errors import StoppedError, SupersededError
 from eomirror.link.control_watch import CONTROL_SECONDS, ControlWatch
 from eomirror.link.pause import paused_error
 from eomirror.link.standby import Standby
+from eomirror.spark.attempt import release_freed_memory
 from eomirror.spark.frames import encode_groups
 
 if TYPE_CHECKING:
@@ -242,6 +243,7 @@ class LinkThread:
         self._await_workers(engine)
         self.lanes.start(spec, layout, engine)
         background = self._background
+        release_freed_memory()
         background.start(self._discovery_loop, "planner")
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
         background.start(self._control_loop, "control")

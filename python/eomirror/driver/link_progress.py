@@ -177,8 +177,7 @@ class LinkProgress:
     def idle_for_good(self) -> bool:
         """True if every topic of the link is stopped and none of them is retried."""
         with self._lock:
-            topics = () if self._unauthorized else self.snapshot().topics
-        return bool(topics) and all(topic.stopped for topic in topics)
+            return not self._unauthorized and self._progress.all_stopped
 
     def due_topics(self) -> list[str]:
         """Returns the stopped topics whose ACL or leader was missing and that are due for a retry; resumes them."""

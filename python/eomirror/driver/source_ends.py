@@ -100,9 +100,11 @@ class EndRecords:
             listing: Partitions that the source had when discovery looked last; None if it has not looked.
         """
         now = self._clock.monotonic()
+        if now < self._next_request:
+            return
         assigned = set(self._assigned())
         listed = frozenset() if listing is None else listing.partitions
-        if now < self._next_request or not (wanted := sorted(assigned | listed)):
+        if not (wanted := sorted(assigned | listed)):
             return
         self._next_request = now + len(wanted) / _PARTITIONS_A_SECOND
         as_of = self._clock.wall_ms()

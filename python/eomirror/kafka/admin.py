@@ -41,16 +41,17 @@ from eomirror.kafka.cluster_metadata import (
     leaderless_error,
     operations,
     topic_facts,
+    topic_shape,
 )
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
 from eomirror.kafka.missing_rights import missing_rights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster
     from eomirror.config.rights import ClusterUser
-    from eomirror.kafka.cluster_metadata import CreateTopic
+    from eomirror.kafka.cluster_metadata import CreateTopic, TopicShape
 
 __all__ = [
     "ClusterAdmin",
@@ -219,16 +220,22 @@ class ClusterAdmin:
 
     def topic_names(self) -> list[str]:
         """Returns every topic that we may describe, sorted."""
+        return sorted(self._listed_topics())
+
+    def topic_shapes(self) -> dict[str, TopicShape | None]:
+        """Returns every topic that we may describe with its partitions; None for those if brokers tell an error."""
+        return {name: topic_shape(metadata) for name, metadata in self._listed_topics().items()}
+
+    def _listed_topics(self) -> Mapping[str, Any]:
         # a retry gets the rest of the time: an operation does not take its timeout twice
         deadline = Deadline(self._timeout, self._clock)
-        return self._retrying.with_retries(
-            lambda: sorted(
-                self._offsets_of(client := self._client)
-                .metadata(client, seconds=max(0.1, deadline.remaining()))
-                .topics
-            ),
-            "list topics",
-        )
+
+        def ask() -> Mapping[str, Any]:
+            client = self._client
+            left = max(0.1, deadline.remaining())
+            return self._offsets_of(client).metadata(client, seconds=left).topics  # type: ignore[no-any-return]
+
+        return self._retrying.with_retries(ask, "list topics")
 
     def begin_describe(self, names: Sequence[str]) -> PendingTopics:
         """Asks for topics in one request, without waiting for the answer."""
@@ -356,9 +363,15 @@ class ClusterAdmin:
 
         return self._retrying.with_retries(ask, "list groups", Right("Describe", "cluster"))
 
-    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+    def topic_configs(
+        self, names: Iterable[str], *, only: Collection[str] = ()
+    ) -> dict[str, dict[str, ConfigValue]]:
         """
         Returns effective settings of topics, in one request.
+
+        Args:
+            names: Topics.
+            only: Names of settings; empty for all.
 
         Raises:
             AuthorizationError: We may not read them.
@@ -368,7 +381,7 @@ class ClusterAdmin:
 
         def send(waiting: Sequence[str], seconds: float) -> Mapping[str, Any]:
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in waiting]
-            futures = self._client.describe_configs(resources, request_timeout=seconds)
+            futures = self._client.describe_configs(resources, request_timeout=seconds, names=only)
             return {resource.name: future for resource, future in futures.items()}
 
         def failed(name: str, raised: Exception) -> None:

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
@@ -38,6 +37,7 @@ from eomirror.config.rights import ClusterUser, Right, account_of
 from eomirror.errors import MirrorError, TopicError
 from eomirror.kafka.client_factory import ClientLog, create_client
 from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
+from eomirror.kafka.exact_admin_client import ExactAdminClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -361,7 +361,7 @@ class RetryingAdmin:
 
     def _new_client(self) -> Any:
         return create_client(
-            AdminClient,
+            ExactAdminClient,
             self._cluster,
             {
                 **admin_properties(self._cluster, client_id=self._client_id),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from eomirror.errors import UnreachableError
 
@@ -15,11 +15,13 @@ __all__ = [
     "ConfigValue",
     "CreateTopic",
     "TopicFacts",
+    "TopicShape",
     "config_value",
     "current_topic_id",
     "leaderless_error",
     "operations",
     "topic_facts",
+    "topic_shape",
 ]
 
 # ConfigSource of the protocol (DescribeConfigs v1 and later), by number
@@ -50,6 +52,15 @@ class ClusterFacts:
     brokers: int
 
 
+class TopicShape(NamedTuple):
+    """The part of `TopicFacts` that a listing of all topics has as well."""
+
+    partitions: int
+    replication_factor: int
+    leaderless: frozenset[int]
+    under_replicated: frozenset[int]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
     """
@@ -70,6 +81,11 @@ class TopicFacts:
     replication_factor: int
     leaderless: frozenset[int] = frozenset()
     under_replicated: frozenset[int] = frozenset()
+
+    @property
+    def shape(self) -> TopicShape:
+        """Its partitions, without its id."""
+        return TopicShape(self.partitions, self.replication_factor, self.leaderless, self.under_replicated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,20 @@ def topic_facts(description: Any) -> TopicFacts:
     )
 
 
+def topic_shape(metadata: Any) -> TopicShape | None:
+    """Returns the shape of a `TopicMetadata`; None if brokers tell an error of it."""
+    partitions = metadata.partitions
+    if metadata.error is not None or not partitions:
+        return None
+    first = partitions.get(0)
+    return TopicShape(
+        len(partitions),
+        0 if first is None else len(first.replicas),
+        frozenset(number for number, one in partitions.items() if one.leader < 0),
+        frozenset(number for number, one in partitions.items() if len(one.isrs) < len(one.replicas)),
+    )
+
+
 def current_topic_id(topic: TopicFacts | None, remembered: str, *, there: bool) -> str | None:
     """
     Returns the current topic id of one of our partitions.
@@ -124,7 +154,9 @@ def current_topic_id(topic: TopicFacts | None, remembered: str, *, there: bool) 
 
 
 def config_value(entry: Any) -> ConfigValue:
-    """Returns the value of a `ConfigEntry`."""
+    """Returns the value of a `ConfigEntry`, or of what has its fields."""
+    if isinstance(entry, ConfigValue):
+        return entry
     source = _SOURCES.get(int(getattr(entry.source, "value", entry.source)), "unknown")
     return ConfigValue(
         entry.value,

@@ -45,7 +45,8 @@ class LaneEpoch:
         self.stats = AttemptStats(spec, since_ms=clock.wall_ms())
         self.overdue, self.damaged = False, spec.damaged
         self.clock = clock
-        self._end: Term = Deadline(spec.seconds, clock)
+        self._end: Term
+        self._end = self._planned_end = Deadline(spec.seconds, clock)
         self._extended = False
 
     def resume(self, spec: LaneSpec, mailbox: LaneMailbox) -> None:
@@ -55,7 +56,8 @@ class LaneEpoch:
         self.outcome = Outcome()
         self.stats = AttemptStats(spec, since_ms=self.stats.since_ms)
         self.overdue, self.damaged = False, spec.damaged
-        self._end, self._extended = Deadline(spec.seconds, self.clock), False
+        self._end = self._planned_end = Deadline(spec.seconds, self.clock)
+        self._extended = False
 
     def extend(self, end: Term) -> None:
         """Extends the epoch until ``end``."""
@@ -77,6 +79,15 @@ class LaneEpoch:
         if self._end.passed and not policy.searching:
             return Outcome(Ending.EPOCH, "epoch over")
         return None
+
+    def seconds_left(self) -> float:
+        """Returns the seconds until the end of the epoch."""
+        return self._planned_end.remaining()
+
+    def letters(self) -> int | None:
+        """Returns the descriptor that the driver's messages arrive at; None if it is not enough to wait for it."""
+        # a lane that mirrors on after its epoch is stopped by its successor, in this process
+        return None if self._extended else self.mailbox.descriptor()
 
     def stamp(self, identity: ProducerIdentity) -> TransactionStamp:
         """Returns the stamp of the next transaction."""

@@ -18,8 +18,8 @@ from eomirror.lane.machine import WITH_TRANSACTION, Command, Event, LaneMachine
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.lane.start import LaneStart
-from eomirror.lane.transaction import SLICE_SECONDS, LaneTransaction
-from eomirror.plane.protocol import RangeRefusedError
+from eomirror.lane.transaction import LaneTransaction
+from eomirror.plane.protocol import SLICE_SECONDS, RangeRefusedError
 from eomirror.recovery.corrupt_batches import after_damage, damage_error
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from eomirror.recovery.hanging import HangingClient
 
 __all__ = ["LaneRunner"]
+
+# longest wait that records, messages of the driver and the end of the epoch end: what is left is due now and then
+_QUIET_SECONDS = 1.0
 
 
 class LaneRunner:
@@ -50,6 +53,7 @@ class LaneRunner:
         sweep: Finds droppable chunks of the offset map; None to drop none.
         hanging_client: Finds and ends hanging transactions on the target; None for no search.
         copies: Checks once a minute that copies hold all acknowledged records; None to check in transactions only.
+        at_rest: Called once the lane has caught up for the first time after a start.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class LaneRunner:
         sweep: ChunkSweep | None = None,
         hanging_client: HangingClient | None = None,
         copies: CopyWatch | None = None,
+        at_rest: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._epoch = epoch = LaneEpoch(spec, mailbox, clock)
@@ -77,6 +82,7 @@ class LaneRunner:
         )
         self._planes = planes
         self._copies = copies
+        self._at_rest: Callable[[], None] | None = at_rest
         self._methods: dict[Command, Callable[[], Event]] = {
             Command.INIT_PRODUCER: transaction.init_producer,
             Command.READ_CONTROL: start.read_control,
@@ -196,10 +202,18 @@ class LaneRunner:
             return Event.LEAVE
         if self._start.find_added(*self._epoch.mailbox.added()):
             return Event.PARTITIONS_ADDED
-        if transaction.plane.await_records(SLICE_SECONDS):
+        letters = self._epoch.letters()
+        quiet = 0.0 if letters is None else min(_QUIET_SECONDS, self._epoch.seconds_left())
+        seconds = max(SLICE_SECONDS, quiet)
+        if transaction.plane.await_records(seconds, letters):
             return Event.RECORDS_READY
         transaction.follow()
-        return Event.ADVANCE_DUE if transaction.advance_due() else Event.QUIET
+        if transaction.advance_due():
+            return Event.ADVANCE_DUE
+        if self._at_rest is not None:
+            self._at_rest()
+            self._at_rest = None
+        return Event.QUIET
 
     def _watch_copies(self) -> None:
         """Handles findings about copies that no transaction writes to, and starts the next check if due (EO-5)."""

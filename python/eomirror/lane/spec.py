@@ -307,5 +307,8 @@ class LaneMailbox(Protocol):
     def answer(self, offsets: tuple[GroupOffset, ...]) -> None:
         """Reports which offsets are committed as checkpoints, and which are unknown to this lane; never dropped."""
 
+    def descriptor(self) -> int | None:
+        """Returns the descriptor that can be read once there is news; None while there is something to send."""
+
     def close(self) -> None:
         """Sends the remaining messages and closes the channel; the attempt's report may be there already."""

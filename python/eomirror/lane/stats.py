@@ -21,6 +21,8 @@ __all__ = ["AttemptStats"]
 
 _PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 2.0
+# after so many reports without news a lane counts as quiet
+_QUIET_REPORTS = 4
 # each report examines every partition: at most this share of a core, until pauses get too long
 _SHARE = 0.005
 
@@ -43,9 +45,7 @@ class AttemptStats:
         self.transactions = 0
         self.since_ms = since_ms
         self._spec = spec
-        # last reported values of each partition: position, end
-        self._reported: dict[SourcePartition, tuple[int, int | None]] = {}
-        self._reported_at = float("-inf")
+        self._last = _LastReport()
         self._pause = _PAUSE_SECONDS
         self._records = 0
         self._bytes = 0
@@ -85,8 +85,14 @@ class AttemptStats:
         self.measures.sizes.observe(records)
 
     def due(self, now: float) -> bool:
-        """Returns whether a progress report is due; ``now`` in monotonic seconds."""
-        return now - self._reported_at >= self._pause
+        """
+        Returns whether a progress report is due; ``now`` in monotonic seconds.
+
+        Reports of a lane in which nothing happens are rare.  An end that grows is soon followed by a transaction.
+        """
+        last = self._last
+        quiet = last.empty_reports >= _QUIET_REPORTS and self.transactions == last.transactions
+        return now - last.at >= (_LONGEST_PAUSE_SECONDS if quiet else self._pause)
 
     def took(self, seconds: float) -> None:
         """Records the duration of the last report: with very many partitions reports become rarer."""
@@ -114,11 +120,8 @@ class AttemptStats:
             now: Monotonic seconds.
             wall_ms: Wall clock.
         """
-        self._reported_at = now
         ends = plane.log_ends()
-        facts = {source: (position.offset, ends.get(source)) for source, position in positions.items()}
-        changed = [source for source, fact in facts.items() if self._reported.get(source) != fact]
-        self._reported = facts
+        changed = self._last.update(now, positions, ends, transactions=self.transactions)
         return LaneProgress(
             lane=self._spec.lane,
             epoch=self._spec.epoch,
@@ -158,6 +161,37 @@ class AttemptStats:
             overdue=overdue,
             damaged=damaged,
         )
+
+
+class _LastReport:
+    """The last report: its time, what it told of each partition, and how many in a row told of none."""
+
+    __slots__ = ("at", "empty_reports", "ends", "facts", "positions", "transactions")
+
+    def __init__(self) -> None:
+        self.at = float("-inf")
+        self.transactions = self.empty_reports = 0
+        self.ends: Mapping[SourcePartition, int] | None = None
+        self.positions: Mapping[SourcePartition, Position] = {}
+        self.facts: Mapping[SourcePartition, tuple[int, int | None]] = {}
+
+    def update(
+        self,
+        now: float,
+        positions: Mapping[SourcePartition, Position],
+        ends: Mapping[SourcePartition, int],
+        *,
+        transactions: int,
+    ) -> list[SourcePartition]:
+        """Records a report; returns the partitions whose position or end has changed since the one before."""
+        changed: list[SourcePartition] = []
+        if ends is not self.ends or positions != self.positions:
+            facts = {source: (position.offset, ends.get(source)) for source, position in positions.items()}
+            changed = [source for source, fact in facts.items() if self.facts.get(source) != fact]
+            self.ends, self.positions, self.facts = ends, dict(positions), facts
+        self.at, self.transactions = now, transactions
+        self.empty_reports = 0 if changed else self.empty_reports + 1
+        return changed
 
 
 class _PartitionWork:

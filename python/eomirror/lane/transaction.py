@@ -27,7 +27,13 @@ from eomirror.lane.machine import Event, LaneState
 from eomirror.lane.mm2_records import Mm2Records
 from eomirror.lane.offset_map_compaction import OffsetMapCompaction
 from eomirror.lane.poison_records import RejectionHandler
-from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity, Pumped
+from eomirror.plane.protocol import (
+    SLICE_SECONDS,
+    CommitOutcome,
+    MetadataRecord,
+    ProducerIdentity,
+    Pumped,
+)
 from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
@@ -47,7 +53,6 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = [
-    "SLICE_SECONDS",
     "CommitFacts",
     "CommitTrigger",
     "LaneTransaction",
@@ -58,9 +63,6 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 _TopicIds = tuple["Mapping[str, str | None]", "Mapping[str, str | None]"]
-
-#: Bounds the reaction time to a stop.
-SLICE_SECONDS = 0.1
 
 
 class LaneTransaction:

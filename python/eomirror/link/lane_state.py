@@ -37,6 +37,8 @@ _DESCRIBE_SECONDS = 31.0
 # An election takes less than this if any replica is eligible.
 _ELECTION_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
+# what a plane needs of a target topic, and a lane of a source topic
+_LIMITS, _POLICY = ("max.message.bytes",), ("cleanup.policy",)
 
 _Visible = tuple[dict[str, "TopicFacts | None"], dict[str, AuthorizationError]]
 
@@ -214,7 +216,7 @@ class LaneTopics:
             UnreachableError: The target does not answer.
         """
         try:
-            found = self._target.topic_configs(topics)
+            found = self._target.topic_configs(topics, only=_LIMITS)
         except UnreachableError:
             raise
         except MirrorError as error:
@@ -234,7 +236,7 @@ class LaneTopics:
         if not topics:
             return {}
         try:
-            found = self._source.topic_configs(sorted(topics))
+            found = self._source.topic_configs(sorted(topics), only=_POLICY)
         except UnreachableError:
             raise
         except MirrorError as error:

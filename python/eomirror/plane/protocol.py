@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eomirror.records.dead_letter import DeadLetter
 
 __all__ = [
+    "SLICE_SECONDS",
     "Account",
     "Advance",
     "BatchMark",
@@ -48,6 +49,9 @@ __all__ = [
     "is_compacting",
     "is_near",
 ]
+
+#: Longest wait of a lane that nothing ends but records: bounds its reaction to a stop.
+SLICE_SECONDS = 0.1
 
 
 def is_compacting(policy: str | None) -> bool:
@@ -479,14 +483,25 @@ class Plane(Protocol):
     def set_send_plan(self, send_plan: SendPlan) -> None:
         """Sets how to send records from the next transaction on; the caller aborts an open one."""
 
-    def await_records(self, seconds: float) -> bool:
-        """Waits for records to mirror; returns True if there are any.  Needs no transaction."""
+    def await_records(self, seconds: float, other: int | None = None) -> bool:
+        """
+        Waits for records to mirror; returns True if there are any.  Needs no transaction.
+
+        Args:
+            seconds: Maximum time.
+            other: Descriptor that the caller reads next: the wait ends once it can be read.  A plane that cannot watch
+                it waits for `SLICE_SECONDS` at most.
+        """
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
         """Returns partitions whose next offset has moved since the last commit, with or without records."""
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
-        """Returns last stable offsets of the source as fetches have shown them, for progress; may be incomplete."""
+        """
+        Returns last stable offsets of the source as fetches have shown them, for progress; may be incomplete.
+
+        The result is never changed afterwards: it is the object that the last call returned only if all are the same.
+        """
 
     def pinned(self) -> AbstractSet[str]:
         """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -15,7 +18,7 @@ from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.spark.handover import ParkedLane, Parking
 
-__all__ = ["LaneInterruptedError", "leave_parked", "run_lane"]
+__all__ = ["LaneInterruptedError", "leave_parked", "release_freed_memory", "run_lane"]
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +76,17 @@ def leave_parked() -> None:
     _PARKING.leave()
 
 
+def release_freed_memory() -> None:
+    """
+    Returns freed memory to the kernel: after a start of thousands of partitions that is more than what stays in use.
+
+    Answers about all topics are freed then, in the heaps of many threads, which keep them (`eomirror.spark.task`).
+    """
+    gc.collect()
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _drive(spec: LaneSpec, pump: LaneRunner) -> LaneReport:
     try:
         return pump.run()
@@ -120,5 +134,6 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
         sweep=sweep,
         hanging_client=target_hanging_client(spec.link, sessions.target),
         copies=copies,
+        at_rest=release_freed_memory,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.errors import MirrorError, UsageError
-from eomirror.spark.launch import end_jvm, first_line, launch_jvm
+from eomirror.spark.launch import end_jvm, first_line, launch_jvm, make_archive_later
 from eomirror.spark.transport import (
     DEFAULT_MASTER,
     check_slots,
@@ -28,6 +28,7 @@ from eomirror.spark.transport import (
 )
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
 
 __all__ = [
@@ -109,8 +110,10 @@ def engine_settings(
     java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
     if is_local(chosen.get("spark.master", "")):
         settings.update(_ONLY_LOCAL)
-        # a small JVM that only schedules: these options halve its start and avoid idle collector threads
-        java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        # a small JVM that only schedules: these options halve its start and avoid idle collector threads; its heap
+        # begins small, not with a 64th of the machine's memory; and nothing reads the counters that it keeps for jstat
+        java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms32m -XX:NewSize=12m -XX:MaxNewSize=24m"
+        java += " -XX:-UsePerfData"
     settings["spark.driver.extraJavaOptions"] = java
     extra = chosen.pop("spark.driver.extraJavaOptions", "")
     settings.update(chosen)
@@ -191,12 +194,20 @@ class SparkEngine:
         own: True if eomirror created the context and must stop it.
         gateway: Connection to the JVM, if eomirror started it too.
         used: True from the moment on at which lanes may run on it; before, errors of workers that start are not logged.
+        archive: Lets the JVM's class archive be made in the background; None if it is not wanted.
     """
 
     context: Any
     own: bool
     gateway: Any = None
     used: bool = False
+    archive: threading.Timer | None = None
+
+    def use(self) -> None:
+        """Lets lanes run on it; with a JVM of this program, its class archive is made later, unless it is there."""
+        self.used = True
+        if self.gateway is not None:
+            self.archive = make_archive_later()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -207,6 +218,8 @@ class SparkEngine:
         """Stops an own context; kills a JVM that has not ended after ``patience`` seconds; never raises."""
         if not self.own:
             return
+        if self.archive is not None:
+            self.archive.cancel()
         if self.gateway is not None and not self.used:
             self.gateway.muted.set()
         try:

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.errors import MirrorError, UsageError
-from eomirror.jvm import archive_arguments
+from eomirror.jvm import archive_arguments, class_archive
 from eomirror.log import relay
+from eomirror.spark.known_command import KnownCommand, is_usual_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,11 +34,14 @@ __all__ = [
     "argument_file",
     "end_jvm",
     "first_line",
+    "given_up",
     "java_options",
     "launch_jvm",
+    "make_archive_later",
     "properties_file",
     "relay_lines",
     "spark_archive",
+    "spark_home",
     "start_failure",
 ]
 
@@ -58,6 +62,12 @@ _LAUNCH_SETTINGS = frozenset(
 )
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+
+_ARCHIVES = "EOMIRROR_CLASS_ARCHIVES"
+# a program would use the JVM of `spark-submit` with them, or another master
+_NOT_INHERITED = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", _SUBMIT_ARGUMENTS, "MASTER")
+# lanes have moved by then, and what was behind is copied; a shorter run leaves it to the next one
+_LATER_SECONDS = 30.0
 _PROPERTIES_FILE = "--properties-file"
 
 # Java options that Spark refuses; it does not see those in our file
@@ -92,6 +102,7 @@ def launch_jvm(settings: Mapping[str, str]) -> Any:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
+    usual = is_usual_start(spark_home())
     launch = {name: settings[name] for name in sorted(_LAUNCH_SETTINGS & settings.keys())}
     java = java_options(settings)
     if not any(word.startswith(("-XX:ArchiveClassesAtExit", "-XX:SharedArchiveFile")) for word in java):
@@ -113,8 +124,17 @@ def launch_jvm(settings: Mapping[str, str]) -> Any:
         target=relay_lines, args=(reading, last, muted), name="spark-stderr", daemon=True
     ).start()
     try:
-        with _private_files(launch, java):
-            gateway = launch_gateway(popen_kwargs=options)
+        with _private_files(launch, java) as folder:
+            known = KnownCommand(class_archive(*spark_archive()).with_suffix(".json"), launch, folder)
+            started = known.start(options) if usual else None
+            if started is None:
+                gateway = launch_gateway(popen_kwargs=options)
+                if usual:
+                    known.keep(gateway.proc.pid)
+            else:
+                with _variables(started.variables):
+                    gateway = launch_gateway()
+                gateway.proc = started.process
             gateway.muted = muted
             return gateway
     except (PySparkRuntimeError, OSError) as error:
@@ -162,12 +182,31 @@ def end_jvm(gateway: Any, patience: float = 1.0) -> None:
         gateway.proc.wait()
 
 
+def make_archive_later() -> threading.Timer | None:
+    """Starts `eomirror.spark.class_archive` in half a minute, if it is of use; the timer can be cancelled."""
+    if os.environ.get(_ARCHIVES) == "off" or not is_usual_start(spark_home()):
+        return None
+    archive = class_archive(*spark_archive())
+    if archive.is_file() or given_up(archive).is_file():
+        return None
+    timer = threading.Timer(_LATER_SECONDS, _make_in_background)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
 def spark_archive() -> tuple[str, list[Path]]:
     """Returns the arguments of `eomirror.jvm.class_archive` for Spark's driver: its name and its jars."""
     import pyspark
+
+    return f"spark-{pyspark.__version__}", sorted(Path(spark_home(), "jars").glob("*.jar"))
+
+
+def spark_home() -> str:
+    """Returns the folder of the Spark that pyspark uses."""
     from pyspark.find_spark_home import _find_spark_home
 
-    return f"spark-{pyspark.__version__}", sorted(Path(_find_spark_home(), "jars").glob("*.jar"))
+    return str(_find_spark_home())
 
 
 def first_line(error: BaseException) -> str:
@@ -175,6 +214,31 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
     return (useful or lines or [type(error).__name__])[0].removeprefix(": ")[:500]
+
+
+def given_up(archive: Path) -> Path:
+    """Returns the file that tells that this archive could not be made."""
+    return archive.with_name(f"{archive.name}.failed")
+
+
+def _make_in_background() -> None:
+    """Starts `eomirror.spark.class_archive` in a session of its own; never raises."""
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "eomirror.spark.class_archive", "--background"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        log.debug("class_archive_not_made", reason=str(error))
+        return
+    # no zombie while the mirror runs
+    threading.Thread(target=process.wait, name="class-archive", daemon=True).start()
 
 
 # -- content of the files ------------------------------------------------------------------------
@@ -228,10 +292,9 @@ def properties_file(properties: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def _private_files(launch: Mapping[str, str], java: Sequence[str]) -> Iterator[None]:
-    """Writes both files, and passes their names to the ``spark-submit`` that pyspark starts."""
-    before = os.environ.get(_SUBMIT_ARGUMENTS)
-    given, theirs = _submit_arguments(before)
+def _private_files(launch: Mapping[str, str], java: Sequence[str]) -> Iterator[Path]:
+    """Writes both files, and passes their names to the ``spark-submit`` that pyspark starts; yields their folder."""
+    given, theirs = _submit_arguments(os.environ.get(_SUBMIT_ARGUMENTS))
     # a folder of mode 0700, and files of mode 0600 under every umask
     with tempfile.TemporaryDirectory(prefix="eomirror-") as folder:
         # java does not expand nested @FILE
@@ -242,14 +305,23 @@ def _private_files(launch: Mapping[str, str], java: Sequence[str]) -> Iterator[N
         properties = {**launch, _JAVA_OPTIONS[1]: shlex.join([f"@{options}", *nested])}
         path = _write(Path(folder, "spark.properties"), theirs + properties_file(properties))
         own = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
-        os.environ[_SUBMIT_ARGUMENTS] = shlex.join([*own, *given])
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[_SUBMIT_ARGUMENTS]
+        with _variables({_SUBMIT_ARGUMENTS: shlex.join([*own, *given])}):
+            yield Path(folder)
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of this process until the block ends."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
             else:
-                os.environ[_SUBMIT_ARGUMENTS] = before
+                os.environ[name] = value
 
 
 def _submit_arguments(given: str | None) -> tuple[list[str], str]:

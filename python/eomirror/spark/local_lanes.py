@@ -120,8 +120,11 @@ class LocalWorkers:
         """Ends the worker of a lane once its parked lane has ended: its next epoch runs elsewhere."""
         with self._lock:
             worker = self._workers.pop((link, lane), None)
+            if worker is not None and not self._workers:
+                # the last one: the server is not needed any more, and ends
+                self._control.close()
         if worker is not None:
-            timer = threading.Timer(PARKED_SECONDS, worker.close)
+            timer = threading.Timer(PARKED_SECONDS, self._leave, (worker,))
             timer.daemon = True
             timer.start()
 
@@ -134,6 +137,11 @@ class LocalWorkers:
             worker.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._server.wait(1.0)
+
+    def _leave(self, worker: _LaneWorker) -> None:
+        worker.close()
+        # leaves no zombie of a server that has ended
+        self._server.poll()
 
     def _worker(self, key: tuple[str, int]) -> _LaneWorker:
         with self._lock:

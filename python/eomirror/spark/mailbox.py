@@ -172,6 +172,11 @@ class ChannelMailbox:
         self._answers.extend(offsets)
         self._exchange()
 
+    def descriptor(self) -> int | None:
+        """Returns the descriptor of the connection; None without one, and while there is something to send."""
+        sends = self._unsent or self._latest is not None or self._answers
+        return None if self._line is None or sends else self._line.fileno()
+
     def close(self, seconds: float = 0.5) -> None:
         """Sends what is left, for at most ``seconds``, and closes the connection."""
         deadline = Deadline(seconds, self._clock)

@@ -51,6 +51,8 @@ _RECENT = 8
 _MOST_REASONS = 3
 _MOST_PARTITIONS = 3
 
+_NO_WORK = TopicWork()
+
 # states of a lane that needs no worker because it has no work: its last report stays true
 _AT_REST = frozenset({"idle", "ended"})
 
@@ -113,7 +115,9 @@ class Progress:
         self._lanes: dict[int, _Lane] = {}
         self._work = WorkLedger()
         self._lane_of: dict[SourcePartition, int] = {}
-        self._target_of: dict[str, str] = {}
+        self._topics: dict[str, _Topic] = {}
+        # what the snapshots of topics depend on besides their partitions
+        self._drawn_for: object = None
         self._positions: dict[SourcePartition, _LastProgress] = {}
         # when a partition's position was last seen at the log's end; while it is there, `_Lane.heard` is that time
         self._at_end: dict[SourcePartition, float] = {}
@@ -129,7 +133,9 @@ class Progress:
         """Records that a lane mirrors this partition."""
         self._lane(lane)
         self._lane_of[source] = lane
-        self._target_of[source.topic] = target_topic
+        topic = self._topics.setdefault(source.topic, _Topic())
+        topic.target, topic.drawn = target_topic, None
+        topic.sources.add(source)
 
     def set_goals(
         self, goals: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int] | None = None
@@ -174,6 +180,7 @@ class Progress:
         present = lane.mirrors(progress.epoch, attempt)
         for item in progress.partitions:
             source = SourcePartition(item.topic, item.partition)
+            _forget_drawn(self._topics.get(item.topic))
             known = self._positions.get(source)
             if present or (progress.epoch, attempt) >= lane.attempt_id:
                 self._note_end(source, lane)
@@ -244,6 +251,7 @@ class Progress:
         failed.failed = True
         for source, known in self._positions.items():
             if self._lane_of.get(source) == lane:
+                _forget_drawn(self._topics.get(source.topic))
                 self._note_end(source, failed)
                 known.item = _without_end(known.item)
 
@@ -253,6 +261,11 @@ class Progress:
         return dict(self._lane_of)
 
     # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def all_stopped(self) -> bool:
+        """True if the link has topics, and each of them is stopped."""
+        return bool(self._topics) and all(topic in self.stopped for topic in self._topics)
 
     @property
     def caught_up(self) -> bool:
@@ -267,10 +280,7 @@ class Progress:
         """Returns the state of the link at ``now`` (monotonic seconds)."""
         self._remember(now)
         counters = Counters.sum(lane.total for lane in self._lanes.values())
-        by_topic: dict[str, list[PartitionStatus]] = {}
-        for source, lane in sorted(self._lane_of.items()):
-            by_topic.setdefault(source.topic, []).append(self._partition(source, lane, now))
-        topics = tuple(self._topic(topic, tuple(partitions)) for topic, partitions in by_topic.items())
+        topics = self._draw_topics(now)
         live = [topic for topic in topics if not topic.stopped and not topic.paused]
         held = not live and any(topic.paused for topic in topics)
         # without topics the lag is 0, which is true only once the link runs
@@ -278,7 +288,7 @@ class Progress:
         # nothing tells how far a link is behind whose lanes hold everything
         discovered = discovered and not held
         unknown = (
-            self._unknown_lags(live)
+            _unknown_lags(live)
             if discovered
             else "all topics are paused"
             if held
@@ -335,6 +345,27 @@ class Progress:
                 found[str(source)] = end - position
         return found
 
+    def _draw_topics(self, now: float) -> tuple[TopicSnapshot, ...]:
+        """Returns the snapshots of all topics; one without lag, which time does not change, is drawn once."""
+        reports = [lane.resting or lane.reports(now) for lane in self._lanes.values()]
+        drawn_for = (self.phase.state, self.pause, self._concluded, reports)
+        if drawn_for != self._drawn_for:
+            self._drawn_for = drawn_for
+            for topic in self._topics.values():
+                topic.drawn = None
+        topics = []
+        for name, topic in sorted(self._topics.items()):
+            stop, work = self.stopped.get(name), self._work.topics.get(name, _NO_WORK)
+            drawn = topic.drawn
+            if drawn is None or drawn.stopped is not stop or drawn.work is not work:
+                partitions = [
+                    self._partition(source, self._lane_of[source], now) for source in sorted(topic.sources)
+                ]
+                drawn = self._topic(name, tuple(partitions))
+                topic.drawn = drawn if drawn.lag_records == 0 else None
+            topics.append(drawn)
+        return tuple(topics)
+
     def _remember(self, now: float) -> None:
         counters = Counters.sum(lane.total for lane in self._lanes.values())
         self._history.append((now, counters.records, counters.bytes))
@@ -345,12 +376,12 @@ class Progress:
     def _topic(self, topic: str, partitions: tuple[PartitionStatus, ...]) -> TopicSnapshot:
         return TopicSnapshot(
             topic=topic,
-            target_topic=self._target_of[topic],
+            target_topic=self._topics[topic].target,
             partitions=partitions,
             lag_records=sum_known([item.lag_records for item in partitions]),
             lag_seconds=max_known([item.lag_seconds for item in partitions]),
             stopped=self.stopped.get(topic),
-            work=self._work.topics.get(topic, TopicWork()),
+            work=self._work.topics.get(topic, _NO_WORK),
             paused=self.pause is not None and self.pause.holds(topic),
         )
 
@@ -360,7 +391,7 @@ class Progress:
         shown = PartitionStatus(
             topic=source.topic,
             partition=source.partition,
-            target_topic=self._target_of[source.topic],
+            target_topic=self._topics[source.topic].target,
             lane=number,
             position=0,
             stopped=stop is not None,
@@ -406,22 +437,6 @@ class Progress:
             return f"lane {number} has not reported for {silent:.0f} s"
         return f"lane {number} has not read the end on the source yet"
 
-    @staticmethod
-    def _unknown_lags(topics: Collection[TopicSnapshot]) -> str:
-        """Returns partitions whose lag is unknown, by reason, in one line; empty if all are known."""
-        by_reason: dict[str, list[str]] = {}
-        for topic in topics:
-            for item in topic.partitions:
-                if item.lag_unknown:
-                    by_reason.setdefault(item.lag_unknown, []).append(f"{topic.topic}-{item.partition}")
-        parts = []
-        for reason, names in list(by_reason.items())[:_MOST_REASONS]:
-            more = f" and {len(names) - _MOST_PARTITIONS} more" if len(names) > _MOST_PARTITIONS else ""
-            parts.append(f"{', '.join(names[:_MOST_PARTITIONS])}{more}: {reason}")
-        if len(by_reason) > _MOST_REASONS:
-            parts.append(f"and {len(by_reason) - _MOST_REASONS} more reasons")
-        return "; ".join(parts)
-
     def _behind(self, source: SourcePartition, known: _LastProgress, now: float) -> float | None:
         """Returns an upper bound of the time that the record at the position has been on the source."""
         bounds = []
@@ -436,6 +451,38 @@ class Progress:
         known = self._positions.get(source)
         if known is not None and known.item.lso is not None and known.item.position >= known.item.lso:
             self._at_end[source] = max(lane.heard, known.at)
+
+
+class _Topic:
+    """A source topic: its copy, its partitions, and its last snapshot if it had no lag."""
+
+    __slots__ = ("drawn", "sources", "target")
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.sources: set[SourcePartition] = set()
+        self.drawn: TopicSnapshot | None = None
+
+
+def _forget_drawn(topic: _Topic | None) -> None:
+    if topic is not None:
+        topic.drawn = None
+
+
+def _unknown_lags(topics: Collection[TopicSnapshot]) -> str:
+    """Returns partitions whose lag is unknown, by reason, in one line; empty if all are known."""
+    by_reason: dict[str, list[str]] = {}
+    for topic in topics:
+        for item in topic.partitions if topic.lag_records is None else ():
+            if item.lag_unknown:
+                by_reason.setdefault(item.lag_unknown, []).append(f"{topic.topic}-{item.partition}")
+    parts = []
+    for reason, names in list(by_reason.items())[:_MOST_REASONS]:
+        more = f" and {len(names) - _MOST_PARTITIONS} more" if len(names) > _MOST_PARTITIONS else ""
+        parts.append(f"{', '.join(names[:_MOST_PARTITIONS])}{more}: {reason}")
+    if len(by_reason) > _MOST_REASONS:
+        parts.append(f"and {len(by_reason) - _MOST_REASONS} more reasons")
+    return "; ".join(parts)
 
 
 class _LastProgress:

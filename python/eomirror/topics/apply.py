@@ -207,6 +207,7 @@ class TargetTopics:
         ready: dict[str, TopicFacts] = {}
         asked = set(grown)
         while late := sorted(expected.keys() - ready.keys()):
+            began = self._clock.monotonic()
             found = {
                 name: facts
                 for name, facts in self._admin.describe_topics(late).items()
@@ -232,7 +233,8 @@ class TargetTopics:
                     f"all of their partitions have a leader after {_SETTLE_SECONDS:g} s",
                     fix="check that all of the target's brokers are alive; a mirror retries",
                 )
-            self._clock.sleep(_PAUSE_SECONDS)
+            # brokers that create thousands of logs need the CPU that descriptions of thousands of topics take
+            self._clock.sleep(max(_PAUSE_SECONDS, 2 * (self._clock.monotonic() - began)))
         return ready
 
     def _grow(self, topic: str, before: int, total: int) -> None:

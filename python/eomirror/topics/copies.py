@@ -11,7 +11,7 @@ from eomirror.errors import ConfigError, Fault, MirrorError, QuotaError, TopicEr
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.lane.spec import AssignedPartition
 from eomirror.topics.apply import TargetTopics
-from eomirror.topics.diff import TIMESTAMPS, AlterConfig, Refuse, TopicPair, topic_changes
+from eomirror.topics.diff import KEPT_IN_STEP, TIMESTAMPS, AlterConfig, Refuse, TopicPair, topic_changes
 from eomirror.topology.naming import collisions
 from eomirror.types import SourcePartition
 
@@ -76,6 +76,8 @@ class TopicCopies:
         self._written: frozenset[tuple[str, str, str]] | None = None
         # Copies that exist and topics in all, as the last error of a quota states them.
         self._counted = (0, 0)
+        # Settings of each source topic whose copy exists, as they were read last.
+        self._settings: dict[str, dict[str, ConfigValue]] = {}
         self._both_ways = BidirectionalConfigs(link.loops.onward, goes_first=link.source < link.target)
 
     def first_run(self) -> None:
@@ -86,9 +88,14 @@ class TopicCopies:
         """Reads both sides of source topics."""
         names = {topic: targets[topic] for topic in sources}
         copies = self._target.describe_topics(sorted(set(names.values())))
-        source_configs = self._source.topic_configs(names)
+        # of a copy that exists no other setting is compared
+        made = [topic for topic, name in names.items() if copies[name] is None]
+        source_configs = self._source.topic_configs(made) if made else {}
+        for topic, configs in source_configs.items():
+            self._settings[topic] = {name: configs[name] for name in KEPT_IN_STEP & configs.keys()}
+        source_configs |= self._source_settings(topic for topic in names if topic not in source_configs)
         target_configs = self._target.topic_configs(
-            name for name, facts in copies.items() if facts is not None
+            (name for name, facts in copies.items() if facts is not None), only=KEPT_IN_STEP
         )
         for configs in target_configs.values():
             self.learn_defaults(configs)
@@ -100,6 +107,23 @@ class TopicCopies:
             )
             for topic, name in names.items()
         }
+
+    def changed_settings(self, topics: Iterable[str]) -> set[str]:
+        """Returns source topics whose settings have changed since they were read last; none if that is unknown."""
+        before = {topic: self._settings[topic] for topic in topics if topic in self._settings}
+        try:
+            found = self._source_settings(before)
+        except MirrorError as error:
+            # the comparison of all settings reports it
+            log.debug("settings_not_looked_at", link=self._link.name, reason=error.message)
+            return set()
+        return {topic for topic, settings in found.items() if settings != before[topic]}
+
+    def _source_settings(self, topics: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+        """Reads and keeps the settings of source topics that their copies follow."""
+        found = self._source.topic_configs(topics, only=KEPT_IN_STEP)
+        self._settings.update(found)
+        return found
 
     def learn_defaults(self, configs: Mapping[str, ConfigValue]) -> None:
         """Learns the target's topic defaults from any existing topic."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
 
 __all__ = [
+    "KEPT_IN_STEP",
     "TIMESTAMPS",
     "AddPartitions",
     "AlterConfig",
@@ -117,7 +118,8 @@ _NOT_COPIED = frozenset(
     }
 )
 
-_KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *TIMESTAMPS})
+#: Settings of an existing copy that follow the source.
+KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *TIMESTAMPS})
 
 # Size that the provenance header adds to a record of the source's maximum size.
 _HEADER_ROOM = 4096
@@ -325,7 +327,7 @@ def topic_changes(
     alter = {
         name: value
         for name, value in wanted.items()
-        if name in _KEPT_IN_STEP
+        if name in KEPT_IN_STEP
         and not _serves(name, found[name], value, guard=guard)
         and not (aggregate and _extends(name, found[name], value))
     }

@@ -293,18 +293,20 @@ class Discovery:
         names = self._found.names()
         log_heartbeat_copies(self._link, names, self._skipped)
         targets = self._tolerant_names(self._found.matched(names))
-        described = self._source.describe_topics(list(targets))
+        now = self._clock.monotonic()
+        everything = now - self._configs_compared >= _CONFIGS_SECONDS
+        described = self._found.described(list(targets), everything=everything)
         self._found.describe(as_of, described)
         sources = {topic: facts for topic, facts in described.items() if facts is not None}
         self._copies.ready = {topic: ready for topic, ready in self._copies.ready.items() if topic in sources}
         targets = {topic: name for topic, name in targets.items() if topic in sources}
-        now = self._clock.monotonic()
-        everything = now - self._configs_compared >= _CONFIGS_SECONDS
         held = self._skipped.held() if now < self._held_until else frozenset()
+        changed = frozenset() if everything else self._copies.changed_settings(targets)
         looked_at = {
             topic: sources[topic]
             for topic in targets
             if everything
+            or topic in changed
             or (topic not in self._copies.ready and topic not in held)
             or (topic in self._copies.ready and self._copies.ready[topic][0] != sources[topic])
         }

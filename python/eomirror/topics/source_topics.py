@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
-    from eomirror.kafka.cluster_metadata import TopicFacts
+    from eomirror.kafka.cluster_metadata import TopicFacts, TopicShape
 
 __all__ = ["PATIENCE_SECONDS", "Listing", "SourceContact", "SourceTopics"]
 
@@ -62,6 +62,10 @@ class SourceTopics:
         self._source = source
         self._clusters = clusters
         self._clock = clock
+        # As the last listing, and the last descriptions, have them.
+        self._shapes: Mapping[str, TopicShape | None] = {}
+        self._described: dict[str, TopicFacts | None] = {}
+        self._listed: Mapping[str, TopicFacts | None] = {}
         self._client_id = LinkNames(link.state_name).client_id("finder")
 
     def names(self) -> list[str]:
@@ -69,12 +73,33 @@ class SourceTopics:
         requested = self._clock.monotonic()
         self.contact.asked(requested)
         try:
-            names = self._source.topic_names()
+            self._shapes = self._source.topic_shapes()
         except ClusterError:
             self.contact.failed(requested)
             raise
         self.contact.answered(self._clock.monotonic())
-        return names
+        return sorted(self._shapes)
+
+    def described(self, topics: Sequence[str], *, everything: bool) -> dict[str, TopicFacts | None]:
+        """
+        Describes topics; None for one that does not exist.
+
+        Args:
+            topics: Topics that the last listing has.
+            everything: False to keep the description of a topic whose partitions are listed as they were described.
+
+        Raises:
+            MirrorError: The source refuses us, or does not answer.
+        """
+        kept = {} if everything else self._described
+        known = {
+            topic: facts
+            for topic in topics
+            if (facts := kept.get(topic)) is not None and facts.shape == self._shapes.get(topic)
+        }
+        found = self._source.describe_topics([topic for topic in topics if topic not in known])
+        self._described = {topic: known.get(topic) or found.get(topic) for topic in topics}
+        return self._described
 
     def matched(self, names: Iterable[str]) -> list[str]:
         """Returns the names that the link matches."""
@@ -85,6 +110,10 @@ class SourceTopics:
     def describe(self, as_of: int, described: Mapping[str, TopicFacts | None]) -> None:
         """Records the partitions of all topics that match, also of those whose names are refused."""
         nameless = sorted(self.found - described.keys())
+        if self.listing is not None and not nameless and described == self._listed:
+            self.listing = Listing(as_of, self.listing.partitions)
+            return
+        self._listed = {} if nameless else dict(described)
         others = self._source.visible_topics(nameless)[0] if nameless else {}
         self.listing = Listing(
             as_of,

@@ -74,7 +74,7 @@ pub use hanging::{
     FoundBatch, HangingTransactions, OpenProducer, OpenTransaction, RecordState, Writer,
 };
 pub use metadata::{Endpoint, Metadata, PartitionFacts, TopicFacts};
-pub use network::{Network, Throttled, Traffic, wait};
+pub use network::{Network, Throttled, Traffic, wait, wait_unless};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, disposition};
 pub use protocol::IsolationLevel;

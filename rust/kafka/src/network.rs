@@ -27,7 +27,7 @@ use peer::PeerState;
 
 pub use stats::{Throttled, Traffic};
 pub(crate) use unresponsive::{UNRESPONSIVE_AFTER, UNRESPONSIVE_RECHECK};
-pub use wait::wait;
+pub use wait::{wait, wait_unless};
 
 /// Shortest pause after a failure, whatever `reconnect.backoff.ms` says: if a name does not resolve or no token is
 /// available, the next attempt would fail at once.

@@ -37,12 +37,13 @@ mod topic_ids;
 mod transaction;
 
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eomirror_kafka::Identity;
 use eomirror_kafka::{
-    Clock, ProducerSettings, Properties, StalledPartition, Throttled, TopicPartition, wait,
+    Clock, ProducerSettings, Properties, StalledPartition, Throttled, TopicPartition, wait_unless,
 };
 
 pub use account::Account;
@@ -164,8 +165,13 @@ impl Lane {
         opened.map_err(|error| self.source.failure(&error))
     }
 
-    /// Waits for something to mirror. Needs no transaction; positions move past markers and aborted records.
-    pub fn await_records(&mut self, until: Instant) -> Result<bool, Failure> {
+    /// Waits for something to mirror. Needs no transaction; positions move past markers and aborted records. Returns
+    /// early, with false, when a signal came, or when `other` can be read.
+    pub fn await_records(
+        &mut self,
+        until: Instant,
+        other: Option<BorrowedFd<'_>>,
+    ) -> Result<bool, Failure> {
         self.stale = true;
         loop {
             self.step()?;
@@ -181,8 +187,8 @@ impl Lane {
             if self.clock.now() >= until {
                 return Ok(false);
             }
-            if !self.source.has_fetched() {
-                self.wait(until)?;
+            if !self.source.has_fetched() && self.wait_unless(other, until)? {
+                return Ok(false);
             }
             self.stale = false;
         }
@@ -443,6 +449,15 @@ impl Lane {
 
     /// Waits until either side can continue, or until `until`.
     fn wait(&mut self, until: Instant) -> Result<(), Failure> {
+        self.wait_unless(None, until).map(|_| ())
+    }
+
+    /// Waits like [`Lane::wait`]. True when a signal came, or when `other` can be read.
+    fn wait_unless(
+        &mut self,
+        other: Option<BorrowedFd<'_>>,
+        until: Instant,
+    ) -> Result<bool, Failure> {
         let producer = match self.target.producer("a wait") {
             Ok(producer) => producer,
             Err(error) => return Err(self.source.failure(&error)),
@@ -450,8 +465,7 @@ impl Lane {
         let until = self.source.wakes_at().map_or(until, |at| at.min(until));
         let until = producer.wakes_at().map_or(until, |at| at.min(until));
         let networks = &mut [self.source.network(), producer.network()];
-        wait(networks, &*self.clock, until);
-        Ok(())
+        Ok(wait_unless(networks, other, &*self.clock, until))
     }
 
     /// Relays fetched answers until one has records to send.

@@ -197,7 +197,7 @@ fn lane(source: Properties, target: Properties) -> Lane {
         history: History::default(),
     }])
     .unwrap();
-    assert!(lane.await_records(soon).unwrap());
+    assert!(lane.await_records(soon, None).unwrap());
     lane.begin(soon).unwrap().unwrap();
     lane
 }

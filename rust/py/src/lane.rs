@@ -1,6 +1,7 @@
 //! `NativeLane`: a lane of the native plane, for the thread that made it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ use crate::tokens::{self, Interruptions};
 
 /// Longest time without a check for signals.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// The same where a signal ends the wait: one that another thread of the process took does not.
+const LONG_SLICE: Duration = Duration::from_secs(1);
 
 /// Base offset, checksum and largest timestamp of a batch.
 type MarkTuple = (i64, u32, i64);
@@ -202,14 +206,22 @@ impl NativeLane {
         })
     }
 
-    fn await_records(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+    #[pyo3(signature = (seconds, other=None))]
+    fn await_records(&self, py: Python<'_>, seconds: f64, other: Option<RawFd>) -> PyResult<bool> {
         let end = now() + duration(seconds)?;
+        // SAFETY: the caller holds its socket open during the call.
+        #[allow(unsafe_code)]
+        let other = other.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
         loop {
             py.check_signals()?;
-            if self.with(py, |lane| lane.await_records(end.min(now() + SLICE)))? {
+            // a signal that another thread takes ends no wait of this one
+            let until = end.min(now() + if other.is_some() { LONG_SLICE } else { SLICE });
+            if self.with(py, |lane| lane.await_records(until, other))? {
                 return Ok(true);
             }
-            if now() >= end {
+            // before the end: something other than records came
+            if now() >= end || (other.is_some() && now() < until) {
+                py.check_signals()?;
                 return Ok(false);
             }
         }

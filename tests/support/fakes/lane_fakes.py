@@ -172,7 +172,8 @@ class FakePlane:
         self._open.clear()
         self._written.clear()
 
-    def await_records(self, seconds: float) -> bool:
+    def await_records(self, seconds: float, other: int | None = None) -> bool:
+        del other
         if self.fetches or self.has_more():
             return True
         self.clock.sleep(seconds)
@@ -362,3 +363,6 @@ class FakeMailbox:
 
     def added(self) -> tuple[AssignedPartition, ...]:
         return self.additions.pop(0) if self.additions else ()
+
+    def descriptor(self) -> None:
+        """Nothing to wait for."""

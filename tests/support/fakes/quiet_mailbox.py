@@ -14,6 +14,9 @@ class QuietMailbox:
         """No partitions."""
         return ()
 
+    def descriptor(self) -> None:
+        """Nothing arrives."""
+
     def followed(self) -> tuple[Any, ...]:
         """No groups."""
         return ()

@@ -401,3 +401,29 @@ def test_the_lag_that_ended_a_run_is_kept_however_the_lanes_end(ending: str) -> 
         assert (found.lag_records, found.lag_unknown, found.caught_up) == (left, "", True)
     made.phase.state = "failed"
     assert made.snapshot(18).lag_unknown.endswith("the link has failed")
+
+
+def test_a_snapshot_of_quiet_topics_is_the_same_as_a_new_one() -> None:
+    """Topics without lag are drawn once; whatever changes their figures is shown at once all the same."""
+    made = progress()
+    made.update(said(0, ("orders", 0, 5, 5), ("pay", 0, 3, 3)), attempt=1, now=1.0)
+    made.update(said(1, ("orders", 1, 2, 2)), attempt=1, now=1.0)
+    first = made.snapshot(2.0)
+    assert [topic.lag_records for topic in first.topics] == [0, 0]
+    assert all(new is old for new, old in zip(made.snapshot(3.0).topics, first.topics, strict=True))
+
+    made.update(said(0, ("pay", 0, 3, 9)), attempt=1, now=4.0)
+    orders, pay = made.snapshot(4.0).topics
+    assert orders is first.topics[0]
+    assert pay.lag_records == 6
+    made.stopped["orders"] = StoppedTopic("it was recreated")
+    assert made.snapshot(4.5).topics[0].stopped == StoppedTopic("it was recreated")
+    made.resume(["orders"])
+    assert made.snapshot(4.5).topics[0].stopped is None
+    made.pause = Pause(topics="orders", host="h", timestamp=1)
+    assert made.snapshot(4.5).topics[0].lag_records is None
+    made.pause = None
+    made.fail_attempt(1, "it died")
+    assert made.snapshot(4.5).topics[0].lag_records is None
+    made.update(said(1, ("orders", 1, 2, 2)), attempt=1, now=4.6)
+    assert made.snapshot(4.6 + SILENT_SECONDS + 1).lag_records is None

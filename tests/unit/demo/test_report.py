@@ -1,4 +1,4 @@
-"""What the demo prints: the verdict's exact words, percentiles, and what outages hide."""
+"""The demo's picture of both sides, its report, and the exact words of its verdict."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ import dataclasses
 import io
 
 import orjson
-from rich.console import Console
+import pytest
+from rich.console import Console, RenderableType
 
 from eomirror.demo.compare import Comparison, Difference, Revision
-from eomirror.demo.report import (
-    DemoReport,
-    JudgedCopy,
-    Kill,
-    KillOutage,
-    Latency,
-    latency_outside,
-    peak_rate,
-    percentile,
-    render,
-)
+from eomirror.demo.report import CopyNow, DemoReport, JudgedCopy, Kill, Picture, render, verdict
 
 GOOD = JudgedCopy(
-    topic="east.orders",
-    comparison=Comparison(source=900, target=900),
-    revision=Revision(seen=900),
-    latency=Latency(800, 20.0, 80.0, 120.0),
-    latency_all=Latency(900, 25.0, 7000.0, 9000.0),
+    topic="east.orders", comparison=Comparison(source=900, target=900), revision=Revision(seen=900)
 )
 OFF = dataclasses.replace(
     GOOD, topic="at-least-once.orders", comparison=Comparison(source=900, target=1234, duplicate=334)
@@ -39,26 +26,42 @@ REPORT = DemoReport(
     source_transactions=18,
     aborted=100,
     aborted_transactions=2,
-    transactions=77,
-    throughput=1900.0,
-    peak=15_000,
     kills=(
-        Kill(10.0, 6, (0, 3), 8.5, 7.4),
-        Kill(25.0, 6, (1,), 9.0, 8.0),
-        Kill(40.0, 6, (2,), 7.5, 6.4),
+        Kill(10.0, 6, (0, 3), standby=False, recovery=3.5, naive_recovery=0.9),
+        Kill(25.0, 6, (1,), standby=False, recovery=4.0, naive_recovery=0.8),
+        Kill(40.0, 6, (2,), standby=True, recovery=1.5, naive_recovery=1.0),
     ),
     exactly_once=GOOD,
     at_least_once=OFF,
-    phases=(("starting two clusters", 5.0),),
     folder="somewhere",
 )
 
 
-def drawn(report: DemoReport) -> str:
+def drawn(shown: DemoReport | RenderableType, width: int = 80) -> str:
     """As on a terminal without colours."""
     text = io.StringIO()
-    Console(file=text, width=110, color_system=None).print(render(report))
+    picture = render(shown) if isinstance(shown, DemoReport) else shown
+    Console(file=text, width=width, color_system=None).print(picture)
     return text.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_picture_has_a_row_for_each_side(width: int) -> None:
+    """Figures of millions, and the longest states, are whole and on one row of a narrow terminal."""
+    states = ("down 12.3 s, standby takes over", "down 12.3 s, restarted")
+    copies = tuple(
+        CopyNow(name=name, mirrored=1_234_567, behind=23_456, duplicates=9_876, lost=0, state=state)
+        for name, state in zip(("eomirror", "naive copier"), states, strict=True)
+    )
+    rows = drawn(Picture(produced=1_258_023, aborted=12_345, copies=copies).draw(), width).splitlines()
+    cells = [row.split() for row in rows if row.strip("─ ")]
+    assert cells[0] == ["RECORDS", "BEHIND", "DUPLICATE", "LOST", "STATE"]
+    assert cells[1][:2] == ["source", "1,258,023"]
+    assert cells[2][:5] == ["eomirror", "1,234,567", "23,456", "9,876", "0"]
+    assert cells[3][:3] == ["naive", "copier", "1,234,567"]
+    assert len(cells) == 4
+    if width > 80:
+        assert all(any(row.rstrip().endswith(state) for row in rows) for state in states)
 
 
 def test_a_perfect_copy_has_the_line_that_everybody_looks_for() -> None:
@@ -69,9 +72,35 @@ def test_a_perfect_copy_has_the_line_that_everybody_looks_for() -> None:
 
 
 def test_the_other_copier_stands_beside_it() -> None:
-    """What is prevented is seen in the same row."""
-    row = next(line for line in drawn(REPORT).splitlines() if line.strip().startswith("duplicate"))
-    assert row.split() == ["duplicate", "0", "334"]
+    """What is prevented is seen in the same row, and after a kill both waited for the same: the next record."""
+    rows = [line.split() for line in drawn(REPORT).splitlines()]
+    assert ["duplicate", "0", "334"] in rows
+    assert ["1", "10.0", "s", "2", "of", "6", "partitions", "start", "again", "3.5", "s", "0.9", "s"] in rows
+    assert ["3", "40.0", "s", "1", "of", "6", "partitions", "standby", "1.5", "s", "1.0", "s"] in rows
+
+
+def test_the_verdict_is_told_in_words() -> None:
+    """Records, kills, the longest wait of each act, and what the naive copier did with the same."""
+    text = " ".join(verdict(REPORT))
+    assert text.startswith("verdict: exactly once ")
+    assert "900 records were committed on the source, and 100 more were aborted" in text
+    assert "The mirror was killed 3 times, each time in an open transaction" in text
+    assert "waited at most 4.0 s when it was started again and 1.5 s with a standby" in text
+    assert "wrote 334 records twice and lost 0" in text
+
+
+def test_a_demo_without_kills_has_a_verdict() -> None:
+    """It tells nothing of waits."""
+    report = dataclasses.replace(REPORT, kills=())
+    assert "waited" not in drawn(report)
+    assert "The mirror was never killed." in " ".join(verdict(report))
+    assert report.as_dict()["recovery_seconds"] == {"p50": 0.0, "max": 0.0}
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_no_row_is_wider_than_the_terminal(width: int) -> None:
+    """Sentences wrap between words; rows of tables stay whole."""
+    assert max(len(line) for line in drawn(REPORT, width).splitlines()) <= width
 
 
 def test_a_difference_is_shown_and_exits_3() -> None:
@@ -84,6 +113,7 @@ def test_a_difference_is_shown_and_exits_3() -> None:
     )
     report = dataclasses.replace(REPORT, exactly_once=bad)
     assert report.exit_code == 3
+    assert verdict(report)[0] == "verdict: NOT exactly once, the copy differs"
     assert "0 missing, 0 duplicate, 0 reordered, 1 altered" in drawn(report)
     assert "altered (headers): partition 2, source offset 40, target offset 47" in drawn(report)
 
@@ -108,23 +138,5 @@ def test_the_report_is_json() -> None:
     """Programs find the verdict, the counts and the times to recover."""
     body = orjson.loads(orjson.dumps(REPORT.as_dict()))
     assert body["verdict"] == "0 missing, 0 duplicate, 0 reordered, 0 altered"
-    assert body["recovery_seconds"] == {"p50": 7.4, "max": 8.0}
+    assert body["recovery_seconds"] == {"p50": 3.5, "max": 4.0}
     assert body["at_least_once"]["comparison"]["duplicate"] == 334
-    assert body["phases"] == [{"phase": "starting two clusters", "seconds": 5.0}]
-
-
-def test_latency_leaves_out_what_an_outage_touched() -> None:
-    """A record is touched when it waited through any part of one."""
-    second = 1_000_000
-    sent = [1 * second, 4 * second, 5 * second, 9 * second]
-    arrived = [1 * second + 20_000, 8 * second, 8 * second, 9 * second + 40_000]
-    calm, everything = latency_outside([KillOutage(4.5, 8.5)], sent, arrived)
-    assert (calm.records, calm.p50, calm.max) == (2, 40.0, 40.0)
-    assert (everything.records, everything.max) == (4, 4000.0)
-
-
-def test_percentiles_and_peaks_of_nothing_are_0() -> None:
-    """A demo without kills has a report as well."""
-    assert (percentile([], 0.5), peak_rate([]), Latency()) == (0.0, 0, Latency(0, 0.0, 0.0, 0.0))
-    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
-    assert peak_rate([0, 1, 2_000_000]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -224,6 +225,22 @@ def test_what_an_attempt_must_know_it_learns_when_it_connects(driver: Driver) ->
     until(lambda: mailbox.stop() is StopReason.SHUTDOWN)
     until(lambda: mailbox.added() == (added(2),))
     mailbox.close()
+
+
+def test_a_lane_can_wait_for_what_the_driver_says(driver: Driver) -> None:
+    """An idle lane sleeps until its descriptor can be read; while a report is unsent it has to look itself."""
+    mailbox = driver.connect()
+    until(lambda: mailbox.stop() is None and mailbox.descriptor() is not None)
+    line = mailbox.descriptor()
+    assert select.select([line], [], [], 0)[0] == []
+    driver.channel.send("a->b", 3, [{"type": "stop", "reason": "shutdown"}])
+    assert select.select([line], [], [], 10)[0] == [line]
+    assert mailbox.stop() is StopReason.SHUTDOWN
+    for _ in range(2):
+        mailbox.report(progress(position=10, records=4))
+    assert mailbox.descriptor() is None
+    mailbox.close()
+    assert mailbox.descriptor() is None
 
 
 def test_a_busy_line_loses_no_position(driver: Driver) -> None:

@@ -338,7 +338,8 @@ def test_a_run_that_ends_as_caught_up_exports_the_lag_that_ended_it(
                 stopped.wait(30)
             return spec.report(Ending.STOPPED, "")
 
-    engine = SimpleNamespace(settings={}, context=SimpleNamespace(master="local"), close=lambda: None)
+    context = SimpleNamespace(master="local")
+    engine = SimpleNamespace(settings={}, context=context, use=lambda: None, close=lambda: None)
     monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: engine)
     monkeypatch.setattr(driver_module, "LaneJobs", Jobs)
     monkeypatch.setattr(driver_module, "_PROGRESS_SECONDS", 0.05)

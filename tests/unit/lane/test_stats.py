@@ -80,3 +80,16 @@ def test_reports_are_rarer_when_they_are_dear() -> None:
     tally.took(0.5)
     assert not tally.due(101.9)
     assert tally.due(102.0)
+
+
+def test_a_lane_in_which_nothing_happens_reports_rarely() -> None:
+    """Every two seconds; a commit, or an end that has moved, brings the reports back."""
+    tally = AttemptStats(spec(ORDERS), since_ms=0)
+    for now in (1.0, 2.0, 3.0, 4.0, 5.0):
+        told(tally, {ORDERS: 10}, {ORDERS: 10}, now=now)
+    assert not tally.due(6.9)
+    assert tally.due(7.0)
+    tally.add([position(ORDERS, 11)], seconds=0.1, wall_ms=5_000)
+    assert tally.due(5.25)
+    told(tally, {ORDERS: 11}, {ORDERS: 12}, now=5.3)
+    assert tally.due(5.6)

@@ -42,7 +42,7 @@ class FakeAdmin:
     def describe_topics(self, _names: Iterable[str]) -> dict[str, TopicFacts | None]:
         return {self._topic.name: self._topic}
 
-    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+    def topic_configs(self, names: Iterable[str], **_: Any) -> dict[str, dict[str, ConfigValue]]:
         return {name: {"cleanup.policy": ConfigValue("delete", is_default=True)} for name in names}
 
     def offsets(self, partitions: Iterable[tuple[str, int]], **_: Any) -> dict[tuple[str, int], int]:

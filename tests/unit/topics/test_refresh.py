@@ -11,7 +11,13 @@ from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, QuotaError, TopicError
-from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, CreateTopic, TopicFacts
+from eomirror.kafka.cluster_metadata import (
+    ClusterFacts,
+    ConfigValue,
+    CreateTopic,
+    TopicFacts,
+    TopicShape,
+)
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.diff import AlterConfig
 from eomirror.topics.discovery import Discovery
@@ -53,6 +59,9 @@ class Admin:
     def topic_names(self) -> list[str]:
         return self.names
 
+    def topic_shapes(self) -> dict[str, None]:
+        return dict.fromkeys(self.names)
+
     def describe_cluster(self) -> ClusterFacts:
         self.asked += 1
         return ClusterFacts(self.cluster_id, self.brokers)
@@ -72,7 +81,7 @@ class Admin:
         assert partitions == [("eomirror.one.control", 0)]
         return dict.fromkeys(partitions, self.said)
 
-    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def topic_configs(self, names: Iterable[str], **_: Any) -> dict[str, dict[str, Any]]:
         self.asked += 1
         asked = list(names)
         if self.hidden in asked:
@@ -553,3 +562,53 @@ def test_a_link_that_must_begin_with_all_topics_waits_for_the_quota(
     source.cluster_id, sides[1].admin.cluster_id = "a", "b"
     assert len({item.source.topic for item in patient.prepare(strict=strict)}) == 6
     assert clock.now == 10
+
+
+class Configured(Admin):
+    """A cluster whose topics have a retention; it counts the topics whose description was asked for."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self.retention = dict.fromkeys(self.names, "1")
+        self.described = self.compared = 0
+        self.altered: dict[str, Any] = {}
+
+    def topic_shapes(self) -> dict[str, TopicShape]:
+        return {name: facts.shape for name, facts in super().describe_topics(self.names).items()}
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+        self.described += len(names)
+        return super().describe_topics(names)
+
+    def topic_configs(self, names: Iterable[str], *, only: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+        asked = list(names)
+        self.compared += len(asked)
+        assert "retention.ms" in only, "other settings of a copy that exists are not compared"
+        return {name: {"retention.ms": ConfigValue(self.retention[name], is_default=False)} for name in asked}
+
+    def alter_configs(self, name: str, values: dict[str, str]) -> None:
+        self.altered[name] = values
+        self.retention[name] = values["retention.ms"]
+
+
+def test_a_changed_setting_is_found_by_the_next_look() -> None:
+    """Of a thousand topics only that one is compared with its copy, and none is described again."""
+    names = [f"t{number:03}" for number in range(1000)]
+    source, target = Configured(names), Configured(f"east.{name}" for name in names)
+    clock = PlayedClock()
+    sides: Any = [SimpleNamespace(cluster=NOWHERE, admin=admin) for admin in (source, target)]
+    made = Discovery(LINK, *sides, clock=clock)
+    made.cluster_ids = ("a", "b")
+    assert len(made.refresh()) == 3000
+    assert not target.altered
+    source.retention["t007"] = "2"
+    source.described = target.described = target.compared = 0
+    clock.sleep(5)
+
+    assert len(made.refresh()) == 3000
+
+    assert target.altered == {"east.t007": {"retention.ms": "2"}}
+    assert (source.described, target.described, target.compared) == (0, 1, 1)
+    clock.sleep(60)
+    made.refresh()
+    assert (source.described, target.compared) == (1000, 1001)

@@ -29,6 +29,7 @@ from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, named
 from eomirror.plane.client.source_consumer import SourceConsumer
 from eomirror.plane.protocol import (
+    SLICE_SECONDS,
     Account,
     Advance,
     CommitOutcome,
@@ -265,11 +266,12 @@ class ClientPlane:
         self._planner.clear()
         self._source.restart()
 
-    def await_records(self, seconds: float) -> bool:
+    def await_records(self, seconds: float, other: int | None = None) -> bool:
         """Waits for records to mirror, and records ends of partitions."""
         if self._pending or self._range_sender.holding:
             return True
-        deadline = Deadline(seconds, self._clock)
+        # librdkafka's wait ends for messages only
+        deadline = Deadline(seconds if other is None else min(seconds, SLICE_SECONDS), self._clock)
         consumer = self._source.client()
         while True:
             if self._producer is not None:

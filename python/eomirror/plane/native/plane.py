@@ -134,6 +134,9 @@ class NativePlane:
         self._clock = clock
         self._lane: NativeLane | None = None
         self._routed: set[str] = set()
+        # the last ones, as the extension gives them and as readers get them
+        self._found_ends: list[tuple[str, int, int]] = []
+        self._log_ends: Mapping[SourcePartition, int] = {}
         self._used = 0
         self._begun = self._flushed_after = 0.0
         self._transaction_size = TransactionSize.for_link(
@@ -251,10 +254,10 @@ class NativePlane:
         if send_plan.ranges:
             raise AssertionError("only the client plane isolates refused records")
 
-    def await_records(self, seconds: float) -> bool:
+    def await_records(self, seconds: float, other: int | None = None) -> bool:
         """Waits for records to mirror; positions advance past markers and dropped records."""
         with self._errors_translated():
-            return self._open_lane.await_records(seconds)
+            return self._open_lane.await_records(seconds, other)
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
         """Returns partitions whose next offset has moved since the last commit."""
@@ -290,7 +293,11 @@ class NativePlane:
         if self._lane is None:
             return {}
         with self._errors_translated():
-            return {SourcePartition(topic, partition): end for topic, partition, end in self._lane.log_ends()}
+            found = self._lane.log_ends()
+        if found != self._found_ends:
+            self._found_ends = found
+            self._log_ends = {SourcePartition(topic, partition): end for topic, partition, end in found}
+        return self._log_ends
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::{Duration, Error, Instant, Network, Peer, State, wait};
+use super::{Duration, Error, Instant, Network, Peer, State, wait, wait_unless};
 use crate::clock::SystemClock;
 use crate::properties::Properties;
 
@@ -94,4 +96,20 @@ fn a_peer_that_closes_after_each_handshake_gets_longer_pauses() {
     // with pauses of 0.1, 0.2, 0.4 and 0.8 s in between, spread by a fifth
     let times = greeted.load(Ordering::SeqCst);
     assert!((2..=5).contains(&times), "{times} times");
+}
+
+#[test]
+fn a_wait_ends_for_what_the_caller_waits_for_besides() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut network =
+        Network::new(Properties::parse([("bootstrap.servers", "127.0.0.1:1")]).unwrap()).unwrap();
+    let mut waits = |seconds| {
+        let until = Instant::now() + Duration::from_secs_f64(seconds);
+        wait_unless(&mut [&mut network], Some(ours.as_fd()), &SystemClock, until)
+    };
+    assert!(!waits(0.01));
+    theirs.write_all(b"a letter").unwrap();
+    let began = Instant::now();
+    assert!(waits(30.0));
+    assert!(began.elapsed() < Duration::from_secs(10));
 }

@@ -1,5 +1,6 @@
 //! The only place that blocks.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +12,16 @@ use crate::clock::Clock;
 ///
 /// Several networks, because a program may read from one cluster and write to another. Returns early on a signal.
 pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
+    wait_unless(networks, None, clock, until);
+}
+
+/// Waits like [`wait`], and returns true when a signal came, or when `other`, which belongs to the caller, can be read.
+pub fn wait_unless(
+    networks: &mut [&mut Network],
+    other: Option<BorrowedFd<'_>>,
+    clock: &dyn Clock,
+    until: Instant,
+) -> bool {
     let until = networks
         .iter()
         .filter_map(|network| network.deadline())
@@ -26,7 +37,7 @@ pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: left.subsec_nanos().into(),
     };
-    let seen: Vec<bool> = {
+    let mut seen: Vec<bool> = {
         let connections = networks
             .iter()
             .flat_map(|network| network.peers.values())
@@ -38,13 +49,15 @@ pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
                 flags.set(PollFlags::OUT, connection.wants_write());
                 PollFd::from_borrowed_fd(connection.fd(), flags)
             })
+            .chain(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)))
             .collect();
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
             // a signal: the caller checks its deadline and calls again
-            Err(_) => Vec::new(),
+            Err(_) => return true,
         }
     };
+    let woken = other.is_some() && seen.pop() == Some(true);
     let connections = networks
         .iter_mut()
         .flat_map(|network| network.peers.values_mut())
@@ -54,4 +67,5 @@ pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
             connection.wake();
         }
     }
+    woken
 }

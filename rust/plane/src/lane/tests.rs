@@ -160,7 +160,7 @@ fn a_partition_is_fetched_again_before_the_wait() {
     // one wait that lasts much longer than all that happens in it, and that the target does not end
     lane.target.linger(true);
     let until = lane.clock.now() + Duration::from_secs(4);
-    assert!(!lane.await_records(until).unwrap());
+    assert!(!lane.await_records(until, None).unwrap());
 
     assert_eq!(asked.try_iter().collect::<Vec<i64>>(), [5, 10]);
     assert_eq!(lane.advances()[0].offset, 10);
@@ -183,7 +183,7 @@ fn an_epoch_is_compared_at_the_offset_of_its_batch() {
 
     lane.target.linger(true);
     let until = lane.clock.now() + Duration::from_secs(4);
-    assert!(!lane.await_records(until).unwrap());
+    assert!(!lane.await_records(until, None).unwrap());
 
     assert_eq!(asked.try_iter().collect::<Vec<i64>>(), [5, 10]);
     assert!(lane.advances().is_empty(), "nothing was mirrored");
@@ -345,7 +345,7 @@ fn an_unreported_stop_survives_a_new_partition() {
     lane.start(&[start(1, NEW)]).unwrap();
 
     let patience = lane.clock.now() + Duration::from_secs(20);
-    let failure = lane.await_records(patience).unwrap_err();
+    let failure = lane.await_records(patience, None).unwrap_err();
     assert_eq!(failure.kind, FailureKind::TopicGone, "{failure}");
     assert_eq!(failure.partition, Some(TopicPartition::new("t", 0)));
 }
@@ -375,7 +375,7 @@ fn begun_behind_batch(crc: u32, holes: Holes) -> (Vec<i64>, Option<FailureKind>)
     lane.start(&[start_behind_batch(crc, holes)]).unwrap();
     lane.target.linger(true);
     let until = lane.clock.now() + Duration::from_secs(2);
-    lane.await_records(until).unwrap();
+    lane.await_records(until, None).unwrap();
     let failure = lane.source.take_blocked().map(|failure| failure.kind);
     (asked.try_iter().collect(), failure)
 }
