@@ -154,13 +154,16 @@ def test_a_mirror_that_runs_on_while_it_is_read_is_not_taken_for_a_torn_copy(
     before, after = {ORDERS: position(ORDERS, 9)}, {ORDERS: position(ORDERS, 12)}
     reads = iter([before, after if runs_on else before])
     groups: Any = SimpleNamespace(positions=lambda: next(reads), moves=lambda *_, **__: ())
-    torn = SimpleNamespace(problem="records of the link stand behind it")
+    torn, whole = (SimpleNamespace(problem=text) for text in ("records of the link stand behind it", ""))
     status = LinkStatus(link="l", state="running")
     for name, made in {
         "StatusReader": lambda *_, **__: SimpleNamespace(read=lambda: status, close=lambda: None),
         "ClusterSession": lambda *_, **__: nothing, "ClusterAdmin": lambda *_, **__: nothing,
         "control_of": lambda *_: ControlView(generation(ORDERS)), "_replicas": lambda _, __, facts: ((), facts),
-        "CopyEnds": lambda *_: SimpleNamespace(read=lambda *_, **__: {ORDERS: torn}), "cuts_of": lambda *_: {},
+        "CopyEnds": lambda *_: SimpleNamespace(
+            read=lambda _, *, later, **__: {ORDERS: torn if later() == before else whole}
+        ),
+        "cuts_of": lambda *_: {},
     }.items():  # fmt: skip
         monkeypatch.setattr(module, name, made)
     config = loaded()

@@ -299,8 +299,8 @@ impl ProduceRequests {
     }
 
     /// Returns the error for a partition that the coordinator refuses to add to the transaction.
-    pub(super) fn not_added(&self, target: TopicPartition, code: ErrorCode) -> Error {
-        let source = self.sequences.first_source(&target);
+    pub(super) fn not_added(&self, target: &TopicPartition, code: ErrorCode) -> Error {
+        let source = self.sequences.first_source(target);
         let refused = source.map(|source| Refused {
             target: target.clone(),
             source,

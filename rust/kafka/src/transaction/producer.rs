@@ -476,7 +476,7 @@ impl TransactionalProducer {
         self.produces.added(added);
         match (event, refused) {
             (Some(Event::MustAbort(code)), Some(partition)) => {
-                let error = self.produces.not_added(partition, code);
+                let error = self.produces.not_added(&partition, code);
                 self.refused.get_or_insert(error);
             }
             (Some(event), _) => self.happened(event),
