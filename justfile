@@ -186,6 +186,9 @@ interop *ARGS:
 # those that are about the native plane; CI runs four of the five parts at the same time
 interop-native: (interop "-k" "native and not topologies")
 
+# the native plane's producer on a target of the older transaction protocol: held, late and lost requests
+interop-older: (interop "--plane" "native" "--target-kafka" "3.9" "-k" "test_native_transactions")
+
 # topologies of several clusters
 interop-topologies: (interop "-k" "topologies and not test_filled_copies and not test_where_mm2_was")
 

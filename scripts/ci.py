@@ -115,6 +115,7 @@ STAGES = (
             "integration-mirrors",
             "faults-copies",
             "interop-native",
+            "interop-older",
             "faults-crashes",
             "faults-cuts",
             "model",
