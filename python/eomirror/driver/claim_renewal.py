@@ -72,6 +72,7 @@ class ClaimRenewal:
         records: Records to write to control.
         make_heart: Creates the sender of the link's heartbeats; None if it has none.
         clock: Measures the age of the claim.
+        standby: True if the run stood by for the link, as others do.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class ClaimRenewal:
         records: LinkRecords,
         make_heart: Callable[[], Heartbeats | None],
         clock: Clock,
+        *,
+        standby: bool = False,
     ) -> None:
         self._renewed: float | None = None
         self._clock = clock
@@ -87,7 +90,8 @@ class ClaimRenewal:
         self._records = records
         self._make_heart = make_heart
         self._quit = threading.Event()
-        self._interval = CLAIM_INTERVAL_SECONDS
+        self._standby = standby
+        self._interval = STANDBY_INTERVAL_SECONDS if standby else CLAIM_INTERVAL_SECONDS
 
     @property
     def age_seconds(self) -> float | None:
@@ -109,7 +113,8 @@ class ClaimRenewal:
             self._background.guard("claim_not_renewed", lambda: self._renew(owner))
 
     def _renew(self, owner: LinkOwner) -> None:
-        interval = STANDBY_INTERVAL_SECONDS if self._records.watch.standbys else CLAIM_INTERVAL_SECONDS
+        often = self._standby or self._records.watch.standbys
+        interval = STANDBY_INTERVAL_SECONDS if often else CLAIM_INTERVAL_SECONDS
         # until a claim is committed that promises less
         self._interval = min(self._interval, interval)
         self._records.write(lambda notes: owner.renew(notes, interval=interval))

@@ -126,7 +126,9 @@ class LinkThread:
         self.lanes = LinkLanes(
             self.name, tools, self.progress, self._records, check_owner=self._taken.check, fail=self.fail
         )
-        self._claim_renewal = ClaimRenewal(self._background, self._records, heart, clock)
+        self._claim_renewal = ClaimRenewal(
+            self._background, self._records, heart, clock, standby=tools.standby
+        )
         self._thread = threading.Thread(target=self._run, name=f"link-{self.name}", daemon=True)
 
     def start(self) -> None:

@@ -164,10 +164,16 @@ class OwnedControl:
         """Returns the records of control that hold a record of failover."""
         return [MetadataRecord(self.names.control_topic, 0, key, value) for key, value in encoded(record)]
 
-    def publish_layout(self, generation: Generation, first: Sequence[MetadataRecord]) -> None:
-        """Commits a layout with our claim and first positions."""
+    def publish_layout(
+        self,
+        generation: Generation,
+        first: Sequence[MetadataRecord],
+        *,
+        interval: float = CLAIM_INTERVAL_SECONDS,
+    ) -> None:
+        """Commits a layout with our claim, which is renewed within ``interval`` seconds, and first positions."""
         layout = MetadataRecord(self.names.control_topic, 0, generation.key(), generation.value())
-        self.producer.publish([layout, self.claim(released=False), *first])
+        self.producer.publish([layout, self.claim(released=False, interval=interval), *first])
 
     def guarded(self, publish: Callable[[], None]) -> None:
         """Publishes; on failure makes a new control producer, checks that this run still owns the link, and retries."""

@@ -55,6 +55,7 @@ from eomirror.link.first_positions import (
 from eomirror.link.owned_control import TRIES, OwnedControl
 from eomirror.link.ownership import (
     CLAIM_INTERVAL_SECONDS,
+    STANDBY_INTERVAL_SECONDS,
     ClaimDecision,
     check_positions,
     judge_claim,
@@ -373,7 +374,9 @@ class LinkOwner:
         )
         self._refuse_stopped()
         ordered = [] if self._given.order is None else self._control.records(self._given.order)
-        self._control.publish_layout(generation, [*ordered, *first])
+        # where one process stands by, others do
+        interval = CLAIM_INTERVAL_SECONDS if self._stood is None else STANDBY_INTERVAL_SECONDS
+        self._control.publish_layout(generation, [*ordered, *first], interval=interval)
         self._control.generation = generation
         self.published = True
         crash_point("owner.published")
