@@ -108,7 +108,7 @@ def seconds_of(count: int, rate: float) -> float:
 
 @pytest.mark.parametrize(
     "site",
-    [(12, 2.0, {}), pytest.param((30, 2.0, {}), marks=pytest.mark.slow)],
+    [(12, 1.0, {}), pytest.param((30, 2.0, {}), marks=pytest.mark.slow)],
     indirect=True,
 )  # fmt: skip
 def test_topics_flow_while_a_quota_holds_the_others_back(site: Site, tmp_path: Path) -> None:
