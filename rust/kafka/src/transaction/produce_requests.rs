@@ -119,17 +119,16 @@ impl ProduceRequests {
 
     /// Returns the partitions that batches wait for because the transaction does not have them.
     pub(super) fn unadded(&self) -> Vec<TopicPartition> {
-        let waits = |at: &&TopicPartition| !self.is_added(at);
+        if self.protocol == Protocol::V2 {
+            return Vec::new();
+        }
+        let waits = |at: &&TopicPartition| !self.added.contains(*at);
         self.sequences.unsettled().filter(waits).cloned().collect()
     }
 
     /// Notes that the transaction has these partitions.
     pub(super) fn added(&mut self, partitions: Vec<TopicPartition>) {
         self.added.extend(partitions);
-    }
-
-    fn is_added(&self, at: &TopicPartition) -> bool {
-        self.protocol == Protocol::V2 || self.added.contains(at)
     }
 
     /// Returns the topics that unacknowledged batches wait for.
