@@ -105,12 +105,7 @@ def live_for(tree: ProcessTree, seconds: float) -> None:
 
 def await_news(tree: ProcessTree, watcher: TopicWatcher) -> float:
     """Seconds from the mirror's start until a reader of the target sees something new."""
-    until = time.monotonic() + START_SECONDS
-    while (arrived := watcher.first_arrival(tree.started)) is None:
-        assert tree.exit_code is None, tree.last_lines()
-        assert time.monotonic() < until, f"nothing new after {START_SECONDS} s\n{tree.last_lines()}"
-        time.sleep(0.05)
-    return arrived - tree.started
+    return await_more([tree], watcher, tree.started)
 
 
 class Log:

@@ -16,7 +16,7 @@ from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import Claim, Pause, decode_control
 from eomirror.records.control_record import ControlEntry, RecordError
 from eomirror.records.names import LinkNames
-from eomirror.records.reports import StandbyProcess
+from eomirror.records.reports import MISSED_RENEWALS, StandbyProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ __all__ = ["CONTROL_SECONDS", "ControlWatch"]
 CONTROL_SECONDS = 2.0
 
 _READ_SECONDS = 30.0
-# renewals that a process may miss until it counts as gone, and until the owner deletes its record
-_MISSED, _FORGOTTEN = 3, 6
+# renewals that a process may miss until the owner deletes its record
+_FORGOTTEN = 2 * MISSED_RENEWALS
 
 
 class ControlWatch:
@@ -46,7 +46,8 @@ class ControlWatch:
     Attributes:
         claim: The claim that stood at the last look; None for none.
         pause: The pause that stood then; None for none.
-        sign: Changes whenever a claim is written, also while an open transaction of another producer hides it.
+        sign: Changes whenever a claim is written; after a look for what is hidden, also while an open transaction of
+            another producer hides it.
     """
 
     def __init__(self, link: Link, target: ClusterSession) -> None:
@@ -63,11 +64,14 @@ class ControlWatch:
     @property
     def standbys(self) -> int:
         """Number of the processes that stand by."""
-        return sum(self._missed(*each) < _MISSED for each in list(self._standbys.values()))
+        return sum(self._missed(*each) < MISSED_RENEWALS for each in list(self._standbys.values()))
 
-    def look(self) -> None:
+    def look(self, *, hidden: bool = False) -> None:
         """
         Takes a look.
+
+        Args:
+            hidden: Look for records behind an open transaction, too, with one request more.
 
         Raises:
             StateError: A record is not readable.
@@ -80,7 +84,7 @@ class ControlWatch:
                 return
             self._next = admin.offsets([where], at="earliest", read_committed=False)[where]
         # in this order: what is written in between is behind no open transaction
-        high = admin.offsets([where], at="latest", read_committed=False)[where]
+        high = admin.offsets([where], at="latest", read_committed=False)[where] if hidden else 0
         end = admin.offsets([where], at="latest", read_committed=True)[where]
         if end > self._next:
             deadline = Deadline(_READ_SECONDS, self._target.clock)

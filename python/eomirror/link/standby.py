@@ -95,7 +95,7 @@ class Standby:
         try:
             while not stopped():
                 began = self._clock.monotonic()
-                watch.look()
+                watch.look(hidden=True)
                 now = self._clock.monotonic()
                 if watch.sign != sign or now - began > _SLOW_SECONDS:
                     since, sign = now, watch.sign

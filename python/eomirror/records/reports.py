@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from eomirror.records.json_fields import Excerpt, Whole
 
 __all__ = [
+    "MISSED_RENEWALS",
     "DrillResult",
     "GroupsLeft",
     "LaneRestarts",
@@ -53,8 +54,8 @@ __all__ = [
 ]
 
 
-# a process that has renewed its record this many times too late stands by no more
-_SILENT_INTERVALS = 3
+#: Renewals that a process that stands by may miss until it counts as gone.
+MISSED_RENEWALS = 3
 
 
 def _excerpts(groups: Mapping[str, str]) -> dict[str, str]:
@@ -254,7 +255,7 @@ class StandbyProcess(ControlRecord):
 
     def stands(self, now_ms: int) -> bool:
         """Returns True if the renewal is recent enough at this time."""
-        return abs(now_ms - self.timestamp) <= _SILENT_INTERVALS * self.interval_ms
+        return abs(now_ms - self.timestamp) <= MISSED_RENEWALS * self.interval_ms
 
 
 @dataclass(frozen=True, slots=True)
