@@ -253,11 +253,11 @@ def test_an_owner_that_defends_itself_is_taken_over_all_the_same(
     newcomer = mirrors.owner(take_over=True)
     publish = OwnedControl.publish_layout
 
-    def after_the_owner(self: OwnedControl, *arguments: Any) -> None:
+    def after_the_owner(self: OwnedControl, *arguments: Any, **options: Any) -> None:
         if self is newcomer._control:
             monkeypatch.setattr(OwnedControl, "publish_layout", publish)
             before.renew()
-        publish(self, *arguments)
+        publish(self, *arguments, **options)
 
     monkeypatch.setattr(OwnedControl, "publish_layout", after_the_owner)
 

@@ -122,8 +122,18 @@ class TakenLink:
         self, records: LinkRecords, stopped: Callable[[], bool]
     ) -> Mapping[int, Sequence[AssignedPartition]]:
         """Discovers topics, and adds new partitions to the layout; returns those that each lane gets."""
-        found = self.discovery.refresh()
+        new = self._new(self.discovery.refresh(), records)
+        if new and (stopped() or self.owner is None):
+            return {}
+        by_lane = {} if not new or self.owner is None else self.owner.extend(new)
+        # Behind the publication: until the layout has a topic, nothing else says that its records are missing.
         records.stops.left_out(self.discovery.left_out())
+        records.stops.stopped(without_lane((item.source for item in new), by_lane), None)
+        self.known.update(item.source for item in new)
+        return by_lane
+
+    def _new(self, found: Sequence[AssignedPartition], records: LinkRecords) -> list[AssignedPartition]:
+        """Returns the partitions to add; stops the topics that another link mirrors to the same copies."""
         new = [item for item in found if item.source not in self.known]
         for topic, other in self._tools.copies.take(self._link.name, new).items():
             reason = f"link {other} already mirrors to the same target topic"
@@ -131,12 +141,7 @@ class TakenLink:
             records.stops.stopped({topic: StoppedTopic(f"topic {topic} is left out: {reason}")}, None)
             self.known.update(item.source for item in new if item.source.topic == topic)
             new = [item for item in new if item.source.topic != topic]
-        if not new or stopped() or self.owner is None:
-            return {}
-        by_lane = self.owner.extend(new)
-        records.stops.stopped(without_lane((item.source for item in new), by_lane), None)
-        self.known.update(item.source for item in new)
-        return by_lane
+        return new
 
     def check(self) -> None:
         """Raises SupersededError if another mirror has fenced a lane."""
