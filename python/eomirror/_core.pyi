@@ -689,15 +689,17 @@ class NativeLane:
         *,
         target_id: str | None,
         max_batch_bytes: int,
+        partitions: int | None = None,
     ) -> None:
         """
         Say where records of a topic go.
 
         Args:
             source_topic: Source topic.
-            target_topic: Target topic; the partition number stays.
+            target_topic: Target topic; the partition number stays, unless ``partitions`` is given.
             target_id: Id of the target topic that is meant; None when not known.
             max_batch_bytes: Largest batch that it takes.
+            partitions: Its number of partitions, to place records by key; None to keep the number of their partition.
 
         Raises:
             ValueError: A topic's name or id is not one.

@@ -153,7 +153,6 @@ def test_a_first_run_begins_where_start_says(
     assert (one["from"], one["at_most_records"]) == ((9, 0) if start == "latest" else (0, 9))
 
 
-@pytest.mark.client_plane("records are placed by key there alone")
 @pytest.mark.timeout(240)
 def test_a_keyed_link_is_planned_by_its_source_partitions(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
@@ -165,7 +164,10 @@ def test_a_keyed_link_is_planned_by_its_source_partitions(
         produce(
             east.client_properties, topic, 2, some_records(8, 20), transactional_id=f"{topic}-w", abort_every=0
         )  # fmt: skip
-    options = {"name": topic_name, "partitions": "keyed", "target_partitions": 3, "origin_header": True}
+    options = {
+        "name": topic_name, "partitions": "keyed", "target_partitions": 3, "origin_header": True,
+        "plane": plane_under_test(),
+    }  # fmt: skip
     path = written(tmp_path, east, west, topics=[orders, clicks], **options)
     with Mirror(load_config(path), spark=spark_context) as mirror:
         assert mirror.run(until="caught-up").exit_code == 0

@@ -32,14 +32,6 @@ _KILLS = 2
 _COMMITS = 60
 # two starts of Spark and three clusters on a busy machine
 _COPY_SECONDS = 180.0
-_KEYED = pytest.mark.client_plane(
-    "records that are placed by key are divided, and the native plane copies whole batches"
-)
-
-
-def _named(name: str, *marks: pytest.MarkDecorator) -> Any:
-    """The name as a parameter, with the reason if only one plane serves the example."""
-    return pytest.param(name, marks=[*marks, *([_KEYED] if SCENARIOS[name].keyed else [])])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +51,7 @@ def clusters(started: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    [_named(name, *([] if each.quick else [pytest.mark.slow])) for name, each in SCENARIOS.items()],
+    [pytest.param(name, marks=() if each.quick else pytest.mark.slow) for name, each in SCENARIOS.items()],
 )
 def test_an_example_does_what_its_page_says(
     name: str, clusters: list[dict[str, Any]], tmp_path: Path, spark_context: Any
@@ -86,7 +78,7 @@ def test_an_example_does_what_its_page_says(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [_named(name) for name in SCENARIOS])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_an_example_keeps_what_its_page_says_though_its_mirror_is_killed(
     name: str, clusters: list[dict[str, Any]], tmp_path: Path
 ) -> None:

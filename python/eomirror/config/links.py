@@ -200,12 +200,6 @@ class _Checker:
                 "keyed needs origin_header: true: only the header tells verify and readers where a record was",
                 "set origin_header: true",
             )
-        if link.plane == "native":
-            self._refuse(
-                "plane",
-                "the native plane copies whole batches, and partitions: keyed divides them by key",
-                "set plane: auto, or leave it out",
-            )
         if link.on_refused != "stop":
             self._refuse(
                 "on_refused",

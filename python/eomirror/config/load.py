@@ -256,7 +256,7 @@ def _slow(link: Link, clusters: Mapping[str, Cluster], lines: Mapping[str, int],
         ),
         ("", ""),
     )
-    if not name or link.plane != "auto" or link.keyed:
+    if not name or link.plane != "auto":
         return link
     path = f"clusters.{link.target}.{section}{name}"
     why = (

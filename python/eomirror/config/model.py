@@ -155,8 +155,8 @@ class Link:
         choice("preserve", "keyed"),
         "Target partition of a record: `preserve`: the number of its source partition; `keyed`: chosen by its key like "
         "Java's producers do (murmur2 modulo the number of target partitions), and by its source partition modulo that "
-        "number if it has no key. A keyed link requires `origin_header: true`, serves one way only, uses the client "
-        "plane, and has no translation of consumer-group offsets.",
+        "number if it has no key. A keyed link requires `origin_header: true`, serves one way only, and has no "
+        "translation of consumer-group offsets.",
     )
     target_partitions: int | None = setting(
         integer(None, 1, 100_000),
@@ -362,7 +362,8 @@ class Link:
         """Restriction that the link's settings imply, for plan, check, run and status; empty for none."""
         if not self.keyed:
             return self.slow
-        return "partitions: keyed: offsets of consumer groups are not translated; the client plane serves"
+        unmapped = "partitions: keyed: offsets of consumer groups are not translated"
+        return f"{unmapped}; {self.slow}" if self.slow else unmapped
 
     @property
     def provenance_header(self) -> bool:

@@ -1,12 +1,12 @@
 """
 Selects the plane of each producer of a lane, with the reason.
 
-The native plane serves unless the link says ``plane: client``.  The client plane takes over in three cases.  First,
-the target refuses a record: the client plane isolates it, because it can send ranges of records and skip one
-(`eomirror.lane.poison_records`), and the lane returns to the native plane after the search.  Second, a cluster has a
-property that only librdkafka has.  Third, the source holds message format 0 or 1, which only librdkafka reads.  In the
-last two cases the native plane raises PlaneChangedError if the link says ``plane: auto``, and the client plane stays
-for the attempt.  A link that places records by key always has the client plane.
+The native plane serves unless the link says ``plane: client``.  The client plane takes over in three cases, which
+docs/guarantees.md lists for users.  First, the target refuses a record: the client plane isolates it, because it can
+send ranges of records and skip one (`eomirror.lane.poison_records`), and the lane returns to the native plane after the
+search.  Second, a cluster has a property that only librdkafka has.  Third, the source holds message format 0 or 1, which
+only librdkafka reads.  In the last two cases the native plane raises PlaneChangedError if the link says ``plane: auto``,
+and the client plane stays for the attempt.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PlaneSelector:
             self.close()
             self._plane = self._client(reason) if reason else self._native()
             self._serves, self._send_plan = wanted, SendPlan()
-            log.info("plane_serves", lane=self._lane, plane=wanted)
+            log.info("plane_serves", lane=self._lane, plane=wanted, **({"reason": reason} if reason else {}))
         if send_plan != self._send_plan:
             self._plane.set_send_plan(send_plan)
             self._send_plan = send_plan
@@ -104,6 +104,4 @@ def plane_selector(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> PlaneSel
     )
     if spec.link.plane == "client":
         selector.fall_back("the link says so")
-    elif spec.link.keyed:
-        selector.fall_back("partitions: keyed divides batches by key, and the native plane copies them whole")
     return selector

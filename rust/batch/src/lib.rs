@@ -55,4 +55,4 @@ pub use records::{HeaderRef, Headers, Record, Records};
 pub use rewrite::{Stamp, passing_header, rewrite, rewritten_header, stamp_header};
 pub use split::{Batches, Partial};
 pub use view::{Batch, TimestampType};
-pub use writer::BatchWriter;
+pub use writer::{BatchWriter, OpenBatch};

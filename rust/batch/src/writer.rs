@@ -21,14 +21,53 @@ const SPARES: usize = 8;
 /// Collects records and writes them as one batch, repeatedly. Offsets are consecutive from 0, as a Produce request
 /// requires. Timestamps are the producer's (`CreateTime`).
 pub struct BatchWriter {
-    codec: Codec,
+    batch: OpenBatch,
     compressor: Compressor,
+    spare: Vec<Vec<u8>>,
+}
+
+/// The records of a batch that is not finished. A writer that fills several batches in turn exchanges them, and
+/// compresses all of them in the same context: see [`BatchWriter::exchange`].
+pub struct OpenBatch {
+    codec: Codec,
     /// Space for a header, then the records. A batch without compression is moved out of here, not copied.
     bytes: Vec<u8>,
-    spare: Vec<Vec<u8>>,
     count: i32,
     base_timestamp: i64,
     max_timestamp: i64,
+}
+
+impl OpenBatch {
+    /// Discards the records.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        if self.bytes.capacity() > KEEP {
+            self.bytes = Vec::new();
+        }
+        self.count = 0;
+    }
+}
+
+impl Default for OpenBatch {
+    fn default() -> Self {
+        Self {
+            codec: Codec::None,
+            bytes: Vec::new(),
+            count: 0,
+            base_timestamp: -1,
+            max_timestamp: -1,
+        }
+    }
+}
+
+impl fmt::Debug for OpenBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenBatch")
+            .field("codec", &self.codec)
+            .field("count", &self.count)
+            .field("bytes", &self.bytes.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Sizes and deltas of a record to add, all of them representable.
@@ -44,9 +83,7 @@ struct Place {
 impl fmt::Debug for BatchWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BatchWriter")
-            .field("codec", &self.codec)
-            .field("count", &self.count)
-            .field("size", &self.size())
+            .field("batch", &self.batch)
             .finish_non_exhaustive()
     }
 }
@@ -56,41 +93,45 @@ impl BatchWriter {
     #[must_use]
     pub fn new(codec: Codec) -> Self {
         Self {
-            codec,
+            batch: OpenBatch {
+                codec,
+                ..OpenBatch::default()
+            },
             compressor: Compressor::default(),
-            bytes: Vec::new(),
             spare: Vec::new(),
-            count: 0,
-            base_timestamp: -1,
-            max_timestamp: -1,
         }
+    }
+
+    /// Exchanges the batch being written for another one.
+    pub fn exchange(&mut self, batch: &mut OpenBatch) {
+        std::mem::swap(&mut self.batch, batch);
     }
 
     /// Returns the codec of the batch.
     #[must_use]
     pub fn codec(&self) -> Codec {
-        self.codec
+        self.batch.codec
     }
 
     /// Returns the number of records added since the last batch.
     #[must_use]
     pub fn count(&self) -> i32 {
-        self.count
+        self.batch.count
     }
 
     /// Returns the size in bytes that the batch would have without compression, header included.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.bytes.len().max(HEADER_SIZE)
+        self.batch.bytes.len().max(HEADER_SIZE)
     }
 
     /// Returns the largest timestamp of the records since the last batch, -1 without records.
     #[must_use]
     pub fn max_timestamp(&self) -> i64 {
-        if self.count == 0 {
+        if self.batch.count == 0 {
             -1
         } else {
-            self.max_timestamp
+            self.batch.max_timestamp
         }
     }
 
@@ -134,12 +175,12 @@ impl BatchWriter {
             return Ok(false);
         }
         self.begin(timestamp, &place, most);
-        put_field(&mut self.bytes, key);
-        put_field(&mut self.bytes, value);
-        put(&mut self.bytes, header_count);
+        put_field(&mut self.batch.bytes, key);
+        put_field(&mut self.batch.bytes, value);
+        put(&mut self.batch.bytes, header_count);
         for header in headers {
-            put_field(&mut self.bytes, Some(header.key));
-            put_field(&mut self.bytes, header.value);
+            put_field(&mut self.batch.bytes, Some(header.key));
+            put_field(&mut self.batch.bytes, header.value);
         }
         Ok(true)
     }
@@ -169,19 +210,19 @@ impl BatchWriter {
             return Ok(false);
         }
         self.begin(record.timestamp, &place, most);
-        self.bytes.extend_from_slice(raw.fields);
-        put(&mut self.bytes, header_count);
-        self.bytes.extend_from_slice(raw.headers);
+        self.batch.bytes.extend_from_slice(raw.fields);
+        put(&mut self.batch.bytes, header_count);
+        self.batch.bytes.extend_from_slice(raw.headers);
         if let Some(header) = own {
-            put_field(&mut self.bytes, Some(header.key));
-            put_field(&mut self.bytes, header.value);
+            put_field(&mut self.batch.bytes, Some(header.key));
+            put_field(&mut self.batch.bytes, header.value);
         }
         Ok(true)
     }
 
     /// Appends the batch to `out` and begins a new one. On an error `out` and the records are unchanged.
     pub fn finish(&mut self, stamp: &Stamp, out: &mut Vec<u8>) -> Result<(), BatchError> {
-        if self.count == 0 {
+        if self.batch.count == 0 {
             return Err(unwritable("it has no records"));
         }
         let start = out.len();
@@ -197,14 +238,14 @@ impl BatchWriter {
     /// Returns the batch in its own buffer and begins a new one. It has no producer yet: see [`super::stamp_header`].
     /// On an error the records are unchanged.
     pub fn take(&mut self) -> Result<Vec<u8>, BatchError> {
-        if self.count == 0 {
+        if self.batch.count == 0 {
             return Err(unwritable("it has no records"));
         }
-        if self.codec == Codec::None {
-            let head = self.head(&self.bytes)?;
-            self.bytes[..HEADER_SIZE].copy_from_slice(&head);
+        if self.batch.codec == Codec::None {
+            let head = self.head(&self.batch.bytes)?;
+            self.batch.bytes[..HEADER_SIZE].copy_from_slice(&head);
             let next = self.spare.pop().unwrap_or_default();
-            let batch = std::mem::replace(&mut self.bytes, next);
+            let batch = std::mem::replace(&mut self.batch.bytes, next);
             self.clear();
             return Ok(batch);
         }
@@ -234,17 +275,13 @@ impl BatchWriter {
 
     /// Discards the records.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        if self.bytes.capacity() > KEEP {
-            self.bytes = Vec::new();
-        }
-        self.count = 0;
+        self.batch.clear();
     }
 
     /// Discards the records and sets the codec of the next batch.
     pub fn restart(&mut self, codec: Codec) {
         self.clear();
-        self.codec = codec;
+        self.batch.codec = codec;
     }
 
     fn write(&mut self, stamp: &Stamp, out: &mut Vec<u8>) -> Result<(), BatchError> {
@@ -260,7 +297,7 @@ impl BatchWriter {
 
     fn compress(&mut self, out: &mut Vec<u8>) -> Result<(), BatchError> {
         self.compressor
-            .compress(self.codec, &self.bytes[HEADER_SIZE..], out)
+            .compress(self.batch.codec, &self.batch.bytes[HEADER_SIZE..], out)
             .map_err(|reason| unwritable(&reason))
     }
 
@@ -268,24 +305,28 @@ impl BatchWriter {
     fn head(&self, bytes: &[u8]) -> Result<[u8; HEADER_SIZE], BatchError> {
         let length =
             i32::try_from(bytes.len() - LENGTH_BASE).map_err(|_| unwritable("it exceeds 2 GiB"))?;
-        let last_delta = self.count - 1;
+        let last_delta = self.batch.count - 1;
         let mut head = [0; HEADER_SIZE];
         Stamp::NONE.put(&mut head);
         bytes::put(&mut head, at::LENGTH, length.to_be_bytes());
         bytes::put(&mut head, at::MAGIC, [MAGIC]);
-        bytes::put(&mut head, at::ATTRIBUTES, self.codec.bits().to_be_bytes());
+        bytes::put(
+            &mut head,
+            at::ATTRIBUTES,
+            self.batch.codec.bits().to_be_bytes(),
+        );
         bytes::put(&mut head, at::LAST_OFFSET_DELTA, last_delta.to_be_bytes());
         bytes::put(
             &mut head,
             at::BASE_TIMESTAMP,
-            self.base_timestamp.to_be_bytes(),
+            self.batch.base_timestamp.to_be_bytes(),
         );
         bytes::put(
             &mut head,
             at::MAX_TIMESTAMP,
-            self.max_timestamp.to_be_bytes(),
+            self.batch.max_timestamp.to_be_bytes(),
         );
-        bytes::put(&mut head, at::RECORD_COUNT, self.count.to_be_bytes());
+        bytes::put(&mut head, at::RECORD_COUNT, self.batch.count.to_be_bytes());
         checksum::seal(&mut head, &bytes[HEADER_SIZE..]);
         Ok(head)
     }
@@ -293,15 +334,15 @@ impl BatchWriter {
     /// Returns the encoded sizes of a record. `content` is the size of all fields after the offset delta; `None` if the
     /// format cannot represent it.
     fn place(&self, timestamp: i64, content: Option<usize>) -> Result<Place, BatchError> {
-        let base = if self.count == 0 {
+        let base = if self.batch.count == 0 {
             timestamp
         } else {
-            self.base_timestamp
+            self.batch.base_timestamp
         };
         let timestamp_delta = timestamp
             .checked_sub(base)
             .ok_or_else(|| unwritable("timestamps are too far apart"))?;
-        let offset_delta = i64::from(self.count);
+        let offset_delta = i64::from(self.batch.count);
         // one byte of attributes
         let deltas = 1 + size(timestamp_delta) + size(offset_delta);
         let length = content
@@ -309,6 +350,7 @@ impl BatchWriter {
             .map(i64::from)
             .ok_or_else(|| unwritable("a record exceeds 2 GiB"))?;
         let count = self
+            .batch
             .count
             .checked_add(1)
             .ok_or_else(|| unwritable("it has too many records"))?;
@@ -322,33 +364,33 @@ impl BatchWriter {
     }
 
     fn has_room(&self, place: &Place, most: usize) -> bool {
-        self.count == 0 || self.size().saturating_add(place.size) <= most
+        self.batch.count == 0 || self.size().saturating_add(place.size) <= most
     }
 
     /// Doubles the capacity like a vector, but not beyond the batch's maximum size. A full batch would otherwise take
     /// twice its wire size in memory, once for every batch in flight.
     fn make_room(&mut self, size: usize, most: usize) {
-        let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
+        let (length, capacity) = (self.batch.bytes.len(), self.batch.bytes.capacity());
         if capacity - length < size {
             let wanted = capacity.saturating_mul(2).min(most).max(length + size);
-            self.bytes.reserve_exact(wanted - length);
+            self.batch.bytes.reserve_exact(wanted - length);
         }
     }
 
     fn begin(&mut self, timestamp: i64, place: &Place, most: usize) {
-        if self.count == 0 {
-            self.bytes.clear();
-            self.bytes.resize(HEADER_SIZE, 0);
-            self.base_timestamp = timestamp;
-            self.max_timestamp = timestamp;
+        if self.batch.count == 0 {
+            self.batch.bytes.clear();
+            self.batch.bytes.resize(HEADER_SIZE, 0);
+            self.batch.base_timestamp = timestamp;
+            self.batch.max_timestamp = timestamp;
         }
         self.make_room(place.size, most);
-        put(&mut self.bytes, place.length);
-        self.bytes.push(0);
-        put(&mut self.bytes, place.timestamp_delta);
-        put(&mut self.bytes, place.offset_delta);
-        self.max_timestamp = self.max_timestamp.max(timestamp);
-        self.count = place.count;
+        put(&mut self.batch.bytes, place.length);
+        self.batch.bytes.push(0);
+        put(&mut self.batch.bytes, place.timestamp_delta);
+        put(&mut self.batch.bytes, place.offset_delta);
+        self.batch.max_timestamp = self.batch.max_timestamp.max(timestamp);
+        self.batch.count = place.count;
     }
 }
 

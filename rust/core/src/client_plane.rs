@@ -1,7 +1,6 @@
 //! Decisions of the client plane, which moves records through librdkafka.
 
 pub mod ledger;
-pub mod placement;
 pub mod plan;
 pub mod route;
 pub mod skip;

@@ -24,6 +24,7 @@ pub mod loop_guard;
 pub mod offset_map;
 pub mod origin;
 pub mod pattern;
+pub mod placement;
 pub mod relay;
 pub mod types;
 mod varint;

@@ -12,6 +12,7 @@
 //!   - log append times, and a target that keeps producers' timestamps
 //!   - larger than the target accepts
 //!   - every record gets a provenance header, or one with its place on the source
+//!   - records are placed by key: its records go into one batch per target partition
 //!   - the loop guard drops one of its records
 //! small, and a neighbour that is small or re-encoded?    re-encode both into one
 //! otherwise                              pass: its body under a new header, nothing is copied
@@ -22,7 +23,7 @@
 //!
 //! # Guarantees of every call
 //!
-//! * Records keep their order. Each is sent once or counted under a [`crate::DropReason`]; the [`Accounting`] is
+//! * Records keep their order within a target partition. Each is sent once or counted under a [`crate::DropReason`]; the [`Accounting`] is
 //!   checked before it is returned (rule 7).
 //! * No batch is larger than [`Target::max_batch_bytes`].
 //! * A call returns at most [`Target::most_runs`] runs of source offsets; the rest of the response is fetched again. A
@@ -52,8 +53,8 @@ mod topic_policy;
 use std::fmt;
 use std::ops::Range;
 
-use eomirror_batch::{BatchError, BatchWriter, Codec, HEADER_SIZE, Limits, Memory};
-use merge::Merge;
+use eomirror_batch::{BatchError, BatchWriter, Codec, HEADER_SIZE, Limits, Memory, OpenBatch};
+use merge::{Buffers, Merge};
 use pass::{Pass, Progress};
 use stop::{Before, Source};
 
@@ -70,6 +71,8 @@ pub struct Relay {
     memory: Memory,
     split: Memory,
     writer: BatchWriter,
+    /// By target partition, where records are placed by key.
+    parked: Vec<OpenBatch>,
     provenance: Vec<u8>,
     producer_id: Option<i64>,
 }
@@ -91,6 +94,7 @@ impl Relay {
             memory: Memory::default(),
             split: Memory::default(),
             writer: BatchWriter::new(Codec::None),
+            parked: Vec::new(),
             provenance: Vec::new(),
             producer_id: None,
         }
@@ -174,7 +178,8 @@ impl Relay {
                 reason: "it was not made from these bytes".to_owned(),
             })
         })?;
-        split::in_two(whole, batch.runs(), &mut self.split, limits)
+        let part = (batch.partition(), batch.runs());
+        split::in_two(whole, part, &mut self.split, limits)
             .map_err(error)?
             .ok_or_else(|| {
                 let offset = batch.first_offset();
@@ -205,7 +210,15 @@ impl Relay {
             holes,
             memory: &mut self.memory,
             provenance: &mut self.provenance,
-            merge: Merge::new(source, target, &mut self.writer, &mut self.split),
+            merge: Merge::new(
+                source,
+                target,
+                Buffers {
+                    writer: &mut self.writer,
+                    parked: &mut self.parked,
+                    memory: &mut self.split,
+                },
+            ),
             progress: Progress::default(),
         }
     }

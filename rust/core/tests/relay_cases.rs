@@ -113,6 +113,93 @@ fn merged_batches_end_at_their_size_and_never_exceed_the_limit() {
     }
 }
 
+/// Returns the batches of records with these keys, as a source partition with this number places them.
+fn divided(partition: i32, count: i32, fetched: &[u8]) -> Relayed {
+    let fetched = Fetched {
+        records: fetched,
+        aborted: &[],
+        offsets: 0..i64::MAX,
+    };
+    let target = Target::default().placed(count);
+    Relay::new(LIMITS).relay(&Rules::NONE.policy(), partition, &target, &fetched)
+}
+
+fn partitions(relayed: &Relayed) -> Vec<(i32, Vec<SourceRun>)> {
+    let batches = relayed.batches.iter();
+    batches
+        .map(|batch| (batch.partition(), batch.runs().to_vec()))
+        .collect()
+}
+
+#[test]
+fn records_without_a_key_go_by_their_source_partition() {
+    let mut records = [plain(0, 1, b"x"), plain(1, 1, b"y"), plain(2, 1, b"z")];
+    for record in &mut records {
+        record.key = None;
+    }
+    // an empty key is a key
+    records[1].key = Some(Vec::new());
+    let relayed = divided(7, 4, &Forge::new(0, &records).bytes());
+    let run = |first| SourceRun { first, count: 1 };
+    assert_eq!(
+        partitions(&relayed),
+        [
+            (275_646_681 % 4, vec![run(1)]),
+            (7 % 4, vec![run(0), run(2)])
+        ]
+    );
+}
+
+#[test]
+fn batches_of_several_codecs_become_one_for_each_target_partition() {
+    let mut bytes = Vec::new();
+    for (base, codec) in [(0, Codec::Lz4), (2, Codec::None), (4, Codec::Zstd)] {
+        let mut records = [plain(base, 1, b"x"), plain(base + 1, 1, b"y")];
+        records[0].key = Some(b"a".to_vec());
+        records[1].key = Some(b"b".to_vec());
+        let mut forge = Forge::new(base, &records);
+        forge.attributes |= codec as i16;
+        forge.body = compress(codec, &forge.body);
+        bytes.extend(forge.bytes());
+    }
+    let mut relayed = divided(0, 3, &bytes);
+    let places: Vec<i32> = relayed.batches.iter().map(Outgoing::partition).collect();
+    assert_eq!(places, [1, 2]);
+    for batch in &mut relayed.batches {
+        batch.stamp(&bytes, &Stamp::NONE).unwrap();
+        let written = batch.parts(&bytes).unwrap().concat();
+        let view = eomirror_batch::Batch::parse(&written).unwrap();
+        assert_eq!((view.codec(), view.record_count()), (Codec::Lz4, 3));
+    }
+}
+
+#[test]
+fn a_full_batch_of_one_target_partition_ends_no_other() {
+    let mut records: Vec<Plain> = (0..30).map(|offset| plain(offset, 1, &[7; 100])).collect();
+    for record in &mut records {
+        // murmur2: of 3 partitions, "b" is in 2 and "a" in 1
+        let key = if record.offset % 10 == 0 { b"a" } else { b"b" };
+        record.key = Some(key.to_vec());
+    }
+    let bytes = Forge::new(0, &records).bytes();
+    let fetched = Fetched {
+        records: &bytes,
+        aborted: &[],
+        offsets: 0..i64::MAX,
+    };
+    let target = Target {
+        merge_bytes: 1000,
+        ..Target::default().placed(3)
+    };
+    let relayed = Relay::new(LIMITS).relay(&Rules::NONE.policy(), 0, &target, &fetched);
+    let shape: Vec<(i32, i32)> = relayed
+        .batches
+        .iter()
+        .map(|batch| (batch.partition(), batch.count()))
+        .collect();
+    assert_eq!(shape, [(2, 9), (2, 9), (1, 3), (2, 9)]);
+}
+
 /// Returns text that hardly compresses, a different one for each number.
 fn noise(number: u64, size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ number;

@@ -147,6 +147,7 @@ const PASS: Target = Target {
     small_bytes: 0,
     small_compressed_bytes: 0,
     most_runs: usize::MAX,
+    partitions: None,
 };
 const MERGE: Target = Target {
     merge_bytes: 1 << 20,

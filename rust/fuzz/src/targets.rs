@@ -160,6 +160,7 @@ fn relay(bytes: &[u8], choice: u64) -> bool {
         small_bytes: small,
         small_compressed_bytes: small,
         most_runs: if bit(8) { 50_000 } else { 2 },
+        partitions: bit(16).then_some(3),
     };
     let start = i64::try_from(choice >> 8 & 0x3f).unwrap_or(0);
     let end = if bit(15) { i64::MAX } else { start + 40 };
@@ -176,15 +177,19 @@ fn relay(bytes: &[u8], choice: u64) -> bool {
     let accounting = relayed.accounting;
     assert!(accounting.settle(TOPIC, 0, accounting.sent).is_ok());
     assert!(relayed.next_position >= start);
-    let (mut sent, mut last) = (0, start - 1);
+    let mut sent = 0;
+    let mut reached = [start - 1; 3];
     for batch in &mut relayed.batches {
         assert!(batch.size() <= target.max_batch_bytes);
+        let Some(last) = reached.get_mut(usize::try_from(batch.partition()).unwrap_or(3)) else {
+            panic!("partition {}", batch.partition());
+        };
         for run in batch.runs() {
-            assert!(run.first > last && run.count > 0);
-            last = run.first + (run.count - 1);
+            assert!(run.first > *last && run.count > 0);
+            *last = run.first + (run.count - 1);
         }
-        assert!(last < relayed.next_position && last < end);
-        assert_eq!(batch.last_offset(), last);
+        assert!(*last < relayed.next_position && *last < end);
+        assert_eq!(batch.last_offset(), *last);
         sent += u64::from(batch.count().unsigned_abs());
         well_formed(batch, bytes);
     }

@@ -319,8 +319,8 @@ impl Lane {
     }
 
     /// Returns the accounts that [`Lane::settle`] will return if no other producer writes to the target partitions.
-    /// None when they cannot be predicted: before this producer has committed to all of them, or when two source
-    /// partitions share one.
+    /// None when they cannot be predicted: before this producer has committed to all of them, when two source
+    /// partitions share one, or where records are placed by key.
     #[must_use]
     pub fn speculative_accounts(&self) -> Option<Vec<Account>> {
         self.transaction
@@ -357,10 +357,10 @@ impl Lane {
         topic_ids::check_targets(&self.transaction, &self.source, &mut self.target)?;
         let accounts = self.transaction.settle(&self.source)?;
         // the caller finds a copy that was cut by these offsets, and names the first that is lost
-        let is_cut = accounts.iter().any(|account| {
-            let first = account.target_offsets.map(|(first, _)| first);
-            first < self.target.next_offset(&account.target) && first.is_some()
-        });
+        let is_cut = accounts
+            .iter()
+            .flat_map(Account::written)
+            .any(|(target, first, _)| Some(first) < self.target.next_offset(&target));
         if self.leaders_moved()? && !is_cut {
             return Err(Failure::leaders_moved());
         }

@@ -1,6 +1,6 @@
 //! `key_partition`.
 
-use eomirror_core::client_plane::placement::place;
+use eomirror_core::placement::place;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

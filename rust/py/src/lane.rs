@@ -128,7 +128,8 @@ impl NativeLane {
         FailureKind::ALL.iter().map(|kind| kind.name()).collect()
     }
 
-    #[pyo3(signature = (source_topic, target_topic, *, target_id, max_batch_bytes))]
+    #[pyo3(signature = (source_topic, target_topic, *, target_id, max_batch_bytes, partitions=None))]
+    #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn route(
         &self,
         py: Python<'_>,
@@ -136,6 +137,7 @@ impl NativeLane {
         target_topic: &str,
         target_id: Option<&str>,
         max_batch_bytes: usize,
+        partitions: Option<i32>,
     ) -> PyResult<()> {
         let guard = LoopGuard::new(
             &self.source_cluster,
@@ -162,6 +164,7 @@ impl NativeLane {
             max_batch_bytes,
             ..Target::default()
         };
+        let target = partitions.map_or(target, |count| target.placed(count));
         let target_id = target_id.map(topic_id).transpose()?;
         self.with(py, |lane| {
             lane.route(Route {
@@ -460,7 +463,7 @@ fn told(account: Account) -> eomirror_core::PartitionAccount {
         target_partition: account.target.partition,
         first_target_offset: first,
         last_target_offset: last,
-        placed: Vec::new(),
+        placed: account.placed,
         offset_map: account.offset_map,
         digest: String::new(),
         tail: None,

@@ -24,7 +24,6 @@ def inspected(*settings: dict[str, object], **defaults: object) -> Inspection:
     ("setting", "path", "words"),
     [
         ({"origin_header": False}, "partitions", "keyed needs origin_header: true"),
-        ({"plane": "native"}, "plane", "copies whole batches"),
         ({"on_refused": "dead-letter"}, "on_refused", "source partition of a refused record"),
         ({"sync_group_offsets": True}, "sync_group_offsets", "no offset map"),
         ({"groups": ["billing"]}, "groups", "no offset map"),
@@ -62,7 +61,7 @@ def test_a_keyed_link_follows_no_groups_and_says_so() -> None:
     assert config is not None
     (link,) = config.links
     assert (link.groups, link.offset_syncs, link.target_partitions) == ((), "off", 12)
-    assert "consumer groups are not translated" in link.remark
+    assert link.remark == "partitions: keyed: offsets of consumer groups are not translated"
     with pytest.raises(UsageError, match="no offset map"):
         config.mapped_link()
     with pytest.raises(UsageError, match="no offset map"):

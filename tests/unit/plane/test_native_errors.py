@@ -126,6 +126,15 @@ def test_a_refused_batch_is_named_by_its_source_offsets(code: str, reason: Rejec
     assert (found.target_topic, found.reason, found.record) == ("east.orders", reason, None)
 
 
+def test_a_refused_record_that_is_not_sought_stops_its_topic_and_names_the_range() -> None:
+    """Where records are placed by key, the client plane cannot tell the source partition of a refused one."""
+    error = lane_error(failure("refused"), search=False)
+    assert type(error) is RecordRefusedError
+    assert error.topic == "orders"
+    assert "orders-2: the target topic east.orders refuses a record of [7, 10)" in error.message
+    assert "topic east.orders" in error.fix
+
+
 def test_a_refused_record_of_the_lane_itself_is_not_sought_in_the_source() -> None:
     """A state topic that refuses our records is for a person to mend."""
     error = lane_error(failure("refused", source=None))

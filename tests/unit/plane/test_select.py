@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import load_config
@@ -65,8 +66,11 @@ def test_a_refused_record_is_sought_by_the_client_plane() -> None:
     calls: list[str] = []
     planes = selecting(calls)
     planes.select(SendPlan())
-    plane = planes.select(SEARCH)
-    assert plane.serving() == Serving("client", "a record that the target refuses is being isolated")
+    with capture_logs() as told:
+        plane = planes.select(SEARCH)
+    reason = "a record that the target refuses is being isolated"
+    assert plane.serving() == Serving("client", reason)
+    assert [(one["event"], one["plane"], one["reason"]) for one in told] == [("plane_serves", "client", reason)]
     assert planes.select(SEARCH) is plane
     assert calls == ["native close", "client treat 1"]
     assert planes.select(SendPlan()).serving() == Serving("native")
@@ -112,6 +116,13 @@ def test_the_link_chooses_the_plane(spec: LaneSpec) -> None:
     assert isinstance(chosen(spec, "native"), NativePlane)
     assert isinstance(chosen(spec, "auto"), NativePlane)
     assert isinstance(chosen(spec, "client"), ClientPlane)
+
+
+def test_records_are_placed_by_key_on_the_native_plane(spec: LaneSpec) -> None:
+    """Both planes place them alike, so that nothing but the setting chooses."""
+    keyed = replace(spec, link=replace(spec.link, partitions="keyed", origin_header=True))
+    assert isinstance(chosen(keyed, "auto"), NativePlane)
+    assert isinstance(chosen(keyed, "client"), ClientPlane)
 
 
 def test_a_property_that_only_librdkafka_has_is_named_with_its_reason(spec: LaneSpec) -> None:

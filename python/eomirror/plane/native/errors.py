@@ -187,16 +187,24 @@ def _unreadable(failure: NativeFailureError) -> LaneError:
     return SourceUnreadableError(failure.message, failure.partition)
 
 
-def _refused(failure: NativeFailureError) -> MirrorError:
+def _refused(failure: NativeFailureError, *, search: bool = True) -> MirrorError:
     refused = failure.refused
     if refused is None or refused.source is None:
         return RecordRefusedError(
             f"the target refuses a record of the lane: {failure.message}",
             fix="check the settings of the link's own topics (max.message.bytes, message.timestamp.*)",
         )
+    source = SourcePartition(*refused.source)
+    if not search:
+        return RecordRefusedError(
+            f"{source}: the target topic {refused.target_topic} refuses a record of "
+            f"[{refused.first}, {refused.last + 1}): {failure.message}",
+            fix=f"check the settings of topic {refused.target_topic} (max.message.bytes, message.timestamp.*)",
+            topic=source.topic,
+        )
     return RangeRefusedError(
         Rejection(
-            source=SourcePartition(*refused.source),
+            source=source,
             target_topic=refused.target_topic,
             reason=_GROUNDS.get(refused.code, RejectionReason.INVALID),
             words=failure.message,
@@ -247,6 +255,7 @@ def lane_error(
     *,
     accept_gaps: bool = False,
     fall_back: bool = False,
+    search: bool = True,
     users: Users | None = None,
 ) -> LaneError | MirrorError:
     """
@@ -256,6 +265,7 @@ def lane_error(
         failure: From the extension.
         accept_gaps: ``on_gap: accept``; recovery then records the gap in a transaction (EO-6).
         fall_back: ``plane: auto``; the client plane then takes over where it can serve.
+        search: The client plane may search for a refused record.
         users: Who lacks a right, for the command that grants it.
     """
     if failure.kind == "unauthorized" and users is not None:
@@ -264,4 +274,6 @@ def lane_error(
         return PlaneChangedError(failure.message)
     if failure.kind == "gap" and accept_gaps:
         return _failed(failure)
+    if failure.kind == "refused":
+        return _refused(failure, search=search)
     return KINDS.get(failure.kind, _failed)(failure)

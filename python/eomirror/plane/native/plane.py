@@ -133,7 +133,8 @@ class NativePlane:
         self._policies = policies
         self._clock = clock
         self._lane: NativeLane | None = None
-        self._routed: set[str] = set()
+        # source topic -> partitions of its target topic, if records are placed by key
+        self._routed: dict[str, int | None] = {}
         # the last ones, as the extension gives them and as readers get them
         self._found_ends: list[tuple[str, int, int]] = []
         self._log_ends: Mapping[SourcePartition, int] = {}
@@ -316,6 +317,7 @@ class NativePlane:
                 failure,
                 accept_gaps=link.on_gap == "accept",
                 fall_back=link.plane == "auto",
+                search=not link.keyed,
                 users=Users(
                     account_of(self._spec.source),
                     account_of(self._spec.target),
@@ -368,7 +370,11 @@ class NativePlane:
 
     def _route(self, wanted: Mapping[str, Start]) -> None:
         """Passes routes and limits of target topics to the extension."""
-        fresh = {topic: start for topic, start in wanted.items() if topic not in self._routed}
+        fresh = {
+            topic: start
+            for topic, start in wanted.items()
+            if self._routed.get(topic, -1) != start.target_partitions
+        }
         if not fresh:
             return
         found = self._settings(sorted({start.target_topic for start in fresh.values()}))
@@ -381,8 +387,9 @@ class NativePlane:
                     start.target_topic,
                     target_id=_id(start.target_topic_id),
                     max_batch_bytes=int(size) if size.isdecimal() else _MAX_MESSAGE_BYTES,
+                    partitions=start.target_partitions,
                 )
-            self._routed.add(topic)
+            self._routed[topic] = start.target_partitions
 
 
 def _id(topic_id: str) -> str | None:

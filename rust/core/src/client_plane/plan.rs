@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 
 use crate::client_plane::ledger::Ledger;
-use crate::client_plane::placement::place;
 use crate::client_plane::route::{Route, Routes};
 use crate::error::Error;
 use crate::header::Writer;
 use crate::loop_guard::{LoopGuard, Verdict};
+use crate::placement::place;
 use crate::types::{DropReason, RecordRef};
 
 /// Policy of a link for records.

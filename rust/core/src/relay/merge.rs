@@ -7,17 +7,33 @@ use super::target::Target;
 use super::topic_policy::Change;
 use crate::header;
 use crate::origin;
+use crate::placement;
 use crate::types::HeaderRef;
-use eomirror_batch::{BatchError, BatchWriter, Codec, Memory, Record};
+use eomirror_batch::{BatchError, BatchWriter, Codec, Memory, OpenBatch, Record};
 
-/// Collects the outgoing batches of one partition.
+/// Memory that a relay reuses.
+pub(super) struct Buffers<'w> {
+    pub(super) writer: &'w mut BatchWriter,
+    /// Batches that the writer has exchanged, by target partition, where records are placed by key.
+    pub(super) parked: &'w mut Vec<OpenBatch>,
+    /// Memory to split batches that are too large.
+    pub(super) memory: &'w mut Memory,
+}
+
+/// Collects the outgoing batches of one source partition: one batch at a time, or one for each target partition, where
+/// records are placed by key. The writer then holds the batch of `current`, and the others are parked.
 pub(super) struct Merge<'w> {
     source: Source<'w>,
     target: &'w Target,
     writer: &'w mut BatchWriter,
-    /// Memory to split batches that are too large.
+    parked: &'w mut Vec<OpenBatch>,
     memory: &'w mut Memory,
-    runs: Vec<SourceRun>,
+    /// Target partition of the batch in the writer.
+    current: i32,
+    /// Codec of the next batch, where records are placed by key.
+    codec: Codec,
+    /// Source offsets of the batches being written: one, or one for each target partition.
+    runs: Vec<Vec<SourceRun>>,
     batches: Vec<Outgoing>,
     /// Number of runs in all batches, including the one being written.
     all_runs: usize,
@@ -26,20 +42,26 @@ pub(super) struct Merge<'w> {
 }
 
 impl<'w> Merge<'w> {
-    pub(super) fn new(
-        source: Source<'w>,
-        target: &'w Target,
-        writer: &'w mut BatchWriter,
-        memory: &'w mut Memory,
-    ) -> Self {
+    pub(super) fn new(source: Source<'w>, target: &'w Target, buffers: Buffers<'w>) -> Self {
+        let Buffers {
+            writer,
+            parked,
+            memory,
+        } = buffers;
         // an abandoned attempt may have left records
         writer.clear();
+        let slots = target.partitions.map_or(0, slot);
+        parked.resize_with(slots, OpenBatch::default);
+        parked.iter_mut().for_each(OpenBatch::clear);
         Self {
             source,
             target,
             writer,
+            parked,
             memory,
-            runs: Vec::new(),
+            current: target.partitions.map_or(source.partition, |_| 0),
+            codec: Codec::None,
+            runs: vec![Vec::new(); slots.max(1)],
             batches: Vec::new(),
             all_runs: 0,
             place: Vec::new(),
@@ -53,25 +75,52 @@ impl<'w> Merge<'w> {
 
     /// Returns true if records with this codec may be added to the batch being written.
     pub(super) fn accepts(&self, codec: Codec) -> bool {
+        if self.target.partitions.is_some() {
+            return self.codec == codec;
+        }
         self.writer.count() > 0
             && self.writer.codec() == codec
             && self.writer.size() < self.target.merge_until()
     }
 
-    /// Finishes the batch being written; the next one has `codec`.
+    /// Finishes the batch being written; the next one has `codec`. Batches of records that are placed by key go on:
+    /// producers with different codecs would otherwise leave one of a few records in each target partition.
     pub(super) fn begin(&mut self, codec: Codec) -> Result<(), Stop> {
+        self.codec = codec;
+        if self.target.partitions.is_some() {
+            return Ok(());
+        }
         self.flush()?;
         self.writer.restart(codec);
         Ok(())
     }
 
-    /// Adds a record with its change; starts a new batch if the current one is full.
+    /// Returns the target partition of a record.
+    pub(super) fn place(&self, key: Option<&[u8]>) -> i32 {
+        let partition = self.source.partition;
+        let count = self.target.partitions;
+        count.map_or(partition, |count| {
+            placement::place(key, partition, count.max(1))
+        })
+    }
+
+    /// Adds a record for a target partition with its change; starts a new batch if the current one is full.
     pub(super) fn add(
         &mut self,
         record: &Record<'_>,
+        partition: i32,
         change: Change,
         provenance: &[u8],
     ) -> Result<(), Stop> {
+        if self.target.partitions.is_some() {
+            self.turn_to(partition);
+            if self.writer.size() >= self.target.merge_until() {
+                self.flush()?;
+            }
+            if self.writer.count() == 0 {
+                self.writer.restart(self.codec);
+            }
+        }
         let mut added = self.write(record, change, provenance);
         if !matches!(added, Ok(true)) && self.writer.count() > 0 {
             // full, or the timestamp is too far from those in the batch
@@ -79,10 +128,34 @@ impl<'w> Merge<'w> {
             added = self.write(record, change, provenance);
         }
         added.map_err(|error| self.source.unwritable(record.offset, error))?;
-        let before = self.runs.len();
-        extend(&mut self.runs, record.offset);
-        self.all_runs += self.runs.len() - before;
+        let runs = self.runs();
+        let before = runs.len();
+        extend(runs, record.offset);
+        let more = runs.len() - before;
+        self.all_runs += more;
         Ok(())
+    }
+
+    /// Makes the batch of a target partition the one being written.
+    fn turn_to(&mut self, partition: i32) {
+        if partition != self.current {
+            self.exchange();
+            self.current = partition;
+            self.exchange();
+        }
+    }
+
+    /// Exchanges the batch in the writer for the one that is parked for the current target partition.
+    fn exchange(&mut self) {
+        if let Some(parked) = self.parked.get_mut(slot(self.current)) {
+            self.writer.exchange(parked);
+        }
+    }
+
+    /// Returns the source offsets of the batch being written.
+    fn runs(&mut self) -> &mut Vec<SourceRun> {
+        let number = self.target.partitions.map_or(0, |_| slot(self.current));
+        &mut self.runs[number]
     }
 
     fn write(
@@ -149,13 +222,14 @@ impl<'w> Merge<'w> {
             return Ok(());
         }
         let max_timestamp = self.writer.max_timestamp();
-        let runs = std::mem::take(&mut self.runs);
+        let runs = std::mem::take(self.runs());
         let first = runs.first().map_or(0, |run| run.first);
         let bytes = self
             .writer
             .take()
             .map_err(|error| self.source.unwritable(first, error))?;
-        let mut waiting = vec![Outgoing::new(Content::Written(bytes), runs, max_timestamp)];
+        let content = Content::Written(bytes);
+        let mut waiting = vec![Outgoing::new(self.current, content, runs, max_timestamp)];
         while let Some(batch) = waiting.pop() {
             if batch.size() <= self.target.max_batch_bytes {
                 self.batches.push(batch);
@@ -171,11 +245,11 @@ impl<'w> Merge<'w> {
     fn halve(&mut self, batch: Outgoing) -> Result<[Outgoing; 2], Stop> {
         let (offset, size) = (batch.first_offset(), batch.size());
         let (source, limit) = (self.source, self.target.max_batch_bytes);
-        let runs = batch.runs().to_vec();
+        let (partition, runs) = (batch.partition(), batch.runs().to_vec());
         let Content::Written(bytes) = batch.into_content() else {
             return Err(source.too_large(offset, size, limit));
         };
-        let halves = split::in_two(&bytes, &runs, self.memory, split::OURS);
+        let halves = split::in_two(&bytes, (partition, &runs), self.memory, split::OURS);
         self.writer.give_back(bytes);
         halves
             .map_err(|error| self.source.unwritable(offset, error))?
@@ -184,7 +258,19 @@ impl<'w> Merge<'w> {
 
     /// Returns all batches in order.
     pub(super) fn finish(mut self) -> Result<Vec<Outgoing>, Stop> {
-        self.flush()?;
+        let Some(partitions) = self.target.partitions else {
+            self.flush()?;
+            return Ok(self.batches);
+        };
+        for partition in 0..partitions {
+            self.turn_to(partition);
+            self.flush()?;
+        }
         Ok(self.batches)
     }
+}
+
+/// Returns the index of a target partition.
+fn slot(partition: i32) -> usize {
+    usize::try_from(partition).unwrap_or(0)
 }

@@ -33,19 +33,33 @@ pub enum Content {
 /// the target's acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
+    partition: i32,
     content: Content,
     runs: Vec<SourceRun>,
     max_timestamp: i64,
 }
 
 impl Outgoing {
-    /// Returns a batch. `runs` are increasing, not empty, and have as many offsets as `content` has records.
-    pub(super) fn new(content: Content, runs: Vec<SourceRun>, max_timestamp: i64) -> Self {
+    /// Returns a batch for a target partition. `runs` are increasing, not empty, and have as many offsets as `content`
+    /// has records.
+    pub(super) fn new(
+        partition: i32,
+        content: Content,
+        runs: Vec<SourceRun>,
+        max_timestamp: i64,
+    ) -> Self {
         Self {
+            partition,
             content,
             runs,
             max_timestamp,
         }
+    }
+
+    /// Returns the target partition.
+    #[must_use]
+    pub fn partition(&self) -> i32 {
+        self.partition
     }
 
     /// Returns the location of the bytes.

@@ -184,6 +184,7 @@ impl<'a> Pass<'_, 'a> {
         let batch = &piece.batch;
         let size = batch.bytes().len();
         let must_write = self.source.policy.need() == Need::Write
+            || self.target.partitions.is_some()
             || !self.is_within(batch)
             || batch.obstacle_for(self.target.timestamps).is_some()
             || size > self.target.max_batch_bytes;
@@ -262,6 +263,7 @@ impl<'a> Pass<'_, 'a> {
         self.progress.accounting.fetched += u64::from(batch.record_count().unsigned_abs());
         self.progress.accounting.copied_headers += piece.copied;
         self.merge.push(Outgoing::new(
+            self.source.partition,
             Content::Passed { head, body },
             vec![run],
             batch.max_timestamp(),
@@ -289,7 +291,7 @@ impl<'a> Pass<'_, 'a> {
 
     fn collect(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         let source = self.source;
-        let place = source.place(&piece.batch);
+        let mut place = source.place(&piece.batch);
         let malformed = |error| source.malformed(piece.index, error);
         let records = Records::of(&piece.batch, self.memory, self.limits);
         for record in records.map_err(malformed)? {
@@ -298,6 +300,7 @@ impl<'a> Pass<'_, 'a> {
                 continue;
             }
             self.progress.accounting.fetched += 1;
+            place.target = self.merge.place(record.key);
             let decision = source
                 .policy
                 .decide(&record, place, &self.author, self.provenance)
@@ -316,7 +319,8 @@ impl<'a> Pass<'_, 'a> {
                     change
                 }
             };
-            self.merge.add(&record, change, self.provenance)?;
+            self.merge
+                .add(&record, place.target, change, self.provenance)?;
         }
         Ok(())
     }

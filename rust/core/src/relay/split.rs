@@ -10,11 +10,11 @@ pub(super) const OURS: Limits = Limits {
     unchecked: usize::MAX,
 };
 
-/// Splits the batch in `bytes`, whose records have the offsets in `runs`, into two of similar size before compression;
-/// `None` for a single record.
+/// Splits the batch in `bytes`, for `partition` of the target and with the source offsets in `runs`, into two of similar
+/// size before compression; `None` for a single record.
 pub(super) fn in_two(
     bytes: &[u8],
-    runs: &[SourceRun],
+    (partition, runs): (i32, &[SourceRun]),
     memory: &mut Memory,
     limits: Limits,
 ) -> Result<Option<[Outgoing; 2]>, BatchError> {
@@ -41,18 +41,23 @@ pub(super) fn in_two(
         count += 1;
     }
     let (before, after) = divide(runs, count);
-    let first = finish(&mut writer, before)?;
+    let first = finish(&mut writer, partition, before)?;
     for record in records {
         writer.copy_within(usize::MAX, &record?, None)?;
     }
-    let second = finish(&mut writer, after)?;
+    let second = finish(&mut writer, partition, after)?;
     Ok(Some([first, second]))
 }
 
-fn finish(writer: &mut BatchWriter, runs: Vec<SourceRun>) -> Result<Outgoing, BatchError> {
+fn finish(
+    writer: &mut BatchWriter,
+    partition: i32,
+    runs: Vec<SourceRun>,
+) -> Result<Outgoing, BatchError> {
     let max_timestamp = writer.max_timestamp();
     let bytes = writer.take()?;
-    Ok(Outgoing::new(Content::Written(bytes), runs, max_timestamp))
+    let content = Content::Written(bytes);
+    Ok(Outgoing::new(partition, content, runs, max_timestamp))
 }
 
 /// Returns the approximate size of a record before compression.

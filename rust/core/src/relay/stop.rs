@@ -29,10 +29,11 @@ pub(super) struct Source<'w> {
 }
 
 impl Source<'_> {
-    /// Returns the writer and partition of a batch's records.
+    /// Returns the writer and partition of a batch's records, which keep their partition.
     pub(super) fn place(self, batch: &Batch<'_>) -> Place {
         Place {
             partition: self.partition,
+            target: self.partition,
             producer_id: batch.producer_id(),
         }
     }

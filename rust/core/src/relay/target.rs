@@ -18,6 +18,9 @@ pub struct Target {
     pub small_compressed_bytes: usize,
     /// Maximum number of runs of source offsets per call, at least one.
     pub most_runs: usize,
+    /// The topic's number of partitions, at least one, if records are placed by key ([`crate::placement`]); `None` if
+    /// they keep the number of their source partition.
+    pub partitions: Option<i32>,
 }
 
 impl Default for Target {
@@ -30,6 +33,7 @@ impl Default for Target {
             small_bytes: 32 * 1024,
             small_compressed_bytes: 4 * 1024,
             most_runs: 50_000,
+            partitions: None,
         }
     }
 }
@@ -37,7 +41,21 @@ impl Default for Target {
 /// Maximum number of bytes that are compressed at once.
 const MOST_TO_COMPRESS: usize = 16 * 1024 * 1024;
 
+/// Maximum number of runs per call where records are placed by key. Neighbours go to different partitions, so nearly
+/// every record is a run of its own. They are kept until the batches are sent, and are in no offset map.
+const MOST_PLACED_RUNS: usize = 500_000;
+
 impl Target {
+    /// Returns the target with records placed by key in this many partitions.
+    #[must_use]
+    pub fn placed(self, partitions: i32) -> Self {
+        Self {
+            most_runs: MOST_PLACED_RUNS,
+            partitions: Some(partitions.max(1)),
+            ..self
+        }
+    }
+
     pub(super) fn is_small(&self, codec: Codec, bytes: usize) -> bool {
         match codec {
             Codec::None => bytes < self.small_bytes,

@@ -36,10 +36,13 @@ pub(super) struct Author {
     local: Option<Template>,
 }
 
-/// Partition and producer of a batch.
+/// Partitions and producer of a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
+    /// Partition of the source.
     pub(super) partition: i32,
+    /// Partition of the target.
+    pub(super) target: i32,
     /// Producer id of the batch.
     pub(super) producer_id: i64,
 }
@@ -186,7 +189,7 @@ impl TopicPolicy {
         }
         let ours = |header: HeaderRef<'_>| header.key == header::NAME.as_bytes();
         if !record.headers.clone().any(ours) {
-            return Ok(self.local(record, place.partition, author, value));
+            return Ok(self.local(record, place.target, author, value));
         }
         let headers: Vec<_> = record.headers.clone().collect();
         let written = Written::By(place.producer_id);
@@ -198,7 +201,7 @@ impl TopicPolicy {
             }
             let mark = author
                 .writer
-                .map(|writer| writer.mark(record.partition, record.timestamp));
+                .map(|writer| writer.mark(place.target, record.timestamp));
             *value = provenance.encode(&self.target_topic, record.key, record.value, mark.as_ref());
             Change::Replace
         };

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use crate::client_plane::placement::place;
+use crate::placement::place;
 
 /// Settings of a comparison.
 #[derive(Debug, Clone)]

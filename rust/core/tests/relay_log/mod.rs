@@ -298,37 +298,99 @@ pub(crate) fn targets() -> impl Strategy<Value = Target> {
         ]),
         prop_oneof![Just(0_usize), 100_usize..3000, Just(1 << 20)],
         prop_oneof![Just(0_usize), 100_usize..5000, Just(1 << 20)],
+        prop_oneof![2 => Just(None), 1 => (1_i32..6).prop_map(Some)],
     )
-        .prop_map(|(max_batch_bytes, timestamps, merge_bytes, small)| Target {
-            max_batch_bytes,
-            timestamps,
-            merge_bytes,
-            small_bytes: small,
-            small_compressed_bytes: small,
-            most_runs: usize::MAX,
-        })
+        .prop_map(
+            |(max_batch_bytes, timestamps, merge_bytes, small, partitions)| Target {
+                max_batch_bytes,
+                timestamps,
+                merge_bytes,
+                small_bytes: small,
+                small_compressed_bytes: small,
+                most_runs: usize::MAX,
+                partitions,
+            },
+        )
 }
 
-/// Records on the target: source offset and record, in order.
+/// Records on the target: source offset and record, in order of the source offset.
 pub(crate) type Arrived = Vec<(i64, Plain)>;
 
-/// Stamps the batches, decodes them with two independent decoders, and checks them like a broker.
+/// Returns the partition of a record of source partition 0, as the code of Java's partitioner reads.
+fn partition_of(key: Option<&[u8]>, target: &Target) -> i32 {
+    const M: i32 = 0x5bd1_e995;
+    let (Some(key), Some(count)) = (key, target.partitions) else {
+        return 0;
+    };
+    let signed = |bits: u32| i32::from_ne_bytes(bits.to_ne_bytes());
+    // Java's >>>
+    let shifted = |hash: i32, by: u32| signed(u32::from_ne_bytes(hash.to_ne_bytes()) >> by);
+    let byte = |at: usize| i32::from(key[at]);
+    let mut h = signed(0x9747_b28c) ^ i32::try_from(key.len()).unwrap();
+    for word in 0..key.len() / 4 {
+        let at = 4 * word;
+        let mut k = byte(at) + (byte(at + 1) << 8) + (byte(at + 2) << 16) + (byte(at + 3) << 24);
+        k = k.wrapping_mul(M);
+        k ^= shifted(k, 24);
+        k = k.wrapping_mul(M);
+        h = h.wrapping_mul(M) ^ k;
+    }
+    let rest = key.len() & !3;
+    for at in (rest..key.len()).rev() {
+        h ^= byte(at) << (8 * (at - rest));
+    }
+    if rest < key.len() {
+        h = h.wrapping_mul(M);
+    }
+    h ^= shifted(h, 13);
+    h = h.wrapping_mul(M);
+    h ^= shifted(h, 15);
+    (h & 0x7fff_ffff) % count
+}
+
+/// A partition of the target, as batches arrive there.
+struct Part {
+    stamp: Stamp,
+    map: OffsetMap,
+    base_offset: i64,
+    /// Target offset and source offset of each record.
+    places: Vec<(i64, i64)>,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self {
+            stamp: Stamp {
+                producer_id: 77,
+                producer_epoch: 5,
+                base_sequence: i32::MAX - 3,
+                transactional: true,
+            },
+            map: OffsetMap::default(),
+            base_offset: 1000,
+            places: Vec::new(),
+        }
+    }
+}
+
+/// Stamps the batches, decodes them with two independent decoders, and checks them like a broker. Checks that each record
+/// is in its partition, and that each partition has the order of the source.
 pub(crate) fn arrive(
     batches: &mut [Outgoing],
     fetched: &[u8],
     target: &Target,
     codec: impl Fn(i64) -> Codec,
 ) -> Arrived {
-    let mut stamp = Stamp {
-        producer_id: 77,
-        producer_epoch: 5,
-        base_sequence: i32::MAX - 3,
-        transactional: true,
-    };
-    let (mut arrived, mut map) = (Vec::new(), OffsetMap::default());
-    let (mut base_offset, mut places) = (1000, Vec::new());
+    let mut arrived = Vec::new();
+    let mut parts: BTreeMap<i32, Part> = BTreeMap::new();
     for batch in batches {
-        batch.stamp(fetched, &stamp).unwrap();
+        let Part {
+            stamp,
+            map,
+            base_offset,
+            places,
+        } = parts.entry(batch.partition()).or_default();
+        batch.stamp(fetched, stamp).unwrap();
         let bytes = batch.parts(fetched).unwrap().concat();
         assert_eq!(bytes.len(), batch.size());
         assert!(bytes.len() <= target.max_batch_bytes, "{}", bytes.len());
@@ -352,18 +414,30 @@ pub(crate) fn arrive(
             .flat_map(|run| run.first..run.first + run.count)
             .collect();
         assert_eq!(offsets.len(), decoded.records.len());
-        assert!(offsets.iter().all(|at| codec(*at) == decoded.codec));
+        if target.partitions.is_some() {
+            let keys = decoded.records.iter().map(|record| record.key.as_deref());
+            let mut partitions = keys.map(|key| partition_of(key, target));
+            assert!(partitions.all(|number| number == batch.partition()));
+        } else {
+            assert!(offsets.iter().all(|at| codec(*at) == decoded.codec));
+        }
         assert_eq!(usize::try_from(batch.count()), Ok(offsets.len()));
         assert_eq!(offsets.first(), Some(&batch.first_offset()));
         assert_eq!(offsets.last(), Some(&batch.last_offset()));
-        batch.map(base_offset, &mut map).unwrap();
-        places.extend((base_offset..).zip(offsets.iter().copied()));
-        base_offset += i64::from(batch.count()) + 1;
+        batch.map(*base_offset, map).unwrap();
+        places.extend((*base_offset..).zip(offsets.iter().copied()));
+        *base_offset += i64::from(batch.count()) + 1;
         arrived.extend(offsets.into_iter().zip(decoded.records));
-        stamp = stamp.after(batch.count());
+        *stamp = stamp.after(batch.count());
     }
-    for (target, source) in places {
-        assert_eq!(map.to_target(source), Translation::Exact(target));
+    for Part { map, places, .. } in parts.values() {
+        assert!(places.is_sorted_by(|before, after| before.1 < after.1));
+        for (target, source) in places {
+            assert_eq!(map.to_target(*source), Translation::Exact(*target));
+        }
+    }
+    if target.partitions.is_some() {
+        arrived.sort_by_key(|(offset, _)| *offset);
     }
     arrived
 }
@@ -377,7 +451,8 @@ pub(crate) fn expected(
 ) -> (Arrived, HashMap<DropReason, u64>) {
     let (mut wanted, mut dropped) = (Vec::new(), HashMap::new());
     for entry in log.visible(offsets) {
-        match rules.apply(entry) {
+        let partition = partition_of(entry.record.key.as_deref(), target);
+        match rules.apply(entry, partition) {
             Ok(mut record) => {
                 if entry.append_time && target.timestamps == TimestampType::LogAppendTime {
                     // the target sets its own
@@ -436,6 +511,7 @@ pub(crate) const LARGE: Target = Target {
     small_bytes: 0,
     small_compressed_bytes: 0,
     most_runs: usize::MAX,
+    partitions: None,
 };
 
 pub(crate) fn run(

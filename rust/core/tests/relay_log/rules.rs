@@ -68,8 +68,8 @@ impl Rules {
         self.guard().judge(&record).unwrap()
     }
 
-    /// Returns the record as the target should have it, or the reason to drop it.
-    pub(crate) fn apply(&self, entry: &Expected) -> Result<Plain, DropReason> {
+    /// Returns the record as this partition of the target should have it, or the reason to drop it.
+    pub(crate) fn apply(&self, entry: &Expected, partition: i32) -> Result<Plain, DropReason> {
         let record = &entry.record;
         if self.opposite && entry.producer_id == OPPOSITE {
             return Err(DropReason::Hop);
@@ -88,7 +88,7 @@ impl Rules {
             let mark = self
                 .writer
                 .and_then(|id| Writer::new("target", id))
-                .map(|writer| writer.mark(0, record.timestamp));
+                .map(|writer| writer.mark(partition, record.timestamp));
             let value = provenance.encode(
                 TARGET_TOPIC,
                 record.key.as_deref(),

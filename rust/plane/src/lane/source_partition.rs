@@ -102,6 +102,11 @@ impl SourcePartition {
         }
     }
 
+    /// Returns true if its records are placed by key: then the number of `target` is not theirs.
+    pub(super) fn places_by_key(&self) -> bool {
+        self.route.target.partitions.is_some()
+    }
+
     /// Returns the batch with which the comparison after a lost connection begins; None when it would prove nothing.
     pub(super) fn compare_from(&self) -> Option<i64> {
         let known = self.history.holes != Holes::Count;

@@ -1,6 +1,7 @@
 //! The open transaction of a lane: the accounts of its source partitions, and the positions that it commits. Pure, but
 //! for handing batches to the producer.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -84,9 +85,15 @@ impl OpenTransaction {
                 first: batch.first_offset(),
                 last: batch.last_offset(),
             };
-            book.sent(batch.runs(), size);
+            let mut target = Cow::Borrowed(&partition.target);
+            if partition.places_by_key() {
+                book.placed(&batch);
+                target.to_mut().partition = batch.partition();
+            } else {
+                book.sent(batch.runs(), size);
+            }
             let fetched = &ready.answer.bytes;
-            producer.send_stamped(&partition.target, count, range, |stamp| {
+            producer.send_stamped(&target, count, range, |stamp| {
                 stamped(batch, fetched, stamp)
             })?;
             pumped.records += u64::from(count.unsigned_abs());
@@ -120,8 +127,8 @@ impl OpenTransaction {
                 partition, target, ..
             } = source.partition(*number);
             let account = book.settle(partition, target)?;
-            if let Some((_, last)) = account.target_offsets {
-                let next = self.written.entry(target.clone()).or_insert(0);
+            for (target, _, last) in account.written() {
+                let next = self.written.entry(target).or_insert(0);
                 *next = (*next).max(last.saturating_add(1 + MARKER));
             }
             accounts.push(account);
@@ -140,10 +147,12 @@ impl OpenTransaction {
         let mut seen = BTreeSet::new();
         let mut accounts = Vec::with_capacity(self.books.len());
         for (number, book) in &self.books {
+            let part = source.partition(*number);
             let SourcePartition {
                 partition, target, ..
-            } = source.partition(*number);
-            if !seen.insert(target) {
+            } = part;
+            // other lanes write to the same target partitions
+            if part.places_by_key() || !seen.insert(target) {
                 return None;
             }
             accounts.push(
