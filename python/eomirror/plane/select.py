@@ -3,10 +3,10 @@ Selects the plane of each producer of a lane, with the reason.
 
 The native plane serves unless the link says ``plane: client``.  The client plane takes over in three cases, which
 docs/guarantees.md lists for users.  First, the target refuses a record: the client plane isolates it, because it can
-send ranges of records and skip one (`eomirror.lane.poison_records`), and the lane returns to the native plane after the
-search.  Second, a cluster has a property that only librdkafka has.  Third, the source holds message format 0 or 1, which
-only librdkafka reads.  In the last two cases the native plane raises PlaneChangedError if the link says ``plane: auto``,
-and the client plane stays for the attempt.
+send ranges of records and skip one (`eomirror.lane.poison_records`), and the lane returns to the native plane after
+the search.  Second, a cluster has a property that only librdkafka has.  Third, the source holds message format 0 or
+1, which only librdkafka reads.  In the last two cases the native plane raises PlaneChangedError if the link says
+``plane: auto``, and the client plane stays for the attempt.
 """
 
 from __future__ import annotations

@@ -70,7 +70,9 @@ def test_a_refused_record_is_sought_by_the_client_plane() -> None:
         plane = planes.select(SEARCH)
     reason = "a record that the target refuses is being isolated"
     assert plane.serving() == Serving("client", reason)
-    assert [(one["event"], one["plane"], one["reason"]) for one in told] == [("plane_serves", "client", reason)]
+    assert [(one["event"], one["plane"], one["reason"]) for one in told] == [
+        ("plane_serves", "client", reason)
+    ]
     assert planes.select(SEARCH) is plane
     assert calls == ["native close", "client treat 1"]
     assert planes.select(SendPlan()).serving() == Serving("native")
