@@ -237,6 +237,34 @@ def test_sources_of_other_partition_counts_become_one_keyed_topic(
     assert {shown.target_partition for shown in part.shown} == {last}
 
 
+def test_a_record_that_the_target_refuses_stops_its_topic(
+    east: LocalCluster, west: LocalCluster, topic_name: str, spark_context: Any
+) -> None:
+    """A compacted copy takes no record without a key: the topic stops by name, and the link beside it goes on."""
+    raw = settings(east, west, topic_name)
+    raw["defaults"]["exclude_configs"] = ["cleanup\\.policy"]
+    config = load_config(raw)
+    create_topic(config.clusters["dc1"].properties, topic_name, _TARGETS, **{"cleanup.policy": "compact"})
+    for alias, partitions in _SOURCES.items():
+        create_topic(config.clusters[alias].properties, f"{topic_name}-{alias}", partitions)
+        producer = Producer(dict(config.clusters[alias].properties))
+        for number in range(50):
+            key = None if (alias, number) == ("dc2", 30) else b"%d" % number
+            producer.produce(f"{topic_name}-{alias}", b"value", key, partition=number % partitions)
+        assert producer.flush(30) == 0
+    with Mirror(config, spark=spark_context) as mirror:
+        report = mirror.run(until="caught-up")
+    assert report.exit_code == 1
+    whole, stopped = report.links
+    assert not whole.stopped_topics
+    ((topic, reason),) = stopped.stopped_topics.items()
+    assert topic == f"{topic_name}-dc2"
+    if plane_under_test() == "native":
+        assert f"{topic_name}-dc2-0: the target topic {topic_name} refuses a record of [" in reason
+    copies = read(config.clusters["dc1"].properties, topic_name, _TARGETS).values()
+    assert sum(b"/%s-dc1/" % topic_name.encode() in headers[-1][1] for *_, headers in copies) == 50
+
+
 @pytest.mark.slow
 def test_a_keyed_topic_is_exact_although_the_mirror_is_killed(
     east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path, rng: random.Random
