@@ -59,6 +59,8 @@ _ONLY_LOCAL = {
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # the only executor is a part of the driver
+    "spark.executor.heartbeatInterval": "30s",
     "spark.python.daemon.module": "eomirror.spark.pyspark_daemon",
 }
 # spark-submit sets a name itself, and the JVM has read its options when they are replaced
