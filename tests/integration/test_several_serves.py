@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import subprocess
 import sys
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -153,8 +154,28 @@ def test_two_of_them_answer_alike_whatever_is_dead(
                     readiness = each.data(f"{topic_name}/readiness")
                     assert readiness["planned"]["ready"] is False
                     assert readiness["failover"]["ready"] is True
+            assert outages(config) == []
+            # it ends while no mirror runs, and both have seen it
+            source.start()
+            (told,) = wait_for(lambda: outages(config), 60)
+            alike(both, topic_name, "silent", "down")
+            assert told.startswith("cluster source did not answer for ")
+            assert len(outages(config)) == 1
     finally:
         mirror.kill()
+
+
+def outages(config: Path) -> list[str]:
+    """Texts of the outages in `eomirror events`, which has seen none of them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "eomirror", "events", str(config), "-o", "json"],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    found = orjson.loads(done.stdout)
+    return [event["text"] for link in found["links"] for event in link["events"] if event["kind"] == "outage"]
 
 
 def alike(some: list[Serving], link: str, state: str, verdict: str, *, source: bool = True) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import zlib
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import fake_lanes
 import psutil
@@ -19,6 +22,8 @@ from eomirror.config import load_config
 from eomirror.errors import ConfigError
 from eomirror.lane.spec import Ending
 from eomirror.spark.task import pack_spec
+from support.links.mirrors import CommandMirror
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,3 +210,45 @@ def test_a_cluster_with_open_connections_is_refused(folder: Path) -> None:
         "spark.network.crypto.enabled",
     ]
     assert not notes(folder, "begin")
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_lane_that_lost_its_slot_is_told_in_every_view(
+    cluster: str, east: Any, west: Any, topic_name: str, folder: Path
+) -> None:
+    """A worker of the cluster is lost for good: page, data, metrics and `status` name the lanes, and how many run."""
+    create_topic(east.client_properties, topic_name, 3)
+    listen = f"127.0.0.1:{free_port()}"
+    mirror = CommandMirror(
+        {
+            "clusters": {"east": dict(east.client_properties), "west": dict(west.client_properties)},
+            "links": [{"name": topic_name, "source": "east", "target": "west", "topics": [topic_name]}],
+            "defaults": {"lanes": 3},
+            "spark": own_settings(folder, cluster),
+        },
+        folder / "mirror",
+        "--listen",
+        listen,
+    )
+
+    def link_data() -> dict[str, Any]:
+        with suppress(OSError), urlopen(f"http://{listen}/api/v1/links/{topic_name}", timeout=20) as answer:
+            return dict(json.loads(answer.read()))
+        return {}
+
+    mirror.start()
+    try:
+        wait_for(lambda: link_data().get("verdict") == "ok", 180)
+        (worker, _) = [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if cluster in (process.info["cmdline"] or []) and "org.apache.spark.deploy.worker.Worker" in process.info["cmdline"]
+        ]
+        for process in (worker, *worker.children(recursive=True)):
+            process.kill()
+        wait_for(lambda: "waits for a slot" in link_data().get("reason", ""), 120)
+        found = link_data()
+        print(found)
+    finally:
+        mirror.close()

@@ -99,6 +99,7 @@ def _serve(
     from eomirror.status.hanging import HangingTransactions
     from eomirror.status.live import LinkFacts
     from eomirror.status.reader import StatusReader
+    from eomirror.status.repeated_reader import record_outages
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] or list(loaded.links)
@@ -118,6 +119,7 @@ def _serve(
         per_group=per_group,
         holds_secret=secret_finder(loaded.clusters.values()),
         queries=LinkQueries(loaded),
+        record=partial(record_outages, loaded),
     )
     server = HttpServer(address, endpoints.answer)
     structlog.get_logger(__name__).info("listening", url=server.url)

@@ -61,6 +61,8 @@ REFRESH_SECONDS = 5.0
 _LANES_SECONDS = 2.8
 _LAST_SECONDS = 0.3
 
+_FREED_SECONDS = 60.0
+
 # a Spark cluster may grant executors slowly; lanes then queue for them as the warm-up does
 _WARM_UP_SECONDS = 20.0
 
@@ -300,9 +302,13 @@ class LinkThread:
     # -- loops of its other threads --------------------------------------------------------------
 
     def _discovery_loop(self) -> None:
+        freed = Deadline(_FREED_SECONDS, self._tools.clock)
         while not self._over.wait(REFRESH_SECONDS):
             self._background.guard("refresh_failed", self._refresh_topics)
             self._background.guard("topics_not_retaken", self.lanes.retake)
+            if freed.passed:
+                release_freed_memory()
+                freed = Deadline(_FREED_SECONDS, self._tools.clock)
 
     def _refresh_topics(self) -> None:
         self.lanes.add(self._taken.extend(self._records, self._over.is_set))

@@ -501,10 +501,7 @@ class ClusterAdmin:
             MirrorError: As `offsets`.
         """
         found = self._listed(partitions, at="latest", read_committed=read_committed)
-        return {
-            where: (int(answer.offset), -1 if answer.leader_epoch is None else int(answer.leader_epoch))
-            for where, answer in found.items()
-        }
+        return {where: (int(answer.offset), int(answer.leader_epoch)) for where, answer in found.items()}
 
     def _listed(
         self, partitions: Iterable[tuple[str, int]], *, at: str | int, read_committed: bool

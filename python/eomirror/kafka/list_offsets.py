@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -73,34 +72,51 @@ class _Answered:
     records (EO-3); as a log start, it would hide a gap (EO-6).
     """
 
-    __slots__ = ("_future", "_record_answer")
+    __slots__ = ("_future", "_siblings")
 
-    def __init__(self, future: Any, topic: str, asked: ListOffsets) -> None:
-        self._future = future
-        self._record_answer = partial(_record_answer, asked, topic)
-        # on arrival, with or without a waiting caller: librdkafka has dropped the topic from its cache
-        future.add_done_callback(self._record_answer)
+    def __init__(self, future: Any, siblings: _Siblings) -> None:
+        self._future, self._siblings = future, siblings
 
     def result(self, timeout: float | None = None) -> Any:
         """Returns the answer; raises a retriable KafkaException if there is none."""
         try:
             answer = self._future.result(timeout)
-        except KafkaException:
-            # who waits for a future is woken before its callbacks are called
-            self._record_answer(self._future)
-            raise
+        finally:
+            self._siblings.judge()
         if answer.offset == OFFSET_INVALID:
-            self._record_answer(self._future)
             raise KafkaException(
                 KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the connection broke before the answer")
             )
         return answer
 
 
-def _record_answer(asked: ListOffsets, topic: str, done: Any) -> None:
-    """Forgets the leader of a topic if its answer failed."""
-    if done.exception() is not None or done.result().offset == OFFSET_INVALID:
-        asked.forget(topic)
+class _Siblings:
+    """
+    Answers of one request, which are judged together.
+
+    Of a topic whose answer failed, librdkafka has dropped the leaders from its cache.  They are forgotten here as well,
+    with or without a caller that waits for that answer.
+    """
+
+    __slots__ = ("_asked", "_futures", "_judged")
+
+    def __init__(self, futures: Mapping[TopicPartition, Any], asked: ListOffsets) -> None:
+        self._futures, self._asked, self._judged = futures, asked, False
+
+    def judge(self) -> None:
+        """Forgets the leaders of topics whose answers failed, or did not arrive."""
+        if self._judged:
+            return
+        self._judged = True
+        for one, future in self._futures.items():
+            try:
+                failed = future.result(0).offset == OFFSET_INVALID
+            except KafkaException:
+                failed = True
+            except FutureTimeoutError:
+                failed, self._judged = True, False
+            if failed:
+                self._asked.forget(one.topic)
 
 
 class _Refused:
@@ -198,8 +214,9 @@ class ListOffsets:
             if wanted:
                 left = max(0.1, end - self._clock.monotonic())
                 futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
+        siblings = _Siblings(futures, self)
         answers: dict[_Where, _Answered | _Refused] = {
-            (one.topic, one.partition): _Answered(future, one.topic, self) for one, future in futures.items()
+            (one.topic, one.partition): _Answered(future, siblings) for one, future in futures.items()
         }
         return answers | {where: _Refused(error) for where, error in refusals.items() if error is not None}
 

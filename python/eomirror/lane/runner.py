@@ -37,6 +37,7 @@ __all__ = ["LaneRunner"]
 
 # longest wait that records, messages of the driver and the end of the epoch end: what is left is due now and then
 _QUIET_SECONDS = 1.0
+_REST_SECONDS = 60.0
 
 
 class LaneRunner:
@@ -53,7 +54,7 @@ class LaneRunner:
         sweep: Finds droppable chunks of the offset map; None to drop none.
         hanging_client: Finds and ends hanging transactions on the target; None for no search.
         copies: Checks once a minute that copies hold all acknowledged records; None to check in transactions only.
-        at_rest: Called once the lane has caught up for the first time after a start.
+        at_rest: Called when the lane has caught up, and once a minute while it is at rest.
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class LaneRunner:
         )
         self._planes = planes
         self._copies = copies
-        self._at_rest: Callable[[], None] | None = at_rest
+        self._at_rest = at_rest
+        self._rest_at = float("-inf")
         self._methods: dict[Command, Callable[[], Event]] = {
             Command.INIT_PRODUCER: transaction.init_producer,
             Command.READ_CONTROL: start.read_control,
@@ -210,10 +212,15 @@ class LaneRunner:
         transaction.follow()
         if transaction.advance_due():
             return Event.ADVANCE_DUE
-        if self._at_rest is not None:
-            self._at_rest()
-            self._at_rest = None
+        self._rest()
         return Event.QUIET
+
+    def _rest(self) -> None:
+        """Calls `at_rest` once a minute: what looks at all partitions that often has used and freed memory again."""
+        now = self._clock.monotonic()
+        if now >= self._rest_at:
+            self._at_rest()
+            self._rest_at = now + _REST_SECONDS
 
     def _watch_copies(self) -> None:
         """Handles findings about copies that no transaction writes to, and starts the next check if due (EO-5)."""

@@ -8,7 +8,7 @@ than `MOST_EVENTS` (`old_events`).  Restarts and comparisons thin out.  The clas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import utc
@@ -97,7 +97,7 @@ class PastEvent(ControlRecord):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage(ControlRecord):
     """
-    Time for which a cluster did not answer a running mirror.
+    Time for which a cluster did not answer; written by the mirror, or by `serve` if none ran at its end.
 
     Attributes:
         at: Begin, ms since the epoch.
@@ -173,6 +173,7 @@ def link_events(control: Iterable[_Record], attempts: Iterable[AttemptClaim]) ->
         event for event in timeline.events if not (timeline.past and id(event) in known and event.at >= begin)
     ]
     found += timeline.past
+    found += [LinkEvent(one.at, "outage", one.sentence()) for one in _merged(timeline.outages)]
     found += [
         LinkEvent(
             claim.timestamp,
@@ -196,6 +197,7 @@ class _Timeline:
         # those of them that last, and those that others have written
         self.lasting: list[LinkEvent] = []
         self.past: list[LinkEvent] = []
+        self.outages: list[Outage] = []
         self.owner = owner
         self._fences: dict[int, Fence] = {}
         self._parts: dict[bytes | None, Part] = {}
@@ -212,11 +214,9 @@ class _Timeline:
         except RecordError:
             record, kind = None, entry.kind
             text = f"{kind} {topic}-{entry.name.get('partition')}" if topic else kind
-        if isinstance(record, Part):
-            self._parts[key] = record
-        elif isinstance(record, PastEvent):
-            self.past.append(LinkEvent(record.at, record.of, record.text, record.topic))
-        elif isinstance(record, Claim):
+        if record is not None and self._kept(key, record):
+            return
+        if isinstance(record, Claim):
             if event := self._claimed(record):
                 self._add(entry, LinkEvent(timestamp, *event))
         elif record is None and entry.declared not in {Claim, PastEvent, Outage}:
@@ -226,6 +226,18 @@ class _Timeline:
             self._add(entry, LinkEvent(_time(record, timestamp), entry.kind, record.sentence(), topic))
             if isinstance(record, Fence):
                 self._fences[record.number] = record
+
+    def _kept(self, key: bytes | None, record: ControlRecord) -> bool:
+        """Keeps a record that is an event together with others, or that tells one itself."""
+        if isinstance(record, Part):
+            self._parts[key] = record
+        elif isinstance(record, PastEvent):
+            self.past.append(LinkEvent(record.at, record.of, record.text, record.topic))
+        elif isinstance(record, Outage):
+            self.outages.append(record)
+        else:
+            return False
+        return True
 
     def _add(self, entry: ControlEntry, event: LinkEvent) -> None:
         self.events.append(event)
@@ -256,10 +268,19 @@ def _deleted(entry: ControlEntry, topic: str) -> tuple[str, str]:
     return kind, text.format(topic=topic)
 
 
+def _merged(outages: Iterable[Outage]) -> list[Outage]:
+    """Returns one outage for those of a cluster that overlap: several processes may have seen it."""
+    found: list[Outage] = []
+    for one in sorted(outages, key=lambda each: (each.cluster, each.at)):
+        if found and found[-1].cluster == one.cluster and one.at <= found[-1].until:
+            found[-1] = replace(found[-1], until=max(found[-1].until, one.until))
+        else:
+            found.append(one)
+    return found
+
+
 def _time(record: ControlRecord, timestamp: int) -> int:
-    """Returns the time of an event: records of restarts are written some seconds later, outages at their end."""
-    if isinstance(record, Outage):
-        return record.at
+    """Returns the time of an event: records of restarts are written some seconds later."""
     if isinstance(record, LaneRestarts) and 0 <= timestamp - record.timestamp <= _LATE_MS:
         return record.timestamp
     return timestamp

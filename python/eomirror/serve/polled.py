@@ -12,6 +12,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.metrics.verdict import Window
 from eomirror.serve.body import Judged
@@ -21,14 +23,17 @@ from eomirror.status.liveness import StandingEvents
 from eomirror.status.repeated_reader import TopicsReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.metrics.verdict import Verdict
+    from eomirror.records.events import Outage
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Request, Response
     from eomirror.status.repeated_reader import Reader
 
 __all__ = ["PolledEndpoints"]
+
+log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 3.0
 # a link with a large positions topic is read more rarely: at most this share of the time
@@ -48,6 +53,7 @@ class PolledEndpoints:
         per_group: Export lag and age of each group.
         holds_secret: Returns True for a text that contains a secret of the configuration.
         queries: Answers questions about links; None if they cannot be asked here.
+        record: Writes outages that ended while no mirror ran to a link's control; returns the reason if it cannot.
     """
 
     def __init__(
@@ -60,8 +66,10 @@ class PolledEndpoints:
         holds_secret: Callable[[str], bool] = lambda _: False,
         clock: Clock = SYSTEM_CLOCK,
         queries: Queries | None = None,
+        record: Callable[[str, Sequence[Outage]], str] = lambda *_: "",
     ) -> None:
         self._clock = clock
+        self._record = record
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._judged: dict[str, Judged | None] = {facts.name: None for facts in readers}
@@ -142,6 +150,18 @@ class PolledEndpoints:
                 self._endpoints.prepare(judged)
                 with self._lock:
                     self._judged[facts.name], self._read_at[facts.name] = judged, read.at
+                self._record_outages(facts.name, seen)
                 self._over.wait(read.pause_seconds(_POLL_SECONDS, _SHARE))
         finally:
             topics.close()
+
+    def _record_outages(self, link: str, seen: StandingEvents) -> None:
+        due, seen.unrecorded = seen.unrecorded, []
+        if due and (reason := self._record(link, due)):
+            log.warning(
+                "outage_not_recorded",
+                link=link,
+                reason=reason,
+                fix="give the user of `eomirror serve` Write on the link's control topic, or only this process shows "
+                "the outage, while it lasts",
+            )

@@ -78,9 +78,10 @@ def leave_parked() -> None:
 
 def release_freed_memory() -> None:
     """
-    Returns freed memory to the kernel: after a start of thousands of partitions that is more than what stays in use.
+    Returns freed memory to the kernel: of thousands of partitions it is more than what stays in use.
 
-    Answers about all topics are freed then, in the heaps of many threads, which keep them (`eomirror.spark.task`).
+    Answers about all of them come at the start and once a minute; the heaps of many threads keep what they had
+    (`eomirror.spark.task`).
     """
     gc.collect()
     with contextlib.suppress(AttributeError, OSError, TypeError):

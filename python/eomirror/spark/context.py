@@ -59,6 +59,11 @@ _ONLY_LOCAL = {
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # the only executor is a part of the driver
+    "spark.executor.heartbeatInterval": "30s",
+    # Spark has a thread for each core, of which a local master claims one for every lane that may ever run
+    "spark.rpc.netty.dispatcher.numThreads": "2",
+    "spark.shuffle.mapOutput.dispatcher.numThreads": "1",
     "spark.python.daemon.module": "eomirror.spark.pyspark_daemon",
 }
 # spark-submit sets a name itself, and the JVM has read its options when they are replaced

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.link.ownership import watch_seconds
-from eomirror.records.events import LinkEvent
+from eomirror.records.events import LinkEvent, Outage
 
 if TYPE_CHECKING:
     from eomirror.records.control import Claim
@@ -83,12 +83,19 @@ def judge_liveness(
 
 # one question that fails is no outage
 _AWAY_SECONDS = 5.0
+_WITHOUT_MIRROR = frozenset({"stopped", "silent"})
 
 
 class StandingEvents:
-    """Tracks since when clusters of one link are away, and its mirror is silent.  Not thread-safe."""
+    """
+    Tracks since when clusters of one link are away, and its mirror is silent.  Not thread-safe.
+
+    Attributes:
+        unrecorded: Outages that are over and that no mirror records, because none ran when they ended.
+    """
 
     def __init__(self) -> None:
+        self.unrecorded: list[Outage] = []
         # cluster -> begin of its outage, ms since the epoch
         self._since: dict[str, int] = {}
 
@@ -110,6 +117,12 @@ class StandingEvents:
         elif unread and facts.source in self._since:
             # what the target does not tell stays as it was
             away[facts.source] = wall_ms
+        if live is None and status.owner is not None and status.state in _WITHOUT_MIRROR:
+            self.unrecorded += [
+                Outage(at=since, cluster=name, until=wall_ms)
+                for name, since in self._since.items()
+                if name not in away and wall_ms - since >= _AWAY_SECONDS * 1000
+            ]
         self._since = {name: self._since.get(name, since) for name, since in away.items()}
         events = [
             LinkEvent(since, "outage", self._text(view, name, answers="target" not in status.away))

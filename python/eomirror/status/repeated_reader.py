@@ -14,18 +14,21 @@ import structlog
 
 from eomirror.errors import MirrorError
 from eomirror.kafka.parallel import run_all
+from eomirror.kafka.plain_producer import write_records
+from eomirror.records.names import LinkNames
 from eomirror.status.derive import unread_status
 from eomirror.status.hanging import HangingTransactions
 from eomirror.status.reader import StatusReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from eomirror.clock import Clock
     from eomirror.config import Config
+    from eomirror.records.events import Outage
     from eomirror.status.model import LinkStatus
 
-__all__ = ["LinkReaders", "Reader", "TopicsRead", "TopicsReader", "more_seconds"]
+__all__ = ["LinkReaders", "Reader", "TopicsRead", "TopicsReader", "more_seconds", "record_outages"]
 
 log = structlog.get_logger(__name__)
 
@@ -116,6 +119,20 @@ class TopicsReader:
             self._reader.close()
 
 
+def record_outages(config: Config, link: str, outages: Sequence[Outage]) -> str:
+    """Writes outages that no mirror saw end to the control topic of a link; returns the reason if it cannot."""
+    found = config.link(link)
+    names = LinkNames(found.state_name)
+    return write_records(
+        config.clusters[found.target],
+        names.control_topic,
+        [(one.key(), one.value()) for one in outages],
+        client_id=names.client_id("serve"),
+        seconds=_WRITE_SECONDS,
+    )
+
+
+_WRITE_SECONDS = 5.0
 _MOST_AT_ONCE = 32
 # the clients of many links share the CPU with each other and with a mirror: a cluster that answers looked silent
 _FEW_LINKS = 8

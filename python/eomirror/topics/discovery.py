@@ -64,7 +64,9 @@ __all__ = ["Discovery"]
 
 log = structlog.get_logger(__name__)
 
+# All settings of all copies are compared at this interval, or in this share of a core's time: a topic costs 2 ms.
 _CONFIGS_SECONDS = 60.0
+_CONFIGS_SECONDS_PER_TOPIC = 0.3
 
 
 class Discovery:
@@ -107,6 +109,7 @@ class Discovery:
         self._configs_compared = float("-inf")
         self._skipped = SkippedTopics(link.name)
         self._held_until = float("-inf")
+        self._named: tuple[tuple[list[str], frozenset[str]], dict[str, str]] | None = None
         self._own = StateTopicsCheck(link, self._target, learn=self._copies.learn_defaults, clock=clock)
 
     @property
@@ -291,10 +294,10 @@ class Discovery:
         self._own.check()
         as_of = self._clock.wall_ms()
         names = self._found.names()
-        log_heartbeat_copies(self._link, names, self._skipped)
-        targets = self._tolerant_names(self._found.matched(names))
+        targets = self._targets(names)
         now = self._clock.monotonic()
-        everything = now - self._configs_compared >= _CONFIGS_SECONDS
+        interval = max(_CONFIGS_SECONDS, _CONFIGS_SECONDS_PER_TOPIC * len(targets))
+        everything = now - self._configs_compared >= interval
         described = self._found.described(list(targets), everything=everything)
         self._found.describe(as_of, described)
         sources = {topic: facts for topic, facts in described.items() if facts is not None}
@@ -382,6 +385,7 @@ class Discovery:
         self._copies.brokers = target.brokers
         self._log_fewer_brokers(source.brokers)
         names = self._found.names()
+        self._named = None
         matched = self._found.matched(names)
         self._skipped.log_names(self._link.filter, names)
         refuse_heartbeat_copies(self._link, self._source, names, self._skipped)
@@ -445,6 +449,18 @@ class Discovery:
         )
         self._configs_compared = self._clock.monotonic()
         return plan, pairs
+
+    def _targets(self, names: list[str]) -> dict[str, str]:
+        """Returns the copy of each topic to mirror; names and copies of the last look are not matched again."""
+        seen = names, frozenset(self._copies.ready)
+        if self._named is None or self._named[0] != seen:
+            log_heartbeat_copies(self._link, names, self._skipped)
+            matched = self._found.matched(names)
+            targets = self._tolerant_names(matched)
+            # of a refused topic the target decides, too
+            self._named = (seen, targets) if len(targets) == len(matched) else None
+            return targets
+        return self._named[1]
 
     def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
         targets, refused = copy_names(self._link, self._target, matched, self._copies.ready)

@@ -162,7 +162,8 @@ def test_a_leader_that_refuses_is_looked_up_again_by_the_next_request() -> None:
     """Also where the answer was not waited for, because of what was said of another partition."""
     asked, client = asking(), Client({"t": {0: 1, 1: 1}, "u": {0: 1}})
     client.fails[("t", 0)] = KafkaError.NOT_LEADER_FOR_PARTITION
-    asked.request(client, [("t", 0), ("u", 0)], OffsetSpec.latest(), None, seconds=30)
+    answers = asked.request(client, [("t", 0), ("u", 0)], OffsetSpec.latest(), None, seconds=30)
+    assert answers["u", 0].result(1).offset == 7
     assert told(asked, client, ("t", 0), ("u", 0)) == {("t", 0): 7, ("u", 0): 7}
     assert client.looks == [["t", "u"], ["t"]]
 

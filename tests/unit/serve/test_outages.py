@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from test_page import FACTS, STATUS
 
 from eomirror.errors import AuthorizationError, UnreachableError
-from eomirror.records.events import LinkEvent
+from eomirror.records.events import LinkEvent, Outage, link_events
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkView
 from eomirror.status.liveness import StandingEvents
@@ -74,3 +74,35 @@ def test_a_silent_mirror_is_an_event_of_its_last_claim() -> None:
     assert told(seen, dead, 30_000)[1:] == [(10_000, gone)]
     assert told(seen, dead, 31_000)[1:] == [(10_000, gone)]
     assert told(seen, replace(QUIET, owner=owner), 40_000)[1:] == []
+
+
+def test_an_outage_that_ends_without_a_mirror_is_recorded_once() -> None:
+    """A mirror that runs records it; an owner that was never seen has no control topic to write to."""
+    away = {"problem": "no way to east", "away": ("source",)}
+    owner = OwnerStatus(run="r", host="east-1", pid=7, claimed_at=10, released=True)
+    for state, known, seconds, recorded in [
+        ("stopped", owner, 20, 1),
+        ("silent", owner, 20, 1),
+        ("running", owner, 20, 0),
+        ("stopped", None, 20, 0),
+        ("stopped", owner, 2, 0),
+    ]:
+        seen, quiet = StandingEvents(), replace(QUIET, state=state, owner=known)
+        told(seen, replace(quiet, **away), 1_000)
+        assert seen.unrecorded == []
+        told(seen, quiet, 1_000 + seconds * 1000)
+        told(seen, quiet, 60_000)
+        expected = [Outage(at=1_000, cluster="east", until=1_000 + seconds * 1000)] * recorded
+        assert seen.unrecorded == expected, (state, known, seconds)
+
+
+def test_an_outage_that_several_processes_saw_is_one_event() -> None:
+    """Two that serve the page and a mirror that started meanwhile; another outage, and another cluster, stay."""
+    rows = [(10, "east", 30), (12, "east", 31), (25, "east", 29), (40, "east", 50), (20, "west", 45)]
+    records = [Outage(at=at * 1000, cluster=name, until=until * 1000) for at, name, until in rows]
+    found = link_events([(one.key(), one.value(), 99_000) for one in records], ())
+    assert [(event.at, event.kind, event.text.split(",")[0]) for event in found] == [
+        (10_000, "outage", "cluster east did not answer for 21 s"),
+        (20_000, "outage", "cluster west did not answer for 25 s"),
+        (40_000, "outage", "cluster east did not answer for 10 s"),
+    ]
