@@ -74,8 +74,9 @@ _STORAGE = (
 # Brokers of Kafka 4 refuse smaller segments (KIP-1030), which older ones took; larger ones only keep records longer.
 _LEAST_SEGMENT = 1024 * 1024
 
-# Settings that every supported broker knows (Kafka 3.9, TopicConfig.java), beside the above: a target without any topic
-# does not report its settings, and refuses a topic with a vendor's setting, such as confluent.tier.enable.
+# Settings that brokers know (Kafka 3.9, TopicConfig.java), beside the above: a target without any topic does not report
+# its settings, and refuses a topic with a vendor's setting, such as confluent.tier.enable.  Older brokers refuse the
+# levels of compression by name; the copy is then created without them.
 _COMMON = frozenset(
     {
         *_LOSS_RELEVANT,

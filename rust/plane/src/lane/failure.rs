@@ -182,7 +182,7 @@ impl Failure {
                 {
                     (
                         FailureKind::Configuration,
-                        "use brokers of Kafka 3.9 or newer",
+                        "use brokers of Kafka 2.8 or newer",
                     )
                 }
                 _ => (FailureKind::Unreadable, "check the broker's log"),
