@@ -186,8 +186,8 @@ interop *ARGS:
 # those that are about the native plane; CI runs four of the five parts at the same time
 interop-native: (interop "-k" "native and not topologies")
 
-# the native plane's producer on a target of the older transaction protocol: held, late and lost requests
-interop-older: (interop "--plane" "native" "--target-kafka" "3.9" "-k" "test_native_transactions")
+# the native plane's producer on a target of the older transaction protocol: held, late and lost requests; a target that is upgraded
+interop-older: (interop "--plane" "native" "--target-kafka" "3.9" "-k" "test_native_transactions or test_target_upgrades")
 
 # topologies of several clusters
 interop-topologies: (interop "-k" "topologies and not test_filled_copies and not test_where_mm2_was")
@@ -199,7 +199,7 @@ interop-filled: (interop "-k" "test_filled_copies or test_where_mm2_was")
 interop-mm2: (interop "-k" "test_mm2 and not native and not topologies")
 
 # the others
-interop-rest: (interop "-k" "not native and not topologies and not test_mm2")
+interop-rest: (interop "-k" "not native and not topologies and not test_mm2 and not test_target_upgrades")
 
 # verify and the log audit: planted defects are found, and nothing else
 audit *ARGS:

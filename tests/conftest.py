@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.links.plane import PLANES, TARGET_VARIABLE, VARIABLE, kafka_of, plane_under_test
+from support.links.plane import PLANES, SOURCE_VARIABLE, TARGET_VARIABLE, VARIABLE, kafka_of, plane_under_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--plane", choices=PLANES, help=f"what moves the bytes of mirrors (default: ${VARIABLE}, or client)"
     )
+    parser.addoption(
+        "--source-kafka", help=f"Kafka of the clusters that links read from (${SOURCE_VARIABLE})"
+    )
     parser.addoption("--target-kafka", help=f"Kafka of the clusters that links write to (${TARGET_VARIABLE})")
 
 
@@ -31,11 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[VARIABLE] = chosen
     if kafka := config.getoption("--target-kafka"):
         os.environ[TARGET_VARIABLE] = kafka
+    if kafka := config.getoption("--source-kafka"):
+        os.environ[SOURCE_VARIABLE] = kafka
 
 
 def pytest_report_header() -> str:
-    """Say which plane is tested."""
-    return f"plane: {plane_under_test()}, target: Kafka {kafka_of('west')}"
+    """Say which plane is tested, between which brokers."""
+    return f"plane: {plane_under_test()}, source: Kafka {kafka_of('east')}, target: Kafka {kafka_of('west')}"
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

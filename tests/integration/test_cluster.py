@@ -29,6 +29,7 @@ from eomirror.errors import MirrorError, UsageError
 from eomirror.localkafka import jars
 from eomirror.localkafka.cluster import ClusterSpec, Listener, LocalCluster
 from eomirror.localkafka.probe import live_brokers
+from support.clusters.features import TRANSACTIONS, finalized_feature
 from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ def test_transaction_protocol_v2_is_on_by_default_and_can_be_lowered(
     east: LocalCluster, start_cluster: Callable[[ClusterSpec], LocalCluster]
 ) -> None:
     """4.x has transaction.version 2 (KIP-890) unless the specification asks for less."""
-    old = start_cluster(ClusterSpec("v1", features={"transaction.version": 1}))
-    assert [finalized_feature(c, "transaction.version") for c in (east, old)] == [2, 1]
+    old = start_cluster(ClusterSpec("v1", features={TRANSACTIONS: 1}))
+    assert [finalized_feature(one, TRANSACTIONS) for one in (east, old)] == [2, 1]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
@@ -114,15 +115,6 @@ def test_every_compression_codec_is_on_the_class_path(
     create_topic(west.client_properties, topic_name, config={"compression.type": codec})
     write(west.client_properties, topic_name, [b"x" * 1000] * 10)
     assert read(west.client_properties, topic_name, 10) == [b"x" * 1000] * 10
-
-
-def finalized_feature(cluster: LocalCluster, feature: str) -> int:
-    """Level of a feature, by Kafka's own tool: librdkafka's admin client cannot ask."""
-    command = ["java", "-cp", jars.class_path(), "org.apache.kafka.tools.FeatureCommand"]
-    command += ["--bootstrap-server", cluster.bootstrap_servers, "describe"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    line = next(line for line in text.splitlines() if line.split()[1:2] == [feature])
-    return int(line.split("FinalizedVersionLevel:")[1].split()[0])
 
 
 @pytest.mark.faults

@@ -1,4 +1,4 @@
-"""Secured clusters, and Kafka 3.9 on either side: every client that the program opens gets through."""
+"""Secured clusters, and older Kafka on either side: every client that the program opens gets through."""
 
 from __future__ import annotations
 
@@ -8,14 +8,25 @@ import pytest
 import yaml
 
 from eomirror import Mirror, load_config
-from eomirror.localkafka.cluster import ClusterSpec
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.status.reader import StatusReader
 from support.traffic.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+# the oldest that the native plane serves, and the last before Kafka 4; those in between belong to a full run
+_OLD = ["2.8", *(pytest.param(line, marks=pytest.mark.slow) for line in ("3.3", "3.6")), "3.9"]
+
+
+@pytest.fixture(scope="module", params=_OLD)
+def old(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """A cluster before Kafka 4: transaction protocol V1, older request versions; before Kafka 3 with a ZooKeeper."""
+    with LocalCluster.start(ClusterSpec("old", kafka_version=request.param)) as cluster:
+        yield cluster
 
 
 def mirror_once(
@@ -73,17 +84,21 @@ def test_a_secured_target(
     assert plane == "native"
 
 
-def test_from_kafka_3_9(kafka39: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> None:
+def test_from_an_older_kafka(
+    old: LocalCluster, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
     """An old source is read by the native plane."""
-    committed, plane = mirror_once(kafka39, west, topic_name, tmp_path, spark_context)
+    committed, plane = mirror_once(old, west, topic_name, tmp_path, spark_context)
 
     assert read_committed(west.client_properties, f"a.{topic_name}") == committed
     assert plane == "native"
 
 
-def test_to_kafka_3_9(kafka39: Any, east: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> None:
+def test_to_an_older_kafka(
+    old: LocalCluster, east: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
     """An old target has transactions of the first protocol: the native plane serves it as well."""
-    committed, plane = mirror_once(east, kafka39, topic_name, tmp_path, spark_context)
+    committed, plane = mirror_once(east, old, topic_name, tmp_path, spark_context)
 
-    assert read_committed(kafka39.client_properties, f"a.{topic_name}") == committed
+    assert read_committed(old.client_properties, f"a.{topic_name}") == committed
     assert plane == "native"

@@ -56,6 +56,7 @@ UNREACHABLE = {
     (LaneState.COMPARING, Event.FENCED): "comparing topics asks the coordinator nothing",
     (LaneState.IDLE, Event.FENCED): "waiting for source records asks the coordinator nothing",
     (LaneState.STARTING, Event.PLANE_CHANGED): "the model has one plane, which serves every target",
+    (LaneState.IDLE, Event.PLANE_CHANGED): "the model has one plane, which serves every source",
     (LaneState.OPEN, Event.PLANE_CHANGED): "the model has one plane, which reads every message format",
     (LaneState.DISCARDING, Event.FENCED): "an abort never raises: what it could not abort its successor does",
     (LaneState.ABORTING, Event.FENCED): "an abort never raises: what it could not abort its successor does",

@@ -61,7 +61,7 @@ def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
 @pytest.fixture(scope="session")
 def east() -> Iterator[LocalCluster]:
     """A cluster to mirror from.  A test that stops its broker starts it again."""
-    with LocalCluster.start(ClusterSpec("east")) as cluster:
+    with LocalCluster.start(ClusterSpec("east", kafka_version=kafka_of("east"))) as cluster:
         yield cluster
 
 

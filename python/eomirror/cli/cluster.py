@@ -47,7 +47,7 @@ def cluster() -> None:
     "--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Brokers per cluster."
 )
 @click.option(
-    "--kafka-version", default="4.3", show_default=True, help="Version of Apache Kafka: 4.3 or 3.9."
+    "--kafka-version", default="4.3", show_default=True, help="Version of Apache Kafka: 4.3, 3.9, 3.6 or 3.3."
 )
 @click.option(
     "--data-dir",

@@ -442,8 +442,8 @@ _FIX_BY_CODE: Final[dict[int, str]] = {
     _E._RESOLVE: "check the host names in bootstrap.servers, and those that the brokers advertise",
     _E.UNSUPPORTED_COMPRESSION_TYPE: "set compression.type under `producer` of the cluster to a codec that its brokers "
     "know",
-    _E.UNSUPPORTED_VERSION: "use brokers of Kafka 3.9 or newer",
-    _E._UNSUPPORTED_FEATURE: "use brokers of Kafka 3.9 or newer",
+    _E.UNSUPPORTED_VERSION: "use brokers of Kafka 2.8 or newer",
+    _E._UNSUPPORTED_FEATURE: "use brokers of Kafka 2.8 or newer",
     _E.INVALID_REPLICATION_FACTOR: "set replication_factor to at most the number of the target's brokers",
     _E.POLICY_VIOLATION: "create the topic by hand as the cluster's policy wants it, or have the policy changed; or "
     "put its source topic under the link's `exclude`",

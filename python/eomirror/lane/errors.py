@@ -21,7 +21,7 @@ from eomirror.lane.spec import Ending
 __all__ = ["Consequence", "Outcome", "judge"]
 
 # before the transaction holds a record
-_CHANGES_PLANE = (Command.INIT_PRODUCER, Command.BEGIN, Command.PUMP)
+_CHANGES_PLANE = (Command.INIT_PRODUCER, Command.AWAIT_RECORDS, Command.BEGIN, Command.PUMP)
 
 
 @dataclass(frozen=True, slots=True)

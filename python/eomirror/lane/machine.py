@@ -121,7 +121,7 @@ class Event(enum.StrEnum):
     COMMIT_CLEAN: one EndTxn, one successful answer.
     COMMIT_SUSPECT: committed, but a copy of a request may still be in flight (EO-9), or markers may be missing.
     RECORD_REFUSED: the target refuses a record, which will be sent differently or skipped.
-    PLANE_CHANGED: the plane cannot serve the target or read the next records; the other plane takes over with the next
+    PLANE_CHANGED: the plane cannot serve a cluster or read the next records; the other plane takes over with the next
         producer.
     FAILED: a failure that a new attempt repairs.
     FENCED: a newer producer has our transactional.id.
@@ -225,6 +225,8 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.IDLE, _E.ADVANCE_DUE): (_S.OPEN, _C.BEGIN_EMPTY),
     (_S.IDLE, _E.PARTITIONS_ADDED): (_S.ADOPTING, _C.ADOPT_PARTITIONS),
     (_S.IDLE, _E.LEAVE): (_S.CLOSED, _C.END),
+    # a source that is too old for the plane shows it with the first fetch
+    (_S.IDLE, _E.PLANE_CHANGED): (_S.STARTING, _C.INIT_PRODUCER),
     (_S.ADOPTING, _E.PARTITIONS_READY): (_S.IDLE, _C.AWAIT_RECORDS),
     # an accepted gap is recorded in the transaction that moves the position behind it, before any data
     (_S.ADOPTING, _E.GAPS_ACCEPTED): (_S.CLAIMING, _C.COMMIT_CLAIM),

@@ -32,6 +32,7 @@ class Broker:
         node_id: From 1.
         ports: Of its listeners.
         folder: Of its properties, log and data.
+        command: Of its next start.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Broker:
         self.node_id = node_id
         self.ports = ports
         self.folder = folder
-        self._command = command
+        self.command = command
         self._on_started = on_started
         self._clock = clock
         self._child: subprocess.Popen[bytes] | None = None
@@ -88,7 +89,7 @@ class Broker:
         # a session of its own: Ctrl-C is for the program, which may still need its brokers to end cleanly
         with self.log_path.open("ab") as log:
             self._child = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

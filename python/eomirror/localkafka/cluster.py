@@ -1,7 +1,8 @@
 """
 Embedded Apache Kafka for trying things out, for tests and for benchmarks.
 
-Real brokers (KRaft, combined with the controller) in child ``java`` processes on the loopback address::
+Real brokers (KRaft, combined with the controller) in child ``java`` processes on the loopback address; those before
+Kafka 3 have a ZooKeeper in one more::
 
     with LocalCluster.start(ClusterSpec("east")) as east:
         print(east.bootstrap_servers)
@@ -25,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -44,6 +46,7 @@ from eomirror.localkafka.settings import (
     jvm_arguments,
     logging_file,
     render_properties,
+    zookeeper_properties,
 )
 from eomirror.localkafka.spec import ADMIN, CLIENT, CONTROLLER, INTERNAL, ClusterSpec, Listener, Security
 
@@ -70,6 +73,8 @@ __all__ = [
 
 # a free port can be taken between our look and the broker's bind; three misses in a row are something else
 _PORT_TRIES = 3
+_PROPERTIES = "server.properties"
+_ZOOKEEPER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _IN_USE = "Address already in use"
 
 
@@ -99,6 +104,8 @@ class LocalCluster:
         self._keys: KeyStore | None = None
         self._users: dict[str, str] = {}
         self._watcher: subprocess.Popen[str] | None = None
+        # before Kafka 3: it takes no part in the cluster's calls
+        self._zookeeper: Broker | None = None
 
     @classmethod
     def start(
@@ -128,7 +135,8 @@ class LocalCluster:
             )
         except BaseException:
             cluster._end_brokers(graceful=False)
-            cluster._remove_folder_if_temporary()
+            if cluster.temporary:
+                shutil.rmtree(cluster.folder, ignore_errors=True)
             raise
         return cluster
 
@@ -205,6 +213,25 @@ class LocalCluster:
         """SIGKILL to all brokers, and remove the folder with all data."""
         self._end_brokers(graceful=False)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def set_kafka_version(self, kafka_version: str) -> None:
+        """
+        Makes each broker run another version from its next start on, with the same data, ports and properties.
+
+        Raises:
+            UsageError: The brokers of one version have a ZooKeeper, and those of the other none.
+            MirrorError: Its jars are missing.
+        """
+        spec = replace(self.spec, kafka_version=kafka_version)
+        if spec.keeps_metadata_in_zookeeper != self.spec.keeps_metadata_in_zookeeper:
+            raise UsageError(
+                f"cluster {spec.name}: its metadata cannot move between ZooKeeper and KRaft",
+                fix=f"start another cluster with Kafka {kafka_version}",
+            )
+        self.spec, self._class_path = spec, class_path(kafka_version)
+        nodes = {broker.node_id: broker.ports for broker in self.brokers}
+        for broker in self.brokers:
+            broker.command = self._write_broker(broker.node_id, nodes)
 
     def detach(self) -> None:
         """Let the brokers live on when this program ends; nothing may be asked of this object afterwards."""
@@ -285,51 +312,53 @@ class LocalCluster:
         """Folders, properties and commands of all brokers; formats storage that is new."""
         self.brokers = []
         unformatted = []
-        # behind Kafka's own: a class archive is of no use to another beginning of the class path
-        path = os.pathsep.join([self._class_path, *map(str, self.spec.classes)])
         for node_id, ports in nodes.items():
-            folder = self._node_folder(node_id)
-            data = folder / "data"
-            data.mkdir(parents=True, exist_ok=True)
-            properties = folder / "server.properties"
-            properties.touch(mode=0o600)
-            rendered = render_properties(
-                broker_properties(self.spec, nodes, node_id, data=data, keys=self._keys)
-            )
-            properties.write_text(rendered, encoding="ascii", errors="backslashreplace")
-            logging = folder / "logging.properties"
-            logging.write_text(logging_file(self.spec), encoding="ascii")
-            performance = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS")
-            command = [str(find_java()), *jvm_arguments(self.spec, logging, performance=performance)]
-            command += archive_arguments(*kafka_archive(self.spec.kafka_version, self._class_path))
-            command += ["-cp", path, "kafka.Kafka", str(properties)]
-            self.brokers.append(Broker(node_id, ports, folder, command, on_started=self._watch))
-            if not read_cluster_id(data):
-                unformatted.append(properties)
-        if unformatted:
-            format_storage(self.spec, path, unformatted, cluster_id=self.cluster_id, users=self._users)
+            command = self._write_broker(node_id, nodes)
+            broker = Broker(node_id, ports, self._node_folder(node_id), command, on_started=self._watch)
+            self.brokers.append(broker)
+            if not read_cluster_id(broker.folder / "data"):
+                unformatted.append(broker.folder / _PROPERTIES)
+        if self.spec.keeps_metadata_in_zookeeper:
+            folder = self.folder / "zookeeper"
+            properties = zookeeper_properties(nodes, data=folder / "data")
+            path = folder / "zookeeper.properties"
+            command = _write_program(self.spec, self._class_path, _ZOOKEEPER, path, properties)
+            self._zookeeper = Broker(0, nodes[1], folder, command, on_started=self._watch)
+        elif unformatted:
+            jars = _whole_path(self.spec, self._class_path)
+            format_storage(self.spec, jars, unformatted, cluster_id=self.cluster_id, users=self._users)
+
+    def _write_broker(self, node_id: int, nodes: Mapping[int, NodePorts]) -> list[str]:
+        """Folders and properties of a broker; returns its command."""
+        folder = self._node_folder(node_id)
+        data = folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        properties = broker_properties(self.spec, nodes, node_id, data=data, keys=self._keys)
+        path = folder / _PROPERTIES
+        return _write_program(self.spec, self._class_path, "kafka.Kafka", path, properties)
 
     def _launch_all(self, deadline: Deadline, on_ready: Callable[[int], None]) -> None:
+        if self._zookeeper is not None:
+            # brokers wait for it
+            self._zookeeper.launch()
         for broker in self.brokers:
             broker.launch()
         everyone = frozenset(broker.node_id for broker in self.brokers)
         for count, broker in enumerate(self.brokers, start=1):
             broker.wait_ready(everyone, deadline)
             on_ready(count)
+        # with a ZooKeeper, the first broker has made it
+        self.cluster_id = read_cluster_id(self.brokers[0].folder / "data")
 
     def _end_brokers(self, *, graceful: bool, timeout: float = 20.0) -> None:
         if graceful:
             end_processes([broker.process for broker in self.brokers if broker.running], timeout=timeout)
-        for broker in self.brokers:
+        for broker in filter(None, [*self.brokers, self._zookeeper]):
             broker.kill()
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
             self._watcher.wait()
             self._watcher = None
-
-    def _remove_folder_if_temporary(self) -> None:
-        if self.temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _watch(self, process: psutil.Process) -> None:
         """Makes the watcher end this process when the program ends."""
@@ -350,6 +379,26 @@ class LocalCluster:
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.write(f"{line}\n")
             self._watcher.stdin.flush()
+
+
+def _whole_path(spec: ClusterSpec, kafka_path: str) -> str:
+    # behind Kafka's own: a class archive is of no use to another beginning of the class path
+    return os.pathsep.join([kafka_path, *map(str, spec.classes)])
+
+
+def _write_program(
+    spec: ClusterSpec, kafka_path: str, main: str, path: Path, properties: Mapping[str, str]
+) -> list[str]:
+    """Writes a Java program's properties, and its logging configuration beside them; returns its command."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(render_properties(properties), encoding="ascii", errors="backslashreplace")
+    logging = path.with_name("logging.properties")
+    logging.write_text(logging_file(spec), encoding="ascii")
+    performance = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS")
+    command = [str(find_java()), *jvm_arguments(spec, logging, performance=performance)]
+    command += archive_arguments(*kafka_archive(spec.kafka_version, kafka_path))
+    return [*command, "-cp", _whole_path(spec, kafka_path), main, str(path)]
 
 
 _DAYS = "825"

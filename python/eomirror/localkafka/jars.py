@@ -49,7 +49,7 @@ __all__ = [
     "spark_jars_folder",
 ]
 
-KAFKA_VERSIONS = {"4.3": "4.3.1", "3.9": "3.9.2"}
+KAFKA_VERSIONS = {"4.3": "4.3.1", "3.9": "3.9.2", "3.6": "3.6.2", "3.3": "3.3.2", "2.8": "2.8.2"}
 """The lines of Kafka that we can start, and the pinned release of each."""
 
 DEFAULT_KAFKA = "4.3"

@@ -192,6 +192,11 @@ class ClusterRegistry:
             UsageError: It runs, or has data, with another version or number of brokers.
             MirrorError: It could not be started; see `LocalCluster.start`.
         """
+        if spec.keeps_metadata_in_zookeeper:
+            raise UsageError(
+                f"cluster {spec.name}: Kafka {spec.kafka_version} needs a ZooKeeper, which ends with its program",
+                fix="use Kafka 3.3 or newer",
+            )
         with self._lock(spec.name):
             before = self._read(spec.name)
             if before is not None:

@@ -25,6 +25,8 @@ __all__ = [
     "jvm_arguments",
     "logging_file",
     "render_properties",
+    "zookeeper_port",
+    "zookeeper_properties",
 ]
 
 USUAL_PERFORMANCE = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
@@ -78,6 +80,10 @@ _BASE = {
 }
 
 
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_ZOOKEEPERS_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+
+
 def broker_properties(
     spec: ClusterSpec, nodes: Mapping[int, NodePorts], node_id: int, *, data: Path, keys: KeyStore | None
 ) -> dict[str, str]:
@@ -98,14 +104,26 @@ def broker_properties(
     shown = {
         name: ports.advertised.get(name, port) for name, port in ports.bound.items() if name != CONTROLLER
     }
-    voters = (f"{node}@{HOST}:{there.bound[CONTROLLER]}" for node, there in sorted(nodes.items()))
-    properties = _BASE | {
-        "process.roles": "broker,controller",
-        "node.id": str(node_id),
-        "controller.quorum.voters": ",".join(voters),
-        "controller.listener.names": CONTROLLER,
+    bound = dict(ports.bound)
+    if spec.keeps_metadata_in_zookeeper:
+        del bound[CONTROLLER], security[CONTROLLER]
+        properties = _BASE | {
+            "broker.id": str(node_id),
+            "zookeeper.connect": f"{HOST}:{zookeeper_port(nodes)}",
+            # as the session of a broker in KRaft, see above
+            "zookeeper.session.timeout.ms": "3000",
+        }
+    else:
+        voters = (f"{node}@{HOST}:{there.bound[CONTROLLER]}" for node, there in sorted(nodes.items()))
+        properties = _BASE | {
+            "process.roles": "broker,controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": ",".join(voters),
+            "controller.listener.names": CONTROLLER,
+        }
+    properties |= {
         "inter.broker.listener.name": INTERNAL,
-        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in ports.bound.items()),
+        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in bound.items()),
         "advertised.listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in shown.items()),
         "listener.security.protocol.map": ",".join(f"{name}:{word}" for name, word in security.items()),
         "log.dirs": str(data),
@@ -115,7 +133,7 @@ def broker_properties(
         "transaction.state.log.min.isr": str(max(1, copies - 1)),
         "min.insync.replicas": str(max(1, copies - 1)),
     }
-    if not spec.kafka_version.startswith("3."):
+    if not spec.before_kafka_4:
         properties |= {
             "share.coordinator.state.topic.replication.factor": str(copies),
             "share.coordinator.state.topic.min.isr": str(max(1, copies - 1)),
@@ -136,11 +154,36 @@ def broker_properties(
                     "org.apache.kafka.common.security.scram.ScramLoginModule required;"
                 )
     if spec.authorizer:
+        zookeeper = spec.keeps_metadata_in_zookeeper
         properties |= {
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "authorizer.class.name": _ZOOKEEPERS_AUTHORIZER if zookeeper else _AUTHORIZER,
             "super.users": f"User:{ADMIN};User:ANONYMOUS",  # brokers are ANONYMOUS to each other on INTERNAL
         }
     return properties | dict(spec.properties)
+
+
+def zookeeper_port(nodes: Mapping[int, NodePorts]) -> int:
+    """Returns the port of a cluster's ZooKeeper, which takes the place of the first broker's controller."""
+    return nodes[min(nodes)].bound[CONTROLLER]
+
+
+def zookeeper_properties(nodes: Mapping[int, NodePorts], *, data: Path) -> dict[str, str]:
+    """
+    Complete ``zookeeper.properties``.  https://zookeeper.apache.org/doc/r3.5.9/zookeeperAdmin.html
+
+    Args:
+        nodes: Ports of all brokers, by node id.
+        data: Folder of its data.
+    """
+    return {
+        "dataDir": str(data),
+        "clientPort": str(zookeeper_port(nodes)),
+        "clientPortAddress": HOST,
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+        # it grants sessions of 2 to 20 ticks
+        "tickTime": "500",
+    }
 
 
 def jvm_arguments(spec: ClusterSpec, logging: Path, *, performance: str | None = None) -> list[str]:
@@ -153,7 +196,7 @@ def jvm_arguments(spec: ClusterSpec, logging: Path, *, performance: str | None =
         performance: ``KAFKA_JVM_PERFORMANCE_OPTS`` of the environment, which chooses collector and compiler in
             Kafka's own scripts; their choice without it.
     """
-    logger = "log4j.configuration" if spec.kafka_version.startswith("3.") else "log4j2.configurationFile"
+    logger = "log4j.configuration" if spec.before_kafka_4 else "log4j2.configurationFile"
     return [
         f"-Xmx{spec.heap}",
         *(USUAL_PERFORMANCE if performance is None else shlex.split(performance)),
@@ -167,7 +210,7 @@ def jvm_arguments(spec: ClusterSpec, logging: Path, *, performance: str | None =
 
 def logging_file(spec: ClusterSpec) -> str:
     """Logging configuration: to standard output, warnings, and what the server itself tells."""
-    if spec.kafka_version.startswith("3."):
+    if spec.before_kafka_4:
         return (
             "log4j.rootLogger=WARN, OUT\n"
             "log4j.appender.OUT=org.apache.log4j.ConsoleAppender\n"

@@ -21,10 +21,11 @@ ADMIN = "admin"
 """The SCRAM user that every cluster with SASL has; a super user where rights are checked."""
 
 CLIENT, INTERNAL, CONTROLLER = "CLIENT", "INTERNAL", "CONTROLLER"
-"""Listeners of every broker: for applications, between brokers (plaintext), and of the quorum."""
+"""Listeners of every broker: for applications, between brokers (plaintext), and of the quorum; or of ZooKeeper."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _LISTENER_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_FIRST_WITH_KRAFT, _FIRST_WITH_LOG4J2 = 3, 4
 _HEAP = re.compile(r"[1-9][0-9]*[kmg]", re.IGNORECASE)
 
 
@@ -106,6 +107,11 @@ class ClusterSpec:
         if self.port and not 0 < self.port <= 65_536 - self.brokers:
             raise UsageError(f"cluster {self.name}: port {self.port}", fix="use a port between 1 and 65535")
         exact_version(self.kafka_version)
+        if self.keeps_metadata_in_zookeeper and (self.has_sasl or self.features):
+            raise UsageError(
+                f"cluster {self.name}: Kafka {self.kafka_version} cannot be started with SASL or features here",
+                fix="use Kafka 3.9 or newer",
+            )
         for listener in self.extra_listeners:
             self._check_name(listener)
         for listener in self.listeners:
@@ -131,6 +137,16 @@ class ClusterSpec:
                     f"cluster {self.name}: listener {listener.name} has {len(ports)} ports for {self.brokers} brokers",
                     fix="give one port for each broker, or none",
                 )
+
+    @property
+    def before_kafka_4(self) -> bool:
+        """Returns true if the brokers log by log4j 1, and know none of the properties of Kafka 4."""
+        return int(self.kafka_version.partition(".")[0]) < _FIRST_WITH_LOG4J2
+
+    @property
+    def keeps_metadata_in_zookeeper(self) -> bool:
+        """Returns true before Kafka 3, whose KRaft has no transactions."""
+        return int(self.kafka_version.partition(".")[0]) < _FIRST_WITH_KRAFT
 
     @property
     def listeners(self) -> tuple[Listener, ...]:

@@ -11,7 +11,15 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, ClusterError, QuotaError, TopicError, UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
-from eomirror.topics.diff import TIMESTAMPS, AddPartitions, AlterConfig, Differs, Refuse, Surplus
+from eomirror.topics.diff import (
+    TIMESTAMPS,
+    AddPartitions,
+    AlterConfig,
+    Differs,
+    Refuse,
+    Surplus,
+    before_kafka_3_6,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,6 +36,8 @@ log = structlog.get_logger(__name__)
 _SETTLE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.05
 _SHOWN = 3
+# as brokers refuse a setting that they do not have
+_UNKNOWN = "Unknown topic config name: message.timestamp."
 
 
 class TargetTopics:
@@ -163,6 +173,13 @@ class TargetTopics:
         """
         errors: list[MirrorError] = []
         self._admin.create_topics(topics, validate_only=validate_only, refused=errors)
+        # brokers before Kafka 3.6 show their settings with the first topic only
+        unknown = {error.topic for error in errors if _UNKNOWN in error.message}
+        if unknown:
+            topics = [replace(topic, configs=before_kafka_3_6(topic.configs)) for topic in topics]
+            errors = [error for error in errors if error.topic not in unknown]
+            again = [topic for topic in topics if topic.name in unknown]
+            self._admin.create_topics(again, validate_only=validate_only, refused=errors)
         if not spare_settings:
             return errors
         given = {topic.name: topic for topic in topics}

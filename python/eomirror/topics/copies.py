@@ -11,7 +11,15 @@ from eomirror.errors import ConfigError, Fault, MirrorError, QuotaError, TopicEr
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.lane.spec import AssignedPartition
 from eomirror.topics.apply import TargetTopics
-from eomirror.topics.diff import KEPT_IN_STEP, TIMESTAMPS, AlterConfig, Refuse, TopicPair, topic_changes
+from eomirror.topics.diff import (
+    KEPT_IN_STEP,
+    TIMESTAMPS,
+    AlterConfig,
+    Refuse,
+    TopicPair,
+    before_kafka_3_6,
+    topic_changes,
+)
 from eomirror.topology.naming import collisions
 from eomirror.types import SourcePartition
 
@@ -353,7 +361,7 @@ def _staying(
     return existing if len(existing) == 1 else set()
 
 
-_ALWAYS = frozenset({*TIMESTAMPS, "max.message.bytes"})
+_ALWAYS = frozenset({*before_kafka_3_6(TIMESTAMPS), *TIMESTAMPS, "max.message.bytes"})
 
 
 class BidirectionalConfigs:

@@ -43,6 +43,7 @@ __all__ = [
     "Refuse",
     "Surplus",
     "TopicPair",
+    "before_kafka_3_6",
     "default_replication_factor",
     "desired_configs",
     "topic_changes",
@@ -73,8 +74,9 @@ _STORAGE = (
 # Brokers of Kafka 4 refuse smaller segments (KIP-1030), which older ones took; larger ones only keep records longer.
 _LEAST_SEGMENT = 1024 * 1024
 
-# Settings that every supported broker knows (Kafka 3.9, TopicConfig.java), beside the above: a target without any topic
-# does not report its settings, and refuses a topic with a vendor's setting, such as confluent.tier.enable.
+# Settings that brokers know (Kafka 3.9, TopicConfig.java), beside the above: a target without any topic does not report
+# its settings, and refuses a topic with a vendor's setting, such as confluent.tier.enable.  Older brokers refuse the
+# levels of compression by name; the copy is then created without them.
 _COMMON = frozenset(
     {
         *_LOSS_RELEVANT,
@@ -97,6 +99,9 @@ TIMESTAMPS = {
     "message.timestamp.before.max.ms": _FOR_EVER,
     "message.timestamp.after.max.ms": _FOR_EVER,
 }
+_DIFFERENCE = "message.timestamp.difference.max.ms"
+# Brokers before Kafka 3.6 have one limit in place of the two (KIP-937).
+_WINDOW = TIMESTAMPS.keys() - {"message.timestamp.type"}
 
 _NOT_COPIED = frozenset(
     {
@@ -104,7 +109,7 @@ _NOT_COPIED = frozenset(
         "leader.replication.throttled.replicas",
         "log.message.timestamp.after.max.ms",
         "log.message.timestamp.before.max.ms",
-        "message.timestamp.difference.max.ms",
+        _DIFFERENCE,
         "message.format.version",
         "message.downconversion.enable",
         "min.insync.replicas",
@@ -119,7 +124,7 @@ _NOT_COPIED = frozenset(
 )
 
 #: Settings of an existing copy that follow the source.
-KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *TIMESTAMPS})
+KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *TIMESTAMPS, _DIFFERENCE})
 
 # Size that the provenance header adds to a record of the source's maximum size.
 _HEADER_ROOM = 4096
@@ -250,9 +255,18 @@ def desired_configs(
         wanted["max.message.bytes"] = str(min(int(wanted["max.message.bytes"]) + _HEADER_ROOM, _LARGEST))
     if "segment.bytes" in wanted:
         wanted["segment.bytes"] = str(max(int(wanted["segment.bytes"]), _LEAST_SEGMENT))
-    known = TIMESTAMPS if target_defaults is None else TIMESTAMPS.keys() & target_defaults.keys()
-    wanted.update({name: TIMESTAMPS[name] for name in sorted(known)})
-    return wanted
+    wanted.update(TIMESTAMPS)
+    if target_defaults is None:
+        return wanted
+    if not _WINDOW & target_defaults.keys():
+        wanted = before_kafka_3_6(wanted)
+    return {name: value for name, value in wanted.items() if name in target_defaults}
+
+
+def before_kafka_3_6(configs: Mapping[str, str]) -> dict[str, str]:
+    """Returns a topic's settings for brokers that have one limit for timestamps in place of two."""
+    kept = {name: value for name, value in configs.items() if name not in _WINDOW}
+    return {**kept, _DIFFERENCE: _FOR_EVER} if len(kept) < len(configs) else kept
 
 
 def _stored_differently(
@@ -368,7 +382,7 @@ def _serves(name: str, found: str | None, wanted: str, *, guard: bool) -> bool:
 
 def _extends(name: str, found: str | None, wanted: str) -> bool:
     """Returns True if a copy that several links write already serves more than one of them wants."""
-    if name in TIMESTAMPS or found is None:
+    if name in TIMESTAMPS or name == _DIFFERENCE or found is None:
         return False
     if name == "cleanup.policy":
         # The first link has decided; two links with different policies would undo each other's for ever.

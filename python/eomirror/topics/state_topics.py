@@ -320,5 +320,6 @@ def state_drift(topic: CreateTopic, found: Mapping[str, str | None]) -> tuple[Dr
     return tuple(
         Drift(topic.name, setting, value, found.get(setting))
         for setting, value in topic.configs.items()
-        if found.get(setting) != value
+        # older brokers lack some
+        if setting in found and found[setting] != value
     )

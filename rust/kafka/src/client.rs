@@ -416,20 +416,27 @@ impl Client {
         }
     }
 
+    /// Returns the next one of the connected peers, without opening a connection.
+    pub(crate) fn next_connected(&mut self, now: Instant) -> Option<Peer> {
+        let ready = |peer: &Peer| {
+            self.network.is_ready(*peer, now) && !self.network.is_unresponsive(*peer, now)
+        };
+        let peers = self.network.peers().into_iter().filter(ready);
+        let peer = in_turn(peers, self.last_named)?;
+        self.last_named = Some(peer);
+        Some(peer)
+    }
+
     /// Returns a peer that can be asked at once, or else the time to look again. Opens connections one by one.
     ///
     /// Connected peers are returned in turn: a broker that is cut off from its controller keeps answering with old
     /// metadata, and must not be the only source. An unresponsive peer is skipped.
     #[allow(clippy::type_complexity)] // the inner Result is no failure, only "not yet"
     pub(crate) fn any_ready(&mut self, now: Instant) -> Result<Result<Peer, Instant>, Error> {
-        let peers = self.network.peers();
-        let ready = |peer: &Peer| {
-            self.network.is_ready(*peer, now) && !self.network.is_unresponsive(*peer, now)
-        };
-        if let Some(peer) = in_turn(peers.iter().copied().filter(ready), self.last_named) {
-            self.last_named = Some(peer);
+        if let Some(peer) = self.next_connected(now) {
             return Ok(Ok(peer));
         }
+        let peers = self.network.peers();
         let mut again = now + STAGGER;
         let mut hopeless: Option<Error> = None;
         let mut hope = false;

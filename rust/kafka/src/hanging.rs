@@ -570,7 +570,8 @@ impl HangingTransactions {
         Ok(sizes)
     }
 
-    /// Returns the transactional ids of producers, each with the broker that coordinates it and the producer.
+    /// Returns the transactional ids of producers, each with the broker that coordinates it and the producer; none of
+    /// brokers before Kafka 3.0, which do not list them.
     fn listed(
         &mut self,
         producer_ids: Vec<i64>,
@@ -591,9 +592,13 @@ impl HangingTransactions {
             .collect();
         let mut found = Vec::new();
         for broker in brokers {
-            let answer = self
+            let answer = match self
                 .client
-                .call(Peer::Broker(broker), &request, what, deadline)?;
+                .call(Peer::Broker(broker), &request, what, deadline)
+            {
+                Err(Error::Unsupported { .. }) => continue,
+                answer => answer?,
+            };
             if !answer.error.is_none() {
                 return Err(Error::Refused {
                     what: format!("{what} of broker {broker}"),

@@ -30,6 +30,7 @@ mod clock;
 mod connection;
 mod error;
 pub mod error_code;
+mod features;
 mod fetch;
 pub mod fetch_session;
 mod frame;
@@ -82,6 +83,7 @@ pub use rights::AskedRight;
 pub use secret::Secret;
 pub use topic::{TopicId, TopicPartition};
 pub use transaction::{
-    Acknowledgement, ProducerSettings, Protocol, SourceRange, TransactionalProducer,
+    Acknowledgement, ProducerSettings, Protocol, SourceRange, TRANSACTION_VERSION,
+    TransactionalProducer,
 };
 pub use transaction_state::Identity;

@@ -17,11 +17,13 @@ use rustls::ClientConfig;
 
 use crate::connection::{Connection, Login};
 use crate::error::Error;
+use crate::features::Features;
 use crate::frame::Held;
 use crate::metadata::Endpoint;
 use crate::oauth::{self, Token};
 use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
+use crate::protocol::api_versions::SupportedApis;
 use crate::tls;
 use peer::PeerState;
 
@@ -90,6 +92,7 @@ pub struct Network {
     lost: u64,
     /// The last token, and the time until which it is used.
     token: Option<(Token, Instant)>,
+    features: Features,
 }
 
 impl Network {
@@ -124,6 +127,7 @@ impl Network {
             opened: 0,
             lost: 0,
             token: None,
+            features: Features::default(),
         })
     }
 
@@ -226,16 +230,16 @@ impl Network {
             .is_some_and(|state| state.is_ready(now))
     }
 
-    /// Returns the finalized level of a cluster feature (KIP-584) as the first connected broker reports it; 0 when it
-    /// is not finalized. None when no broker is connected.
+    /// Returns the finalized level of a cluster feature (KIP-584) as brokers have reported it; 0 when it is not
+    /// finalized. None before the first connection.
     #[must_use]
     pub fn feature(&self, name: &str) -> Option<i16> {
-        let mut connected = self.peers.values().filter_map(|state| {
-            let connection = state.connection.as_ref()?;
-            (!connection.is_opening()).then_some(connection)
-        });
-        let supported = connected.next()?.supported();
-        Some(supported.features.get(name).copied().unwrap_or(0))
+        self.features.level(name)
+    }
+
+    /// Takes the features that a broker reports.
+    pub(crate) fn learn(&mut self, supported: &SupportedApis) {
+        self.features.learn(supported);
     }
 
     /// Returns whether a connection to a peer is being opened.
@@ -442,7 +446,11 @@ impl Network {
                 continue;
             };
             let mut arrived = Vec::new();
+            let opening = connection.is_opening();
             let outcome = connection.service(now, &mut arrived);
+            if opening && !connection.is_opening() {
+                self.features.learn(connection.supported());
+            }
             if !arrived.is_empty() {
                 // only an answer proves that the broker works: one that fails after each handshake gets longer pauses
                 state.failures = 0;

@@ -14,7 +14,7 @@ use crate::properties::Properties;
 use crate::topic::TopicPartition;
 
 pub use crate::transaction_state::{Protocol, SourceRange};
-pub use producer::TransactionalProducer;
+pub use producer::{TRANSACTION_VERSION, TransactionalProducer};
 
 /// A batch in the target's log, visible once its transaction is committed.
 pub type Acknowledgement = Acknowledged<TopicPartition>;

@@ -3,7 +3,9 @@
 //!
 //! The model is Kafka's. A partition's leader accepts a batch that follows the last one, acknowledges a repetition of
 //! the last five, and rejects an epoch older than the coordinator's. In protocol V2 the end of a transaction gives the next
-//! epoch; in V1 it ends whatever is open with its identity, and a leader rejects a partition that was not added.
+//! epoch; in V1 it ends whatever is open with its identity, and a leader rejects a partition that was not added. The
+//! cluster's `transaction.version` changes at any time, and the client hears of it later: brokers serve both protocols, and
+//! a request tells which one it belongs to.
 //! Requests of one connection arrive in order. When the connection is cut, its requests arrive later, in any order,
 //! once, twice or never. At the end, committed readers must see exactly the batches that were reported to the writer.
 
@@ -32,10 +34,12 @@ struct Wire {
 #[derive(Debug, Clone)]
 enum Message {
     Produce {
+        protocol: Protocol,
         ticket: Ticket,
         batches: Vec<(usize, Wire)>,
     },
     End {
+        protocol: Protocol,
         identity: Identity,
         commit: bool,
     },
@@ -69,7 +73,6 @@ struct Log {
 /// Leaders and the coordinator.
 #[derive(Debug)]
 struct Brokers {
-    protocol: Protocol,
     /// Partitions of the open transaction that were added by request.
     added: BTreeSet<usize>,
     current: Identity,
@@ -80,7 +83,7 @@ struct Brokers {
 }
 
 impl Brokers {
-    fn append(&mut self, partition: usize, wire: Wire) -> (ErrorCode, i64) {
+    fn append(&mut self, protocol: Protocol, partition: usize, wire: Wire) -> (ErrorCode, i64) {
         if std::mem::take(&mut self.logs[partition].moved) {
             return (ErrorCode(6), -1);
         }
@@ -88,7 +91,7 @@ impl Brokers {
         if wire.identity != self.current {
             return (ErrorCode(47), -1);
         }
-        if self.protocol == Protocol::V1 && !self.added.contains(&partition) {
+        if protocol == Protocol::V1 && !self.added.contains(&partition) {
             return (ErrorCode(48), -1);
         }
         let log = &mut self.logs[partition];
@@ -112,8 +115,13 @@ impl Brokers {
         (ErrorCode::NONE, at)
     }
 
-    fn end(&mut self, identity: Identity, commit: bool) -> (ErrorCode, Identity) {
-        if self.protocol == Protocol::V1 {
+    fn end(
+        &mut self,
+        protocol: Protocol,
+        identity: Identity,
+        commit: bool,
+    ) -> (ErrorCode, Identity) {
+        if protocol == Protocol::V1 {
             return (self.end_v1(identity, commit), self.current);
         }
         if let Some((_, committed)) = self.before.filter(|(before, _)| *before == identity) {
@@ -188,15 +196,23 @@ impl Brokers {
 
     fn carry_out(&mut self, message: &Message) -> Reply {
         match message {
-            Message::Produce { ticket, batches } => {
+            Message::Produce {
+                protocol,
+                ticket,
+                batches,
+            } => {
                 let said = batches.iter().map(|(partition, wire)| {
-                    let (code, at) = self.append(*partition, *wire);
+                    let (code, at) = self.append(*protocol, *partition, *wire);
                     (*partition, code, at)
                 });
                 Reply::Produced(*ticket, said.collect())
             }
-            Message::End { identity, commit } => {
-                let (code, next) = self.end(*identity, *commit);
+            Message::End {
+                protocol,
+                identity,
+                commit,
+            } => {
+                let (code, next) = self.end(*protocol, *identity, *commit);
                 Reply::Ended(code, next)
             }
             Message::Add {
@@ -249,6 +265,8 @@ enum Step {
     Move(usize),
     Commit,
     Abort,
+    /// The client hears of another `transaction.version`.
+    Feature(Protocol),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -262,6 +280,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..PARTITIONS).prop_map(Step::Move),
         2 => Just(Step::Commit),
         1 => Just(Step::Abort),
+        1 => prop_oneof![Just(Protocol::V1), Just(Protocol::V2)].prop_map(Step::Feature),
     ]
 }
 
@@ -285,6 +304,8 @@ struct World {
     ending: bool,
     /// Partitions that the client knows to be in the transaction.
     added: BTreeSet<usize>,
+    /// Protocol of the next transaction.
+    level: Protocol,
 }
 
 impl World {
@@ -305,7 +326,6 @@ impl World {
             coordinator,
             sequences: InFlight::new(2_000),
             brokers: Brokers {
-                protocol,
                 added: BTreeSet::new(),
                 current: first,
                 before: None,
@@ -322,7 +342,13 @@ impl World {
             expected: vec![Vec::new(); PARTITIONS],
             ending: false,
             added: BTreeSet::new(),
+            level: protocol,
         }
+    }
+
+    fn begin(&mut self) {
+        self.coordinator.change_protocol(self.level);
+        self.coordinator.begin().unwrap();
     }
 
     fn happen(&mut self, step: Step) {
@@ -379,7 +405,7 @@ impl World {
                     let event = self.coordinator.commit().unwrap();
                     self.ending = event.is_none();
                     if event.is_some() {
-                        self.coordinator.begin().unwrap();
+                        self.begin();
                     }
                 }
             }
@@ -389,11 +415,21 @@ impl World {
                     self.ending = true;
                 }
             }
+            Step::Feature(protocol) => {
+                self.level = protocol;
+                // in the middle of a transaction nothing changes
+                if self.coordinator.ready_identity().is_none() {
+                    let before = self.coordinator.protocol();
+                    self.coordinator.change_protocol(protocol);
+                    assert_eq!(self.coordinator.protocol(), before);
+                }
+            }
         }
     }
 
     fn send(&mut self) {
-        let v1 = self.brokers.protocol == Protocol::V1;
+        let protocol = self.coordinator.protocol();
+        let v1 = protocol == Protocol::V1;
         let unadded = self
             .sequences
             .unsettled()
@@ -408,7 +444,11 @@ impl World {
             }
             Some(Ask::End { identity, commit }) => {
                 self.coordinator.asked();
-                self.up.push_back(Message::End { identity, commit });
+                self.up.push_back(Message::End {
+                    protocol,
+                    identity,
+                    commit,
+                });
             }
             Some(Ask::Add { identity }) => {
                 self.coordinator.asked();
@@ -435,6 +475,7 @@ impl World {
             self.coordinator.wrote();
             self.outstanding.push(outgoing.ticket);
             self.up.push_back(Message::Produce {
+                protocol,
                 ticket: outgoing.ticket,
                 batches: outgoing.batches,
             });
@@ -469,9 +510,7 @@ impl World {
             }
             Reply::Initialized(code, identity) => {
                 match self.coordinator.initialized(code, identity, self.now) {
-                    Some(Event::Initialized) => {
-                        self.coordinator.begin().unwrap();
-                    }
+                    Some(Event::Initialized) => self.begin(),
                     other => panic!("{other:?}"),
                 }
             }
@@ -494,8 +533,8 @@ impl World {
         self.sequences.restart();
         self.added.clear();
         self.ending = false;
-        if self.brokers.protocol == Protocol::V2 {
-            self.coordinator.begin().unwrap();
+        if self.coordinator.protocol() == Protocol::V2 {
+            self.begin();
         }
     }
 

@@ -137,6 +137,8 @@ class FakePlane:
     foreign: int | None = None
     # what `open` raises, one after the other
     open_errors: list[Exception] = field(default_factory=list)
+    # what `await_records` raises, one after the other
+    await_errors: list[Exception] = field(default_factory=list)
     # what `pump` raises before it fetches, one after the other
     pump_errors: list[Exception] = field(default_factory=list)
     # rejections that `flush` raises, one after the other
@@ -174,6 +176,8 @@ class FakePlane:
 
     def await_records(self, seconds: float, other: int | None = None) -> bool:
         del other
+        if self.await_errors:
+            raise self.await_errors.pop(0)
         if self.fetches or self.has_more():
             return True
         self.clock.sleep(seconds)

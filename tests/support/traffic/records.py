@@ -28,11 +28,18 @@ def create_topic(properties: Mapping[str, Any], name: str, partitions: int = 1, 
 
 
 def delete_topic(properties: Mapping[str, Any], name: str) -> None:
-    """Delete a topic, and wait until it is gone."""
+    """Delete a topic, and wait until it is gone: with a ZooKeeper, the controller knows it longer than the brokers."""
     admin = AdminClient(dict(properties))
     for future in admin.delete_topics([name]).values():
         future.result(30)
-    wait_for(lambda: name not in admin.list_topics(timeout=10).topics)
+
+    def gone() -> bool:
+        if name in admin.list_topics(timeout=10).topics:
+            return False
+        asked = admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)[name]
+        return asked.exception(30) is None
+
+    wait_for(gone)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:

@@ -320,7 +320,7 @@ def test_a_right_on_the_cluster_has_no_name() -> None:
         ("_TRANSPORT", "connecting to a PLAINTEXT broker listener?", UnreachableError, "security.protocol"),
         ("_RESOLVE", "Name or service not known", UnreachableError, "host names"),
         ("UNKNOWN_TOPIC_OR_PART", "", ClusterError, "create the topic"),
-        ("UNSUPPORTED_VERSION", "", ClusterError, "Kafka 3.9"),
+        ("UNSUPPORTED_VERSION", "", ClusterError, "Kafka 2.8"),
         ("INVALID_CONFIG", "", ClusterError, "setting"),
         ("NOT_CONTROLLER", "", UnreachableError, "healthy"),
         ("UNKNOWN", "", BrokerFailedError, "log"),

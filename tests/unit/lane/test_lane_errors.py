@@ -66,6 +66,7 @@ def test_topics_that_changed_are_an_event_of_the_seal_only() -> None:
     ("command", "state", "follows"),
     [
         (Command.INIT_PRODUCER, LaneState.STARTING, (LaneState.STARTING, Command.INIT_PRODUCER)),
+        (Command.AWAIT_RECORDS, LaneState.IDLE, (LaneState.STARTING, Command.INIT_PRODUCER)),
         (Command.BEGIN, LaneState.OPEN, (LaneState.DISCARDING, Command.ABORT)),
         (Command.PUMP, LaneState.OPEN, (LaneState.DISCARDING, Command.ABORT)),
     ],

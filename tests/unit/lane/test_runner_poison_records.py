@@ -105,6 +105,20 @@ def test_a_plane_that_cannot_serve_the_target_gives_way_before_anything_else() -
     assert (LaneState.STARTING, Event.PLANE_CHANGED) in rig.pump.machine.taken
 
 
+def test_a_plane_that_cannot_serve_the_source_gives_way_with_its_first_fetch() -> None:
+    """Nothing is open: the other plane fences and reads, in the same attempt."""
+    rig, (native, _) = two_planes()
+    native.await_errors = [PlaneChangedError("Kafka 2.7 has no Fetch 12")]
+    rig.plane.fetches = [{ORDERS: 5}]
+
+    report = rig.run()
+
+    assert (report.ending, report.records) == (Ending.STOPPED, 5)
+    assert native.calls == ["open", "begin", "commit", "close"]
+    assert rig.plane.calls.count("open") == 1
+    assert (LaneState.IDLE, Event.PLANE_CHANGED) in rig.pump.machine.taken
+
+
 def test_the_native_plane_goes_on_behind_a_refused_record() -> None:
     """The client plane seeks it with a producer of its own, and the commit that passes it asks for another one."""
     rig, (before, behind) = two_planes()

@@ -13,6 +13,7 @@ from eomirror.localkafka.settings import (
     broker_properties,
     jvm_arguments,
     render_properties,
+    zookeeper_properties,
 )
 from eomirror.localkafka.spec import ClusterSpec, Listener
 
@@ -52,6 +53,19 @@ def test_advertised_port_differs_from_the_bound_one() -> None:
     assert "CLIENT://127.0.0.1:19000" in found["advertised.listeners"]
 
 
+def test_brokers_before_kafka_3_keep_their_metadata_in_a_zookeeper() -> None:
+    """It listens in the place of the first broker's controller, and no broker has the quorum's properties."""
+    nodes = {number: ports(15000 + 10 * number) for number in (1, 2)}
+    spec = ClusterSpec("old", brokers=2, kafka_version="2.8", authorizer=True)
+    found = broker_properties(spec, nodes, 2, data=DATA, keys=None)
+    assert (found["broker.id"], found["zookeeper.connect"]) == ("2", "127.0.0.1:15012")
+    assert zookeeper_properties(nodes, data=DATA)["clientPort"] == "15012"
+    assert found["listeners"] == "CLIENT://127.0.0.1:15020,INTERNAL://127.0.0.1:15021"
+    assert not {"process.roles", "node.id", "controller.quorum.voters"} & found.keys()
+    assert found["authorizer.class.name"].endswith("AclAuthorizer")
+    assert "-Dlog4j.configuration=file:l" in jvm_arguments(spec, Path("l"))
+
+
 def test_users_of_the_specification_win_over_our_defaults() -> None:
     """A given broker property replaces ours."""
     spec = ClusterSpec("one", properties={"num.partitions": "7"})
@@ -83,7 +97,9 @@ def test_backslashes_survive_a_properties_file() -> None:
         {"name": "x", "brokers": 0},
         {"name": "x", "heap": "lots"},
         {"name": "x", "port": 65536},
-        {"name": "x", "kafka_version": "2.8"},
+        {"name": "x", "kafka_version": "2.7"},
+        {"name": "x", "kafka_version": "2.8", "security": "sasl_ssl"},
+        {"name": "x", "kafka_version": "2.8", "features": {"transaction.version": 1}},
         {"name": "x", "security": "kerberos"},
         {"name": "x", "ports": (1, 2)},
         {"name": "x", "extra_listeners": (Listener("CLIENT"),)},

@@ -391,3 +391,21 @@ def test_a_plan_lists_the_settings_of_topics_that_exist() -> None:
     assert found[1].as_dict() == {
         "cluster": "west", "topic": "east.orders", "setting": "retention.ms", "from": "60000", "to": "-1",
     }  # fmt: skip
+
+
+def test_brokers_before_kafka_3_6_have_one_limit_for_timestamps() -> None:
+    """A copy there accepts every timestamp as well, and is changed if it does not."""
+    limit = "message.timestamp.difference.max.ms"
+    older = {**{name: value for name, value in DEFAULTS.items() if name not in TIMESTAMPS}, limit: "1000"}
+    older["message.timestamp.type"] = "CreateTime"
+
+    (created,) = changes(configs(), target_defaults=older)
+    (changed,) = changes(
+        configs(), {name: ConfigValue(value, is_default=True) for name, value in older.items()}
+    )
+
+    assert {name: value for name, value in created.configs.items() if "timestamp" in name} == {
+        "message.timestamp.type": "CreateTime",
+        limit: FOR_EVER,
+    }
+    assert (changed.values, changed.before) == ({limit: FOR_EVER}, {limit: "1000"})

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from eomirror.errors import UnreachableError
-from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.errors import MirrorError, TopicError, UnreachableError
+from eomirror.kafka.cluster_metadata import CreateTopic, TopicFacts
 from eomirror.topics.apply import TargetTopics
+from eomirror.topics.diff import TIMESTAMPS
 from support.fakes.clocks import PlayedClock
 
 
@@ -76,3 +77,46 @@ def test_a_copy_that_another_link_created_at_the_same_moment_is_grown() -> None:
     ready = TargetTopics(admin, link="one", clock=clock).settle({"clicks": 4})
     assert admin.grown == [("clicks", 4)]
     assert ready["clicks"].partitions == 4
+
+
+class Older:
+    """A cluster whose brokers have one limit for timestamps, which it does not show before it has a topic."""
+
+    name = "west"
+
+    def __init__(self) -> None:
+        self.made: dict[str, dict[str, str]] = {}
+
+    def create_topics(
+        self, topics: list[CreateTopic], *, validate_only: bool, refused: list[MirrorError]
+    ) -> None:
+        assert not validate_only
+        for topic in topics:
+            unknown = [name for name in topic.configs if name.startswith("message.timestamp.before")]
+            if unknown:
+                refused.append(
+                    TopicError(f"Unknown topic config name: {unknown[0]}", fix="", topic=topic.name)
+                )
+            else:
+                self.made[topic.name] = dict(topic.configs)
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+        return {name: TopicFacts(name, "id", 1, 1, frozenset()) for name in names}
+
+
+def test_a_setting_that_brokers_do_not_have_yet_is_replaced_by_its_older_name() -> None:
+    """The topic is created at once, with every other setting."""
+    admin: Any = Older()
+    wanted = {"cleanup.policy": "compact", **TIMESTAMPS}
+
+    TargetTopics(admin, link="one").apply([CreateTopic("one", 1, 1, wanted), CreateTopic("two", 1, 1, {})])
+
+    forever = TIMESTAMPS["message.timestamp.before.max.ms"]
+    assert admin.made == {
+        "one": {
+            "cleanup.policy": "compact",
+            "message.timestamp.type": "CreateTime",
+            "message.timestamp.difference.max.ms": forever,
+        },
+        "two": {},
+    }

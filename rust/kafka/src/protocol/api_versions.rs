@@ -8,12 +8,12 @@ use crate::error_code::ErrorCode;
 use super::{API_VERSIONS, Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// The first request of every connection.
+/// The first request of every connection; also asked again, for features that have changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApiVersions;
 
 /// The versions and features of a broker.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SupportedApis {
     /// Error code; with `UNSUPPORTED_VERSION` only `apis` is set.
     pub(crate) error: ErrorCode,
@@ -21,6 +21,19 @@ pub(crate) struct SupportedApis {
     pub(crate) apis: BTreeMap<i16, (i16, i16)>,
     /// Finalized levels of the cluster's features, such as `transaction.version`.
     pub(crate) features: BTreeMap<String, i16>,
+    /// Number of the state of these levels, which grows with each change; -1 when the broker reports none.
+    pub(crate) features_epoch: i64,
+}
+
+impl Default for SupportedApis {
+    fn default() -> Self {
+        Self {
+            error: ErrorCode::NONE,
+            apis: BTreeMap::new(),
+            features: BTreeMap::new(),
+            features_epoch: -1,
+        }
+    }
 }
 
 impl SupportedApis {
@@ -64,7 +77,7 @@ impl Request for ApiVersions {
         Ok(SupportedApis {
             error,
             apis: apis.into_iter().collect(),
-            features: BTreeMap::new(),
+            ..SupportedApis::default()
         })
     }
 
@@ -73,13 +86,17 @@ impl Request for ApiVersions {
         tag: u32,
         field: &mut Reader,
     ) -> Result<(), DecodeError> {
-        if tag == 2 {
-            let features = field.structures(6, |from| {
-                let feature = (from.compact_string()?, from.int16()?);
-                from.int16()?; // lowest level
-                Ok(feature)
-            })?;
-            supported.features = features.into_iter().collect();
+        match tag {
+            1 => supported.features_epoch = field.int64()?,
+            2 => {
+                let features = field.structures(6, |from| {
+                    let feature = (from.compact_string()?, from.int16()?);
+                    from.int16()?; // lowest level
+                    Ok(feature)
+                })?;
+                supported.features = features.into_iter().collect();
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -134,6 +151,7 @@ mod tests {
         );
         let (supported, throttle_ms) = read_throttled::<ApiVersions>(4, body.clone()).unwrap();
         assert_eq!(supported.features["transaction.version"], 2);
+        assert_eq!(supported.features_epoch, 5);
         assert_eq!(throttle_ms, 7);
         assert_eq!(supported.apis[&18], (0, 5));
         oracle::survives_damage::<ApiVersions>(4, &body);

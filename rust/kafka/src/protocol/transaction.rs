@@ -21,25 +21,39 @@ pub(crate) struct FoundCoordinator {
 }
 
 impl Request for FindCoordinator {
-    // 4 is the first version that takes several ids, 6 the last that changes nothing else
+    // 3 takes one id (Kafka 2.8), 4 and later several; 6 is the last that changes nothing else
     const API: Api = Api {
         key: 10,
         name: "FindCoordinator",
-        versions: (4, 6),
+        versions: (3, 6),
         flexible: 3,
     };
 
     type Answer = FoundCoordinator;
 
-    fn write(&self, _version: i16, out: &mut Writer) {
-        out.int8(1); // of a transaction
+    fn write(&self, version: i16, out: &mut Writer) {
+        const OF_A_TRANSACTION: i8 = 1;
+        if version == 3 {
+            out.compact_string(&self.transactional_id);
+            out.int8(OF_A_TRANSACTION);
+            return;
+        }
+        out.int8(OF_A_TRANSACTION);
         out.compact_array(std::slice::from_ref(&self.transactional_id), |out, key| {
             out.compact_string(key);
         });
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<FoundCoordinator, DecodeError> {
+    fn read(version: i16, from: &mut Reader) -> Result<FoundCoordinator, DecodeError> {
         from.throttle()?;
+        if version == 3 {
+            let error = from.error_code()?;
+            from.nullable_compact_string()?; // message
+            let broker = from.int32()?;
+            from.compact_string()?; // host: metadata says it too
+            from.int32()?;
+            return Ok(FoundCoordinator { error, broker });
+        }
         let found = from.structures(14, |from| {
             from.compact_string()?; // key
             let broker = from.int32()?;
@@ -254,6 +268,26 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_coordinator_of_one_id_is_asked_for_as_kafka_2_8_expects() {
+        let request = FindCoordinator {
+            transactional_id: NAME.to_owned(),
+        };
+        let asked: FindCoordinatorRequest = oracle::read(&request, 3);
+        assert_eq!((asked.key.as_str(), asked.key_type), (NAME, 1));
+        let answer = FindCoordinatorResponse::default()
+            .with_throttle_time_ms(4)
+            .with_error_code(15)
+            .with_error_message(Some(StrBytes::from_static_str("wait")))
+            .with_node_id(BrokerId(3))
+            .with_host(StrBytes::from_static_str("h"))
+            .with_port(9092);
+        let body = oracle::write(&answer, 3);
+        let (found, throttle_ms) = read_throttled::<FindCoordinator>(3, body.clone()).unwrap();
+        assert_eq!((throttle_ms, found.error.0, found.broker), (4, 15, 3));
+        oracle::survives_damage::<FindCoordinator>(3, &body);
     }
 
     #[test]

@@ -69,8 +69,9 @@ impl CoordinatorRequests {
         }
     }
 
-    /// Begins a transaction; no request is needed.
-    pub(super) fn begin(&mut self) -> Result<(), Error> {
+    /// Begins a transaction of a protocol; no request is needed.
+    pub(super) fn begin(&mut self, protocol: Protocol) -> Result<(), Error> {
+        self.state.change_protocol(protocol);
         self.state.begin().map(|_| ()).map_err(invalid_state)
     }
 

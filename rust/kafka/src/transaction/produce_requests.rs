@@ -47,7 +47,7 @@ pub(super) struct ProduceRequests {
     acknowledged: Vec<Acknowledgement>,
     /// Ids and names of the topics that accepted batches of the open transaction.
     written: BTreeMap<TopicId, String>,
-    /// Batches went by topic name at least once: an old broker compares no ids.
+    /// Batches of the open transaction went by topic name: an old broker compares no ids.
     by_name: bool,
 }
 
@@ -109,8 +109,14 @@ impl ProduceRequests {
         std::mem::take(&mut self.acknowledged)
     }
 
+    /// Sets the protocol of the next transaction.
+    pub(super) const fn change_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
     /// Drops the batches of the last transaction, and what is known of it.
     pub(super) fn clear(&mut self) {
+        self.by_name = false;
         self.sequences.restart();
         self.acknowledged.clear();
         self.added.clear();

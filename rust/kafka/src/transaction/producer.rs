@@ -1,7 +1,7 @@
 //! The transactional producer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::coordinator_requests::{Answered, CoordinatorRequests};
 use super::metadata_refresh::MetadataRefresh;
@@ -10,13 +10,20 @@ use super::wake_up::WakeUp;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
 use crate::error::Error;
-use crate::network::{Answer, Network};
+use crate::network::{Answer, Network, RequestId};
+use crate::protocol::api_versions::ApiVersions;
 use crate::protocol::produce::{FramedBatch, HEADER};
 use crate::topic::{TopicId, TopicPartition};
 use crate::transaction_state::marker_wait::Step;
 use crate::transaction_state::{Event, Identity, Protocol, SourceRange};
 use bytes::Bytes;
 use eomirror_batch::{Batch, BatchError, Stamp};
+
+/// The feature that decides the protocol of transactions.
+pub const TRANSACTION_VERSION: &str = "transaction.version";
+
+/// Time after which the cluster's features are asked for again. Brokers serve the protocol before as well.
+const FEATURES_VALID: Duration = Duration::from_secs(10);
 
 /// Writes batches to one cluster in transactions.
 ///
@@ -54,18 +61,20 @@ pub struct TransactionalProducer {
     /// The end of the last transaction, until commit or abort has returned it.
     ended: Option<Event>,
     wake: WakeUp,
+    /// The request for the cluster's features, if one is in flight, and the time of the next one.
+    features: (Option<RequestId>, Instant),
 }
 
 impl TransactionalProducer {
     /// Takes the transactional id: its previous owner is fenced, and its open transaction aborted.
     ///
-    /// The cluster's `transaction.version` decides the protocol.
+    /// The cluster's `transaction.version` decides the protocol, of each transaction anew.
     pub fn open(
         mut client: Client,
         mut settings: ProducerSettings,
         deadline: Instant,
     ) -> Result<Self, Error> {
-        settings.protocol = Protocol::of(client.feature("transaction.version", deadline)?);
+        settings.protocol = Protocol::of(client.feature(TRANSACTION_VERSION, deadline)?);
         let mut producer = Self::new(client, settings);
         producer.until_ready(deadline)?;
         Ok(producer)
@@ -75,6 +84,7 @@ impl TransactionalProducer {
     /// [`TransactionalProducer::until_ready`] takes the transactional id.
     #[must_use]
     pub fn new(mut client: Client, settings: ProducerSettings) -> Self {
+        let now = client.clock().now();
         Self {
             coordinator: CoordinatorRequests::new(&settings),
             produces: ProduceRequests::new(&settings),
@@ -88,6 +98,7 @@ impl TransactionalProducer {
             over: None,
             ended: None,
             wake: WakeUp::default(),
+            features: (None, now + FEATURES_VALID),
         }
     }
 
@@ -96,8 +107,13 @@ impl TransactionalProducer {
         if !self.coordinator.in_transaction() {
             self.until_ready(deadline)?;
         }
-        self.coordinator.begin()?;
+        if let Some(level) = self.client.network().feature(TRANSACTION_VERSION) {
+            self.settings.protocol = Protocol::of(level);
+        }
+        let protocol = self.settings.protocol;
+        self.coordinator.begin(protocol)?;
         self.forget();
+        self.produces.change_protocol(protocol);
         Ok(())
     }
 
@@ -196,7 +212,7 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Returns whether all answered batches went by topic id.
+    /// Returns whether all answered batches of the open transaction went by topic id.
     #[must_use]
     pub const fn goes_by_id(&self) -> bool {
         self.produces.goes_by_id()
@@ -344,6 +360,7 @@ impl TransactionalProducer {
                 .step(client, coordinator, refresh, wake, now)?;
         }
         self.refresh_metadata(now)?;
+        self.refresh_features(now);
         match self.over.as_ref().or(self.refused.as_ref()) {
             Some(error) if !self.is_ending() => Err(error.clone()),
             _ => Ok(()),
@@ -425,6 +442,17 @@ impl TransactionalProducer {
     }
 
     fn take(&mut self, answer: Answer, now: Instant) -> Result<(), Error> {
+        if self.features.0.take_if(|id| *id == answer.id).is_some() {
+            let Answer { peer, body, .. } = answer;
+            let read = |(version, body)| self.client.read::<ApiVersions>(peer, version, body);
+            if let Ok(supported) = body.and_then(read) {
+                // an error leaves them as they are: the next answer, of another broker, tells them
+                if supported.error.is_none() {
+                    self.client.network().learn(&supported);
+                }
+            }
+            return Ok(());
+        }
         let answer = match self.refresh.take(&mut self.client, answer) {
             Ok(taken) => return taken.or_else(Error::unless_final),
             Err(answer) => answer,
@@ -554,6 +582,19 @@ impl TransactionalProducer {
         let again = self.refresh.ask(&mut self.client, topics, now)?;
         self.wake.add(again);
         Ok(())
+    }
+
+    /// Asks a connected broker for the cluster's features, now and then: a connection lives longer than they do.
+    fn refresh_features(&mut self, now: Instant) {
+        let (asked, at) = self.features;
+        if asked.is_some() || now < at {
+            return;
+        }
+        if let Some(peer) = self.client.next_connected(now) {
+            let network = self.client.network();
+            let id = network.ask(peer, &ApiVersions, now, Duration::ZERO);
+            self.features = (Some(id), now + FEATURES_VALID);
+        }
     }
 
     /// Drops everything that belongs to the last transaction.

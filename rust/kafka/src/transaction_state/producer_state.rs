@@ -28,12 +28,19 @@
 //! identity in a timeout requests a new one with the old one (KIP-360). If it was replaced, the request is rejected, so
 //! it never takes the transactional id back from its successor.
 //!
+//! # Change of the protocol
+//!
+//! A cluster's `transaction.version` is raised and lowered while transactions run, and brokers of level 2 serve both
+//! protocols. So the protocol changes between two transactions ([`ProducerState::change_protocol`]): the identity that
+//! the end of the last one gave, in whichever protocol, was in no transaction yet.
+//!
 //! # Transitions
 //!
 //! ```text
 //! state          event                        next           result
 //! ------------   --------------------------   ------------   ----------------------------
 //! Initializing   InitProducerId 0             Ready          Initialized
+//! Ready          change_protocol()            Ready
 //! Ready          begin()                      Open
 //! Open           commit(), nothing written    Ready          Committed, without a request
 //! Open           commit()                     Committing
@@ -192,6 +199,14 @@ impl ProducerState {
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         self.protocol
+    }
+
+    /// Sets the protocol of the next transactions, between two of them: each has an identity of its own in both.
+    /// Changes nothing at any other time.
+    pub const fn change_protocol(&mut self, protocol: Protocol) {
+        if let Phase::Ready(_) = self.phase {
+            self.protocol = protocol;
+        }
     }
 
     /// Returns the coordinator's broker id, if known.

@@ -182,7 +182,7 @@ impl Failure {
                 {
                     (
                         FailureKind::Configuration,
-                        "use brokers of Kafka 3.9 or newer",
+                        "use brokers of Kafka 2.8 or newer",
                     )
                 }
                 _ => (FailureKind::Unreadable, "check the broker's log"),
@@ -334,6 +334,8 @@ fn kind_of(error: &Error) -> FailureKind {
             code if code.meaning() == Meaning::Refused => FailureKind::Unauthorized,
             _ => FailureKind::Abortable,
         },
+        // librdkafka serves older brokers
+        Error::Unsupported { .. } => FailureKind::Unhonoured,
         // the connection is closed, and the next one may return a whole answer
         Error::Malformed { .. } => FailureKind::Abortable,
         Error::Refused { code, .. } if *code == ErrorCode::INVALID_TRANSACTION_TIMEOUT => {
@@ -394,6 +396,17 @@ mod tests {
     fn every_kind_has_a_name_of_its_own() {
         let names: BTreeSet<&str> = FailureKind::ALL.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), FailureKind::ALL.len());
+    }
+
+    #[test]
+    fn a_broker_that_is_too_old_is_left_to_another_plane() {
+        let failure = Failure::from(Error::Unsupported {
+            peer: "h:1".to_owned(),
+            api: "Fetch",
+            ours: (12, 17),
+            theirs: Some((4, 11)),
+        });
+        assert_eq!(failure.kind, FailureKind::Unhonoured);
     }
 
     #[test]

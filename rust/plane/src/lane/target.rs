@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use eomirror_kafka::Identity;
 use eomirror_kafka::{
-    Acknowledgement, Client, Clock, Error, ProducerSettings, Properties, Protocol, Throttled,
-    TopicPartition, TransactionalProducer,
+    Acknowledgement, Client, Clock, Error, ProducerSettings, Properties, Protocol,
+    TRANSACTION_VERSION, Throttled, TopicPartition, TransactionalProducer,
 };
 
 use super::failure::{Failure, FailureKind};
@@ -73,7 +73,7 @@ impl LaneTarget {
         }
         self.producer = match std::mem::take(&mut self.producer) {
             Producer::Connecting(mut client) => {
-                let level = client.network().feature("transaction.version").unwrap_or(0);
+                let level = client.network().feature(TRANSACTION_VERSION).unwrap_or(0);
                 let settings = ProducerSettings {
                     protocol: Protocol::of(level),
                     ..settings.clone()

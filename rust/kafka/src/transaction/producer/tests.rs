@@ -6,28 +6,30 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kafka_protocol::messages::api_versions_response::FinalizedFeatureKey;
 use kafka_protocol::messages::describe_transactions_response::TransactionState;
 use kafka_protocol::messages::find_coordinator_response::Coordinator as FoundCoordinator;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{
-    DescribeTransactionsResponse, FindCoordinatorResponse, MetadataRequest, ProduceResponse,
-    TopicName,
+    ApiVersionsResponse, DescribeTransactionsResponse, FindCoordinatorResponse, MetadataRequest,
+    ProduceResponse, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
 
-use super::{Answer, Error, TransactionalProducer};
+use super::{Answer, Error, TRANSACTION_VERSION, TransactionalProducer};
 use crate::client::Client;
 use crate::clock::{Clock as _, SystemClock};
 use crate::error_code::ErrorCode;
 use crate::network::{Peer, RequestId};
 use crate::properties::Properties;
+use crate::protocol::api_versions::SupportedApis;
 use crate::protocol::oracle;
 use crate::support::{self, Asked, framed};
 use crate::topic::TopicId;
 use crate::topic::TopicPartition;
 use crate::transaction::ProducerSettings;
 use crate::transaction_state::marker_wait::Step;
-use crate::transaction_state::{Ask, Identity, SourceRange};
+use crate::transaction_state::{Ask, Identity, Protocol, SourceRange};
 use crate::two_brokers::{Later, Two, until};
 
 const OLD: TopicId = TopicId([1; 16]);
@@ -432,4 +434,52 @@ fn a_frozen_broker_is_not_asked_for_the_coordinator_again() {
     let first = next();
     clock.forward(6);
     assert_ne!(next(), first);
+}
+
+#[test]
+fn the_protocol_of_a_transaction_is_that_of_its_begin() {
+    let mut producer = open();
+    let told = |epoch, level| SupportedApis {
+        features: [(TRANSACTION_VERSION.to_owned(), level)].into(),
+        features_epoch: epoch,
+        ..SupportedApis::default()
+    };
+    for (epoch, level, protocol) in [(4, 1, Protocol::V1), (5, 2, Protocol::V2)] {
+        let (body, peer) = (oracle_features(epoch, level), Peer::Broker(1));
+        producer.features.0 = Some(RequestId::numbered(9));
+        let answer = Answer {
+            id: RequestId::numbered(9),
+            peer,
+            body: Ok((4, body)),
+        };
+        let before = producer.coordinator.state().protocol();
+        producer.take(answer, Instant::now()).unwrap();
+        assert_eq!(
+            producer.coordinator.state().protocol(),
+            before,
+            "it is open"
+        );
+        // one that has not heard of it yet
+        producer.client.network().learn(&told(3, 2));
+
+        // empty: it ends without a request
+        assert!(producer.coordinator.commit().unwrap().is_some());
+        producer.begin(Instant::now()).unwrap();
+
+        assert_eq!(producer.coordinator.state().protocol(), protocol);
+        push(&mut producer);
+        let waits = usize::from(protocol == Protocol::V1);
+        assert_eq!(producer.produces.unadded().len(), waits);
+    }
+}
+
+/// The answer of a broker that is asked for the cluster's features.
+fn oracle_features(epoch: i64, level: i16) -> bytes::Bytes {
+    let feature = FinalizedFeatureKey::default()
+        .with_name(StrBytes::from_static_str(TRANSACTION_VERSION))
+        .with_max_version_level(level);
+    let answer = ApiVersionsResponse::default()
+        .with_finalized_features_epoch(epoch)
+        .with_finalized_features(vec![feature]);
+    oracle::write(&answer, 4)
 }
