@@ -44,6 +44,7 @@ from bench.witness import measure_witness, witness_markdown
 from bench.workloads import SMALL, WORKLOADS
 from eomirror.errors import MirrorError
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.jars import DEFAULT_KAFKA, exact_version
 from eomirror.localkafka.progress import show_progress
 
 if TYPE_CHECKING:
@@ -128,21 +129,23 @@ class _Session:
 
 
 @contextlib.contextmanager
-def _clusters() -> Iterator[Site]:
+def _clusters(target_kafka: str = DEFAULT_KAFKA) -> Iterator[Site]:
     """Two clusters and a folder, gone afterwards."""
     with contextlib.ExitStack() as stack:
         on_progress = stack.enter_context(show_progress())
         source, target = (
             stack.enter_context(
-                LocalCluster.start(ClusterSpec(name, heap=_BROKER_HEAP), on_progress=on_progress)
+                LocalCluster.start(
+                    ClusterSpec(name, heap=_BROKER_HEAP, kafka_version=version), on_progress=on_progress
+                )
             )
-            for name in ("source", "target")
+            for name, version in (("source", DEFAULT_KAFKA), ("target", target_kafka))
         )
         folder = Path(tempfile.mkdtemp(prefix="eomirror-bench-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         pids = ([broker.pid for broker in cluster.brokers] for cluster in (source, target))
         brokers = dict(zip(("source", "target"), pids, strict=True))
-        yield Site(source.bootstrap_servers, target.bootstrap_servers, folder, brokers)
+        yield Site(source.bootstrap_servers, target.bootstrap_servers, folder, brokers, target_kafka)
 
 
 def _compare(
@@ -252,6 +255,12 @@ _mirrors = click.option(
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     help="A built checkout of another commit, whose native plane takes turns with this one's.",
 )
+@click.option(
+    "--target-kafka",
+    default=DEFAULT_KAFKA,
+    show_default=True,
+    help="Release of the target and of MM2, such as 3.9.",
+)
 @_output
 @_keep
 @click.pass_context
@@ -264,6 +273,7 @@ def main(
     rounds: int,
     names: tuple[str, ...],
     against: Path | None,
+    target_kafka: str,
     output: str,
     results: Path | None,
 ) -> None:
@@ -277,7 +287,9 @@ def main(
     timing = _SMALL_TIMING if small else Timing(seconds=seconds)
     session = _Session("small" if small else "throughput", output, results or (None if small else RESULTS))
     comparisons, extra = [], []
-    with _clusters() as site:
+    if target_kafka != DEFAULT_KAFKA:
+        extra.append(f"The target and MM2 are of Apache Kafka {exact_version(target_kafka)}.")
+    with _clusters(target_kafka) as site:
         for name in chosen:
             if name == IDLE.name:
                 extra.append(idle_markdown(_idle(session, site, peers)))

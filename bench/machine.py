@@ -14,7 +14,7 @@ import confluent_kafka
 import psutil
 
 from eomirror.jvm import find_java
-from eomirror.localkafka.jars import exact_version
+from eomirror.localkafka.jars import DEFAULT_KAFKA, exact_version
 
 __all__ = ["describe_machine", "load_average"]
 
@@ -30,7 +30,7 @@ def describe_machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "java": _java_version(),
-        "kafka": exact_version("4.3"),
+        "kafka": exact_version(DEFAULT_KAFKA),
         "pyspark": importlib.metadata.version("pyspark"),
         "confluent_kafka": confluent_kafka.version(),
         "librdkafka": confluent_kafka.libversion()[0],

@@ -174,8 +174,7 @@ def outages(config: Path) -> list[str]:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    found = orjson.loads(done.stdout)
-    return [event["text"] for link in found["links"] for event in link["events"] if event["kind"] == "outage"]
+    return [row["text"] for row in orjson.loads(done.stdout)["events"] if row["kind"] == "outage"]
 
 
 def alike(some: list[Serving], link: str, state: str, verdict: str, *, source: bool = True) -> None:

@@ -323,7 +323,12 @@ def _silent(view: LinkView) -> tuple[str, str] | None:
         return None
     more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
     text = f"lane {silent[0].lane}{more} has not reported for {silent[0].silent_seconds:.0f} s"
-    return text, "its process stands still or is cut off: eomirror events names its host and process id"
+    fix = "its process stands still or is cut off: eomirror events names its host and process id"
+    if silent[0].silent_seconds >= _SLOT_SECONDS:
+        # Spark begins a task that was lost with its executor again, and tells the driver nothing while it cannot
+        text += f": {len(lanes) - len(silent)} of {len(lanes)} lanes run"
+        fix += "; if it was killed on a Spark cluster, its lane waits for a slot: add workers or cores, or set `lanes`"
+    return text, fix
 
 
 def _unknown(view: LinkView) -> tuple[str, str]:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.position import Position
     from eomirror.topics.diff import Change
-    from eomirror.topics.source_topics import Listing
+    from eomirror.topics.source_topics import Listing, SourceContact
     from eomirror.topics.state_topics import Drift
 
 __all__ = ["Discovery"]
@@ -103,7 +103,6 @@ class Discovery:
         self._names = LinkNames(link.state_name)
         self._source, self._target = source.admin, target.admin
         self._found = SourceTopics(link, self._source, clusters or {}, clock)
-        self.contact = self._found.contact
         self._copies = TopicCopies(link, self._source, self._target, clock, positions)
         self._source_topics = TargetTopics(self._source, link=link.name, clock=clock)
         self._configs_compared = float("-inf")
@@ -111,6 +110,11 @@ class Discovery:
         self._held_until = float("-inf")
         self._named: tuple[tuple[list[str], frozenset[str]], dict[str, str]] | None = None
         self._own = StateTopicsCheck(link, self._target, learn=self._copies.learn_defaults, clock=clock)
+
+    @property
+    def contact(self) -> SourceContact:
+        """Time of the source's last answer; other threads may read it."""
+        return self._found.contact
 
     @property
     def listing(self) -> Listing | None:

@@ -98,6 +98,11 @@ def test_a_lane_that_is_silent_is_stalled() -> None:
     found = judged((0, unknown))
     assert (found.word, found.text) == ("stalled", "lane 3 has not reported for 9 s")
     assert "eomirror events" in found.fix
+    lost = LaneStatus(lane=2, state="mirroring", silent_seconds=66.0)
+    runs = LaneStatus(lane=0, state="mirroring")
+    found = judged((0, replace(unknown, live=replace(live, lanes=(runs, lost)))))
+    assert (found.word, found.text) == ("stalled", "lane 2 has not reported for 66 s: 1 of 2 lanes run")
+    assert "waits for a slot" in found.fix
     brief = replace(live, lanes=(LaneStatus(lane=3, state="open", silent_seconds=6.0),))
     assert judged((0, replace(unknown, live=brief))).word == "unknown"
     away = replace(
