@@ -156,7 +156,7 @@ def test_two_of_them_answer_alike_whatever_is_dead(
                     assert readiness["failover"]["ready"] is True
             assert outages(config) == []
             # it ends while no mirror runs, and both have seen it
-            source.start()
+            source.brokers[0].start()
             (told,) = wait_for(lambda: outages(config), 60)
             alike(both, topic_name, "silent", "down")
             assert told.startswith("cluster source did not answer for ")
