@@ -173,6 +173,40 @@ fn batches_of_several_codecs_become_one_for_each_target_partition() {
     }
 }
 
+/// Only its own codec makes such a record small enough for the target.
+#[test]
+fn a_record_that_is_large_without_compression_keeps_its_codec() {
+    // sixteen letters at random: entropy coding halves them, and LZ4 has none
+    let letters: Vec<u8> = noise(1, 15_000)
+        .iter()
+        .map(|byte| b'a' + byte % 16)
+        .collect();
+    for other in [Codec::None, Codec::Lz4] {
+        let small = plain(0, 1, b"x");
+        let large = plain(1, 1, &letters);
+        let behind = plain(2, 1, b"y");
+        let mut bytes = Vec::new();
+        for (record, codec) in [(small, other), (large, Codec::Zstd), (behind, other)] {
+            let mut forge = Forge::new(record.offset, &[record]);
+            forge.attributes |= codec as i16;
+            forge.body = compress(codec, &forge.body);
+            bytes.extend(forge.bytes());
+        }
+        let fetched = Fetched {
+            records: &bytes,
+            aborted: &[],
+            offsets: 0..i64::MAX,
+        };
+        let target = Target {
+            max_batch_bytes: 10_000,
+            ..Target::default().placed(1)
+        };
+        let relayed = Relay::new(LIMITS).relay(&Rules::NONE.policy(), 0, &target, &fetched);
+        assert_eq!(relayed.stopped, None, "{other:?}");
+        assert_eq!(relayed.accounting.sent, 3);
+    }
+}
+
 #[test]
 fn a_full_batch_of_one_target_partition_ends_no_other() {
     let mut records: Vec<Plain> = (0..30).map(|offset| plain(offset, 1, &[7; 100])).collect();

@@ -114,17 +114,17 @@ impl<'w> Merge<'w> {
     ) -> Result<(), Stop> {
         if self.target.partitions.is_some() {
             self.turn_to(partition);
-            if self.writer.size() >= self.target.merge_until() {
+            let full = self.writer.size() >= self.target.merge_until();
+            if full || !self.suits(record) {
                 self.flush()?;
             }
-            if self.writer.count() == 0 {
-                self.writer.restart(self.codec);
-            }
+            self.restart_empty();
         }
         let mut added = self.write(record, change, provenance);
         if !matches!(added, Ok(true)) && self.writer.count() > 0 {
             // full, or the timestamp is too far from those in the batch
             self.flush()?;
+            self.restart_empty();
             added = self.write(record, change, provenance);
         }
         added.map_err(|error| self.source.unwritable(record.offset, error))?;
@@ -134,6 +134,19 @@ impl<'w> Merge<'w> {
         let more = runs.len() - before;
         self.all_runs += more;
         Ok(())
+    }
+
+    /// Returns true if the batch being written has the record's codec, or the record is small: a large one may be within
+    /// the target's limit with its own codec only.
+    fn suits(&self, record: &Record<'_>) -> bool {
+        self.writer.codec() == self.codec || split::weight(record) < self.target.merge_until() / 2
+    }
+
+    /// Gives an empty batch the codec of the records to come, where they are placed by key.
+    fn restart_empty(&mut self) {
+        if self.target.partitions.is_some() && self.writer.count() == 0 {
+            self.writer.restart(self.codec);
+        }
     }
 
     /// Makes the batch of a target partition the one being written.

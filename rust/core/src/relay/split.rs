@@ -61,7 +61,7 @@ fn finish(
 }
 
 /// Returns the approximate size of a record before compression.
-fn weight(record: &Record<'_>) -> usize {
+pub(super) fn weight(record: &Record<'_>) -> usize {
     let length = |field: Option<&[u8]>| field.map_or(1, <[u8]>::len);
     let headers: usize = record
         .headers
