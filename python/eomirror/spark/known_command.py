@@ -11,6 +11,7 @@ make another command, ``spark-submit`` makes it; and so it does where the kept o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -127,9 +128,13 @@ class KnownCommand:
             except OSError as error:
                 self._forget(str(error))
                 return None
+            # A program that ends meanwhile removes the folder.  The JVM then fails to write there, and its gateway
+            # lives on: it would look for the end of the program once it had written.
+            atexit.register(process.kill)
             # the JVM renames it into place
             while process.poll() is None and not connection.is_file():
                 SYSTEM_CLOCK.sleep(_LOOK_SECONDS)
+            atexit.unregister(process.kill)
             if connection.is_file():
                 return StartedJvm(process, connection.read_bytes())
         process.communicate()

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from eomirror.spark.known_command import KnownCommand, is_usual_start
@@ -132,3 +134,25 @@ def test_a_configuration_folder_or_a_variable_leaves_it_to_spark_submit(
             assert not is_usual_start(str(tmp_path)), name
     (tmp_path / "conf").mkdir()
     assert not is_usual_start(str(tmp_path))
+
+
+def test_a_jvm_that_is_starting_ends_with_the_program(folder: Path, tmp_path: Path) -> None:
+    """A run that is stopped in its first seconds leaves no JVM: one without its folder would wait for ever."""
+    path, told = tmp_path / "spark-1.json", tmp_path / "pid"
+    slow = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    path.write_text(json.dumps({"command": [sys.executable, "-c", slow], "variables": {}}))
+    program = f"""
+import os, threading, time
+from pathlib import Path
+from eomirror.spark.known_command import KnownCommand
+known = KnownCommand(Path({str(path)!r}), {_LAUNCH!r}, Path({str(folder)!r}))
+threading.Thread(target=known.start, args=({{}},), daemon=True).start()
+while not os.path.exists({str(told)!r}) or not open({str(told)!r}).read():
+    time.sleep(0.01)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    pid = int(told.read_text())
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the JVM outlived the program"
+        time.sleep(0.05)
