@@ -102,7 +102,7 @@ class MirrorMaker:
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile=file:{logging}",
             "-cp",
-            class_path(site.kafka),
+            class_path(),
             "org.apache.kafka.connect.mirror.MirrorMaker",
             str(properties),
         ]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 import psutil
 
 from eomirror.localkafka import orphans
-from eomirror.localkafka.jars import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,14 +39,12 @@ class Site:
         target: Bootstrap servers.
         folder: For its configuration and log; exists.
         brokers: Processes of the brokers, by the name of their cluster; none where the bench does not measure them.
-        kafka: Release of the target, and of MirrorMaker 2.
     """
 
     source: str
     target: str
     folder: Path
     brokers: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    kafka: str = DEFAULT_KAFKA
 
 
 class Peer(Protocol):
