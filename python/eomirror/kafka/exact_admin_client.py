@@ -1,5 +1,5 @@
 """
-AdminClient that reads and commits group offsets with the exact bytes of their metadata, and reads much quickly.
+AdminClient with the exact metadata of group offsets, and with quick reads of settings, topics and log offsets.
 
 Metadata of a commit is a string of any length, which a Java client, Kafka Streams or franz-go fills.  librdkafka keeps
 its length and puts no NUL behind it.  confluent-kafka (2.16) takes it as a C string: it reads beyond the end, into
@@ -113,7 +113,7 @@ class GroupAnswer(NamedTuple):
 
 
 class LogOffset(NamedTuple):
-    """Offset of a partition that a leader answers; -1001 if its connection broke before, epoch -1 if it told none."""
+    """Offset of a partition, as its leader answers: -1001 if the connection broke before; epoch -1 for none."""
 
     offset: int
     timestamp: int

@@ -140,12 +140,12 @@ class ClusterSpec:
 
     @property
     def before_kafka_4(self) -> bool:
-        """Returns true if the brokers log by log4j 1, and know none of the properties of Kafka 4."""
+        """True if the brokers log with log4j 1 and know no property of Kafka 4."""
         return int(self.kafka_version.partition(".")[0]) < _FIRST_WITH_LOG4J2
 
     @property
     def keeps_metadata_in_zookeeper(self) -> bool:
-        """Returns true before Kafka 3, whose KRaft has no transactions."""
+        """True before Kafka 3: KRaft of those releases has no transactions."""
         return int(self.kafka_version.partition(".")[0]) < _FIRST_WITH_KRAFT
 
     @property
