@@ -61,6 +61,7 @@ REFRESH_SECONDS = 5.0
 _LANES_SECONDS = 2.8
 _LAST_SECONDS = 0.3
 
+# interval at which freed memory is returned; a comparison of all settings uses much of it
 _FREED_SECONDS = 60.0
 
 # a Spark cluster may grant executors slowly; lanes then queue for them as the warm-up does

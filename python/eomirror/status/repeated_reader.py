@@ -119,6 +119,9 @@ class TopicsReader:
             self._reader.close()
 
 
+_WRITE_SECONDS = 5.0
+
+
 def record_outages(config: Config, link: str, outages: Sequence[Outage]) -> str:
     """Writes outages that no mirror saw end to the control topic of a link; returns the reason if it cannot."""
     found = config.link(link)
@@ -132,7 +135,6 @@ def record_outages(config: Config, link: str, outages: Sequence[Outage]) -> str:
     )
 
 
-_WRITE_SECONDS = 5.0
 _MOST_AT_ONCE = 32
 # the clients of many links share the CPU with each other and with a mirror: a cluster that answers looked silent
 _FEW_LINKS = 8
