@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 from eomirror.errors import MirrorError, UsageError
 from eomirror.localkafka import jars
 from eomirror.localkafka.cluster import ClusterSpec, Listener, LocalCluster
-from eomirror.localkafka.probe import live_brokers
+from eomirror.localkafka.ports import live_brokers
 from support.clusters.features import TRANSACTIONS, finalized_feature
 from support.traffic.records import wait_for
 

@@ -595,7 +595,7 @@ def draw_failback(found: FailbackReport) -> None:
 
 
 def _draw_history(found: LinkHistory) -> None:
-    from eomirror.status.standing_fence import standing_fence
+    from eomirror.records.promotion import standing_fence
 
     console = stdout_console()
     console.print(f"{escape(found.link)}: {found.state}")

@@ -19,9 +19,9 @@ from eomirror.cli.render import (
 )
 from eomirror.cli.watch import View, judge, watched
 from eomirror.errors import NotReadyError
+from eomirror.records.promotion import standing_fence
 from eomirror.status.lag import topic_state
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
-from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -163,9 +163,8 @@ def verify(
     from eomirror.config import load_config
     from eomirror.failover import left_orphans
     from eomirror.kafka.reachability import clusters_of, require_reachable
-    from eomirror.verify.origins import with_origins
     from eomirror.verify.resume import ResumeFile
-    from eomirror.verify.scope import RequestedRange
+    from eomirror.verify.scope import RequestedRange, with_origins
 
     if at_rest and not transactions:
         raise UsageError("--at-rest requires --transactions", fix="add --transactions")

@@ -24,10 +24,9 @@ from eomirror.link.hanging import end_hanging_copies
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.link.state import LinkState
-from eomirror.records.promotion import Cut, Promotion
+from eomirror.records.promotion import Cut, Promotion, standing_fence
 from eomirror.recovery.copy_end import moved
 from eomirror.status.derive import IN_STEP_MS
-from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from eomirror.errors import some
 from eomirror.failover.group_moves import found_groups
 from eomirror.failover.machine import Verb
+from eomirror.records.promotion import standing_fence
 from eomirror.status.lag import topic_state
-from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -33,7 +33,7 @@ from eomirror.failover.orphan_reader import OrphanRange, Reading, named
 from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import orphan_ranges, standing, undecided
 from eomirror.failover.promoted_link import PromotedLink, back_link, by_topic, whole_link
-from eomirror.kafka.log_ends import existing_ends
+from eomirror.kafka.list_offsets import existing_ends
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import refuse_copying_back
 from eomirror.link.state import LinkState, control_of
@@ -41,8 +41,8 @@ from eomirror.records.names import LinkNames
 from eomirror.records.recreation import CopyBack, Recreation
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
-from eomirror.verify.origins import with_origins
 from eomirror.verify.runner import Verifier
+from eomirror.verify.scope import with_origins
 from eomirror.verify.verdict import are
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from eomirror.failover.readiness import Verified
 from eomirror.kafka.session import ClusterSession
 from eomirror.link.state import LinkState, history_of
 from eomirror.records.names import LinkNames
-from eomirror.verify.origins import with_origins
 from eomirror.verify.report import record, tail_records, verifications
 from eomirror.verify.runner import Verifier
-from eomirror.verify.scope import RequestedRange
+from eomirror.verify.scope import RequestedRange, with_origins
 from eomirror.verify.verdict import are
 
 if TYPE_CHECKING:

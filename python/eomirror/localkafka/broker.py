@@ -10,7 +10,7 @@ import psutil
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import ClusterError
-from eomirror.localkafka.probe import live_brokers
+from eomirror.localkafka.ports import live_brokers
 from eomirror.localkafka.spec import INTERNAL
 
 if TYPE_CHECKING:

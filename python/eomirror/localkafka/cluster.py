@@ -36,8 +36,7 @@ from eomirror.jvm import archive_arguments, find_java, find_keytool
 from eomirror.localkafka import orphans
 from eomirror.localkafka.broker import Broker, end_processes, failure_lines
 from eomirror.localkafka.jars import class_path, exact_version, kafka_archive
-from eomirror.localkafka.ports import free_ports, is_free
-from eomirror.localkafka.probe import HOST
+from eomirror.localkafka.ports import HOST, free_ports, is_free
 from eomirror.localkafka.progress import OnProgress, Step, quiet
 from eomirror.localkafka.settings import (
     KeyStore,

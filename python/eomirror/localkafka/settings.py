@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.localkafka.probe import HOST
+from eomirror.localkafka.ports import HOST
 from eomirror.localkafka.spec import ADMIN, CONTROLLER, INTERNAL, ClusterSpec
 
 if TYPE_CHECKING:

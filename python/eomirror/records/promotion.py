@@ -25,10 +25,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
+from eomirror.clock import utc
 from eomirror.records.control_record import (
     OMITTED,
     PARTED_VERSION,
@@ -64,6 +66,7 @@ __all__ = [
     "encoded",
     "joined",
     "lost",
+    "standing_fence",
     "with_cuts",
 ]
 
@@ -582,3 +585,21 @@ def joined(entry: ControlEntry, parts: Iterable[Part]) -> ControlEntry:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"a part is missing, or is none: {error}") from error
     return entry._replace(body={**entry.body, item: topics})
+
+
+def standing_fence(link: str, fence: Fence) -> tuple[str, str]:
+    """
+    Returns the text of a fence that stands, and the command that lifts it.
+
+    Args:
+        link: Name of the link.
+        fence: Record of the fence.
+    """
+    since = utc(fence.timestamp)
+    where = named(fence.topics) if fence.topics else "the source"
+    text = f"writes to {where} are stopped: the fence ({fence.method}) stands since {since}, by {fence.host}"
+    how = " --fence-command COMMAND" if fence.method == "command" else ""
+    return (
+        text,
+        f"`eomirror unfence CONFIG --link {quote(link)}{how}`, once applications may write there again",
+    )

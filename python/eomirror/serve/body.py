@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from eomirror.lane.measures import Histogram
 from eomirror.metrics.verdict import NO_ACTION
+from eomirror.records.promotion import standing_fence
 from eomirror.status.lag import lag_rows, topic_state
 from eomirror.status.model import as_json
 from eomirror.status.retention import RETENTION_FIX, retention_risk
-from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from eomirror.metrics.verdict import NO_ACTION
+from eomirror.records.promotion import standing_fence
 from eomirror.serve.markup import age, count, fix, html, joined, link_path, many, seconds, time, word
-from eomirror.status.standing_fence import standing_fence
 
 if TYPE_CHECKING:
     from eomirror.serve.body import Judged

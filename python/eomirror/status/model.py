@@ -336,7 +336,7 @@ class LinkStatus:
         stopped: Topics that the owner has stopped, or had when it ended.  A topic that resumes is removed.
         paused: Pause that stands; None for none.
         fence: Fence of the source's applications that stands; None for none
-            (`eomirror.status.standing_fence.standing_fence` makes its text).
+            (`eomirror.records.promotion.standing_fence` makes its text).
         gaps: Accepted gaps.
         groups: Followed groups, according to their checkpoints; None if the link writes none.
         known_lost: Without the source: offsets up to the ends that the mirror read last that are not mirrored, also of

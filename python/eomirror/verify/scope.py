@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.model import FrozenMapping
 from eomirror.errors import DifferenceError, TopicError, UsageError
+from eomirror.kafka.admin import identify
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
@@ -27,7 +29,7 @@ from eomirror.verify.verdict import CopyPartitionEnds, PartitionFacts, Range, Sc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from eomirror.config import Link
+    from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin, TopicFacts
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.kafka.session import ClusterSession
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import CopyBack
 
-__all__ = ["ComparableScopes", "RequestedRange", "ScopeFinder"]
+__all__ = ["ComparableScopes", "RequestedRange", "ScopeFinder", "with_origins"]
 
 # Markers are written after the commit was answered, to each partition at its own time.
 _MARKER_SECONDS = 5.0
@@ -620,3 +622,30 @@ def _waiting(
             numbers = range(facts.partitions)
             waiting += [f"{topic}-{n}" for n in numbers if SourcePartition(topic, n) not in positions]
     return waiting
+
+
+class Identify(Protocol):
+    """Returns the id of a cluster: `eomirror.kafka.admin.identify`."""
+
+    def __call__(self, cluster: Cluster, *, client_id: str) -> str:
+        """Returns the id, requested under a client id."""
+
+
+def with_origins(link: Link, clusters: Mapping[str, Cluster], identify_cluster: Identify = identify) -> Link:
+    """
+    Returns the link with the ids of its origins, by which its loop guard distinguishes records.
+
+    Args:
+        link: The configured link.
+        clusters: All clusters of the configuration, by alias.
+        identify_cluster: Returns the id of a cluster, requested under a client id.
+
+    Raises:
+        ClusterError: One of these clusters cannot be reached or refuses the request.
+    """
+    ids = dict(link.cluster_ids)
+    for alias in link.origins or ():
+        if alias not in (*ids, link.source):
+            client_id = LinkNames(link.state_name).client_id("verify")
+            ids[alias] = identify_cluster(clusters[alias], client_id=client_id)
+    return replace(link, cluster_ids=FrozenMapping(ids))

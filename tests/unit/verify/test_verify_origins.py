@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from eomirror.config import Link
 from eomirror.topology.flow import LoopRules
-from eomirror.verify.origins import with_origins
+from eomirror.verify.scope import with_origins
 
 
 def test_a_link_that_forwards_other_clusters_records_can_tell_them_apart() -> None:

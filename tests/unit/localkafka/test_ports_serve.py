@@ -7,8 +7,13 @@ import struct
 import pytest
 
 from eomirror.localkafka.cluster import new_cluster_id, scram_argument
-from eomirror.localkafka.ports import free_ports, is_free
-from eomirror.localkafka.probe import encode_metadata_request, live_brokers, parse_metadata_response
+from eomirror.localkafka.ports import (
+    encode_metadata_request,
+    free_ports,
+    is_free,
+    live_brokers,
+    parse_metadata_response,
+)
 
 
 def answer(*nodes: int, rack: bytes | None = None) -> bytes:
