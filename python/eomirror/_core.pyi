@@ -541,9 +541,9 @@ class HangingTransactionClient:
             MirrorError: A broker refuses us.
         """
 
-    def producer_id(self, transactional_id: str, seconds: float) -> int | None:
+    def producer_identity(self, transactional_id: str, seconds: float) -> tuple[int, int] | None:
         """
-        The producer id of a transactional id; None where its coordinator knows none.
+        Producer id and epoch of a transactional id; None where its coordinator knows none.
 
         Raises:
             UnreachableError: The coordinator does not answer in time.

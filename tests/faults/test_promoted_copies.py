@@ -156,7 +156,8 @@ def test_a_transaction_that_lost_its_marker_and_is_aborted_is_missing_in_its_cop
     # as an operator ends it: each lane's producer is tried
     for lane in range(2):
         transactional_id = LinkNames(scene.config().link(scene.name).state_name).transactional_id(lane)
-        if client.producer_id(transactional_id, 15.0) in {one[2] for one in client.open([where], 15.0)}:
+        found = client.producer_identity(transactional_id, 15.0)
+        if found and found[0] in {one[2] for one in client.open([where], 15.0)}:
             client.end(transactional_id, [where], commit=False, transaction_timeout=15.0, seconds=15.0)
     wait_for(lambda: not client.open([where], 15.0))
     held = values(scene, "west")

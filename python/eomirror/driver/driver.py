@@ -58,6 +58,8 @@ log = structlog.get_logger(__name__)
 CAUGHT_UP = "caught-up"
 
 _PROGRESS_SECONDS = 0.5
+# of a run that waits for nothing; what ends one is also put into the inbox
+_LOOK_SECONDS = 1.0
 # of lanes before the JVM starts beside them
 _HEAD_START_SECONDS = 3.0
 # until Spark is up beside lanes that have begun; a busy machine needs half a minute
@@ -279,7 +281,7 @@ class MirrorDriver:
         """Waits for the end of the run; returns its reason."""
         until = self._until
         while True:
-            tick = _PROGRESS_SECONDS
+            tick = _PROGRESS_SECONDS if until == CAUGHT_UP else _LOOK_SECONDS
             if isinstance(until, int | float):
                 left = began + until - self._clock.monotonic()
                 if left <= 0:

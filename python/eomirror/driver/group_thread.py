@@ -50,6 +50,7 @@ class GroupThread:
         mirrored: Returns the partitions that the lanes mirror now, and the stopped topics.
         over: Set when the link is to end.
         clock: Measures the pauses.
+        waited_for: Whether the run may call `settled`; otherwise a pause is one wait.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class GroupThread:
         *,
         over: threading.Event,
         clock: Clock,
+        waited_for: bool = True,
     ) -> None:
+        self._waited_for = waited_for
         self._background = background
         self._make = make
         self._mirrored = mirrored
@@ -137,7 +140,8 @@ class GroupThread:
     def _wait(self, pause: float) -> None:
         deadline = Deadline(pause, self._clock)
         while not deadline.passed:
-            self._over.wait(min(_HURRIED_SECONDS, deadline.remaining()))
+            left = deadline.remaining()
+            self._over.wait(min(_HURRIED_SECONDS, left) if self._waited_for else left)
             if self._over.is_set() or (self._asked is not None and not self._settled.is_set()):
                 return
 

@@ -117,6 +117,7 @@ class LinkThread:
             self.progress.mirrored,
             over=self._over,
             clock=clock,
+            waited_for=tools.wants_goals,
         )
         self._records = LinkRecords(
             StopRecords(spec, clock),

@@ -24,14 +24,15 @@ operation of an AdminClient is watched (`eomirror.kafka.admin_client`), and each
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.clock import Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.config.rights import ClusterUser, Right, account_of
 from eomirror.errors import MirrorError, TopicError
@@ -61,48 +62,82 @@ NOTICE_SECONDS = 1.0
 # several links ask the same cluster at the same time, and a mirror asks for as long as it is away
 _QUIET_SECONDS = 30.0
 
-_lock = threading.Lock()
-_announced: dict[tuple[str, str], float] = {}
+log = structlog.get_logger(__name__)
 
 
-@contextmanager
-def waiting_for(cluster: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
+class _Notices:
     """
-    Logs ``waiting_for_cluster`` when the block takes longer than `NOTICE_SECONDS`.
+    Announces operations that take long, from one thread that sleeps while no operation has begun.
+
+    A timer for each operation would start a thread for it, and an idle mirror has an operation every second.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # operation -> its cluster, and when it began
+        self._begun: dict[object, tuple[Cluster, float]] = {}
+        self._some = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._announced: dict[tuple[str, str], float] = {}
+
+    @contextmanager
+    def watching(self, cluster: Cluster) -> Iterator[None]:
+        """Watches the operation in the block."""
+        operation = object()
+        with self._lock:
+            self._begun[operation] = cluster, time.monotonic()
+            # a forked child has the object, and no thread
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="slow-operations", daemon=True)
+                self._thread.start()
+            self._some.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._begun.pop(operation, None)
+
+    def _watch(self) -> None:
+        while self._some.wait():
+            time.sleep(NOTICE_SECONDS)
+            now = time.monotonic()
+            with self._lock:
+                due = {one: each for one, each in self._begun.items() if each[1] + NOTICE_SECONDS <= now}
+                for one in due:
+                    del self._begun[one]
+                if not self._begun:
+                    self._some.clear()
+            for cluster, began in due.values():
+                self._announce(cluster, now, began)
+
+    def _announce(self, cluster: Cluster, now: float, began: float) -> None:
+        key = (cluster.alias, cluster.bootstrap_servers)
+        if now - self._announced.get(key, float("-inf")) >= _QUIET_SECONDS:
+            self._announced[key] = now
+            log.info(
+                "waiting_for_cluster",
+                cluster=cluster.alias,
+                servers=cluster.bootstrap_servers,
+                seconds=round(now - began, 1),
+            )
+
+
+_notices = _Notices()
+
+
+def waiting_for(cluster: Cluster) -> AbstractContextManager[None]:
+    """
+    Logs ``waiting_for_cluster`` when the block takes longer than `NOTICE_SECONDS`, and at most that much later.
 
     The event names the cluster's alias, its bootstrap servers, and the seconds waited.  It is logged once in half a
-    minute per cluster of a process, from a thread of its own.  It is no warning: a healthy cluster may take a second,
-    and the caller reports an unreachable one.
+    minute per cluster of a process.  It is no warning: a healthy cluster may take a second, and the caller reports an
+    unreachable one.
 
     Args:
         cluster: The cluster that is asked.
     """
-    began = clock.monotonic()
+    return _notices.watching(cluster)
 
-    def announce() -> None:
-        now = clock.monotonic()
-        key = (cluster.alias, cluster.bootstrap_servers)
-        with _lock:
-            if now - _announced.get(key, float("-inf")) < _QUIET_SECONDS:
-                return
-            _announced[key] = now
-        log.info(
-            "waiting_for_cluster",
-            cluster=cluster.alias,
-            servers=cluster.bootstrap_servers,
-            seconds=round(now - began, 1),
-        )
-
-    timer = threading.Timer(NOTICE_SECONDS, announce)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 Key = TypeVar("Key")
@@ -227,7 +262,7 @@ class RetryingAdmin:
             ClusterError: No broker answers in time, and why as far as librdkafka tells.
         """
         try:
-            with waiting_for(self._cluster, clock=self._clock):
+            with waiting_for(self._cluster):
                 future = ask(_CONNECT_SECONDS)
                 self._await_connection(future)
                 found = future.result(_PAUSE_SECONDS)
@@ -253,7 +288,7 @@ class RetryingAdmin:
 
     def with_retries(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
         """Retries a request while its error is retriable, such as a controller election."""
-        with waiting_for(self._cluster, clock=self._clock):
+        with waiting_for(self._cluster):
             return self._patiently(ask, doing, right)
 
     def _patiently(self, ask: Callable[[], Result], doing: str, right: Right | None) -> Result:
@@ -291,7 +326,7 @@ class RetryingAdmin:
             seconds: Maximum time in all; that of all operations by default.
         """
         limit = self._timeout if seconds is None else seconds
-        with waiting_for(self._cluster, clock=self._clock):
+        with waiting_for(self._cluster):
             return self._each(keys, send, failed, passes, reads=reads, seconds=limit)
 
     def _each(

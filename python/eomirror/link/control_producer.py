@@ -47,6 +47,8 @@ _TRIES = 3
 # A coordinator writes its markers within milliseconds of a commit; a busy one needs seconds.
 _SHOWN_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
+# where the coordinator tells its identity, nothing waits for librdkafka's statistics, which cost CPU
+_STATISTICS_SECONDS = 1.0
 
 
 class ControlProducer:
@@ -114,8 +116,15 @@ class ControlProducer:
         raise TransactionFailedError("the control producer's transaction stays open after it was ended")
 
     def identity(self) -> ProducerIdentity:
-        """Returns the producer's identity; creates the producer if there is none."""
-        return self._ready().identity()
+        """
+        Returns the producer's identity; creates the producer if there is none.
+
+        The coordinator tells it at once, and librdkafka in its next statistics.  Another producer that has taken the id
+        meanwhile does not matter: this one can commit nothing with its identity.
+        """
+        producer = self._ready()
+        told = None if self._hanging_client is None else self._hanging_client.control_identity()
+        return told or producer.identity()
 
     def commit(self, records: Sequence[MetadataRecord]) -> None:
         """
@@ -189,6 +198,7 @@ class ControlProducer:
             transactional_id=self._names.control_transactional_id,
             transaction_timeout=self._link.transaction_timeout,
             known_topic=self._names.control_topic,
+            statistics_seconds=_STATISTICS_SECONDS,
             clock=self._clock,
         )
         self._producer.init()
@@ -227,7 +237,7 @@ class ControlProducer:
         if self._hanging_client is None or self._producer is None:
             return ()
         found = self._hanging_client.open(places)
-        # librdkafka reports the id a tenth of a second late, so it is requested only if a transaction is open.
+        # our own view of it: a newer owner's open transaction is not to be ended
         ours = self._producer.identity().producer_id if found else -1
         return [one for one in found if one.producer_id == ours]
 

@@ -122,6 +122,9 @@ class HangingClient(Protocol):
     def lanes(self, highest: int) -> Mapping[int, int]:
         """Returns producer id -> lane, for lanes up to this number."""
 
+    def control_identity(self) -> ProducerIdentity | None:
+        """Returns the newest identity of the link's control producer; None where the target does not tell it."""
+
     def release(self) -> None:
         """Closes connections; the next search opens new ones."""
 

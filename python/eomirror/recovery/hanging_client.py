@@ -17,7 +17,7 @@ from eomirror.clock import Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import Right, account_of, lacking, named
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
-from eomirror.kafka.log_ends import skip_missing
+from eomirror.kafka.list_offsets import skip_missing
 from eomirror.kafka.parallel import run_all
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import ProducerIdentity
@@ -342,8 +342,8 @@ class TargetHangingClient:
         ids = [one for one in self.writers([where]).get(where, ()) if not one.startswith(lane)]
 
         def ask(client: HangingTransactionClient) -> set[int]:
-            found = (client.producer_id(one, _SECONDS) for one in ids)
-            return {producer_id for producer_id in found if producer_id is not None}
+            found = (client.producer_identity(one, _SECONDS) for one in ids)
+            return {identity[0] for identity in found if identity is not None}
 
         return (self._ask_client(ask, ids=ids) if ids else None) or frozenset()
 
@@ -358,12 +358,24 @@ class TargetHangingClient:
 
         def ask(client: HangingTransactionClient) -> dict[int, int]:
             ids = (
-                (client.producer_id(self._names.transactional_id(lane), _SECONDS), lane)
+                (client.producer_identity(self._names.transactional_id(lane), _SECONDS), lane)
                 for lane in range(highest + 1)
             )
-            return {producer_id: lane for producer_id, lane in ids if producer_id is not None}
+            return {identity[0]: lane for identity, lane in ids if identity is not None}
 
         return self._ask_client(ask) or {}
+
+    def control_identity(self) -> ProducerIdentity | None:
+        """
+        Returns the newest identity of the link's control producer; None where unknown (KIP-664, DescribeTransactions).
+
+        Raises:
+            UnreachableError: The coordinator does not answer in time.
+            MirrorError: The target refuses us.
+        """
+        name = self._names.control_transactional_id
+        found = self._ask_client(lambda client: client.producer_identity(name, _SECONDS))
+        return None if found is None else ProducerIdentity(*found)
 
     def end(
         self,

@@ -101,11 +101,11 @@ class HangingTransactions:
                 self._names.control_transactional_id,
                 *map(self._names.transactional_id, range(highest_lane + 1)),
             ]
-            living = {client.producer_id(name, _SECONDS) for name in ids}
+            living = {client.producer_identity(name, _SECONDS) for name in ids}
             return hanging(
                 found,
                 _open(client, {one.where: one.end for one in found}),
-                living={one for one in living if one is not None},
+                living={one[0] for one in living if one is not None},
                 positions=positions,
                 history=history,
                 servers=self._target.bootstrap_servers,

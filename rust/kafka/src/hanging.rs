@@ -383,12 +383,12 @@ impl HangingTransactions {
         Ok(false)
     }
 
-    /// Returns the producer id of a transactional id; None when its coordinator knows none.
-    pub fn producer_id(
+    /// Returns producer id and epoch of a transactional id; None when its coordinator knows none.
+    pub fn producer_identity(
         &mut self,
         transactional_id: &str,
         deadline: Instant,
-    ) -> Result<Option<i64>, Error> {
+    ) -> Result<Option<(i64, i16)>, Error> {
         let request = DescribeTransaction {
             transactional_id: transactional_id.to_owned(),
         };
@@ -404,7 +404,7 @@ impl HangingTransactions {
             },
             deadline,
         )?;
-        Ok((described.error.is_none()).then_some(described.producer_id))
+        Ok((described.error.is_none()).then_some((described.producer_id, described.producer_epoch)))
     }
 
     /// Takes over a transactional id, and ends its producer's open transactions in these partitions. Returns the

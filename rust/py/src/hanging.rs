@@ -244,14 +244,14 @@ impl HangingTransactionClient {
         })
     }
 
-    fn producer_id(
+    fn producer_identity(
         &self,
         py: Python<'_>,
         transactional_id: &str,
         seconds: f64,
-    ) -> PyResult<Option<i64>> {
+    ) -> PyResult<Option<(i64, i16)>> {
         self.ask(py, seconds, |client, deadline| {
-            client.producer_id(transactional_id, deadline)
+            client.producer_identity(transactional_id, deadline)
         })
     }
 

@@ -11,7 +11,7 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.errors import MirrorError, UnreachableError
 from eomirror.link.control_producer import ControlProducer
-from eomirror.plane.protocol import CommitOutcome, MetadataRecord
+from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity
 from eomirror.records.control import ControlView, Stopped, decode_control
 from eomirror.records.events import KEPT_MS, MOST_EVENTS
 from eomirror.records.names import LinkNames
@@ -143,3 +143,46 @@ def test_events_of_a_mirror_that_runs_for_months_do_not_fill_control(monkeypatch
     found = events()
     assert all(at >= newest - 3_600_000 for at in found.values())
     assert len(found) == 122
+
+
+class KnownProducer(FakeProducer):
+    """Has told its identity in its statistics."""
+
+    def identity(self) -> ProducerIdentity:
+        """As told."""
+        return ProducerIdentity(7, 3)
+
+
+class ClosedTarget:
+    """A target without an open transaction, whose coordinator may tell identities."""
+
+    def __init__(self, told: ProducerIdentity | None) -> None:
+        self.told = told
+
+    def open(self, _: Any) -> Any:
+        """Returns none."""
+        return ()
+
+    def control_identity(self) -> ProducerIdentity | None:
+        """Returns what the coordinator tells."""
+        return self.told
+
+
+@pytest.mark.parametrize("told", [ProducerIdentity(7, 4), None], ids=["told", "not-told"])
+def test_the_coordinator_tells_the_identity_before_the_statistics_do(
+    monkeypatch: pytest.MonkeyPatch, told: ProducerIdentity | None
+) -> None:
+    """Brokers before 3.0 do not tell it; librdkafka's statistics come once a second."""
+    monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", KnownProducer)
+    target: Any = ClosedTarget(told)
+    control = ControlProducer(
+        LINK,
+        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
+        read_control=ControlView,
+        read_positions=dict,
+        partitions=lambda: 1,
+        hanging_client=target,
+        clock=SYSTEM_CLOCK,
+    )
+
+    assert control.identity() == (told or ProducerIdentity(7, 3))

@@ -123,7 +123,7 @@ _GIVEN_UP = _CONSEQUENCES - {KafkaError._INVALID_DIFFERENT_RECORD}
 _Failure = tuple[KafkaError, str, str, int]
 
 # one document per interval; librdkafka reports the producer id only there (STATISTICS.md: eos)
-_STATISTICS_INTERVAL_MS = 100
+_STATISTICS_SECONDS = 0.1
 _INIT_SLICE_SECONDS = 5.0
 _MOST_BYTES = 100_000_000
 # longer than a transaction of a lagging lane stays open before its flush
@@ -177,6 +177,7 @@ class TransactionalProducer:
         known_topic: A topic that exists and that we may describe.
         partitions: Approximate number of partitions written at a time; decides when batches are sent.
         batch_bytes: Maximum batch size; None for librdkafka's own, or the user's.
+        statistics_seconds: Interval of librdkafka's statistics, the longest wait of `identity`.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class TransactionalProducer:
         known_topic: str,
         partitions: int = 1,
         batch_bytes: int | None = None,
+        statistics_seconds: float = _STATISTICS_SECONDS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._account = account_of(cluster)
@@ -209,7 +211,7 @@ class TransactionalProducer:
         properties.update(
             {
                 "plugin.library.paths": Witness.plugin_path(),
-                "statistics.interval.ms": _STATISTICS_INTERVAL_MS,
+                "statistics.interval.ms": int(statistics_seconds * 1000),
                 "stats_cb": self._on_statistics,
                 "error_cb": self._on_error,
                 # successes are counted by the witness, without a Python call per record

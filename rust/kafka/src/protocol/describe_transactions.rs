@@ -16,6 +16,7 @@ pub(crate) struct DescribeTransaction {
 pub(crate) struct DescribedTransaction {
     pub(crate) error: ErrorCode,
     pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
     /// The transaction is decided, and its markers are being written.
     pub(crate) is_ending: bool,
     /// The transaction is open: its coordinator aborts it when its time is up.
@@ -51,7 +52,7 @@ impl Request for DescribeTransaction {
             let timeout_ms = from.int32()?;
             let started_ms = from.int64()?;
             let producer_id = from.int64()?;
-            from.int16()?; // epoch
+            let producer_epoch = from.int16()?;
             from.structures(3, |from| {
                 from.compact_string()?;
                 from.compact_array(4, Reader::int32)
@@ -59,6 +60,7 @@ impl Request for DescribeTransaction {
             Ok(DescribedTransaction {
                 error,
                 producer_id,
+                producer_epoch,
                 is_ending: matches!(state.as_ref(), "PrepareCommit" | "PrepareAbort"),
                 is_ongoing: state == "Ongoing",
                 started_ms,
@@ -104,6 +106,7 @@ mod tests {
             .with_transactional_id(TransactionalId(StrBytes::from_static_str("x")))
             .with_transaction_state(StrBytes::from_static_str("Ongoing"))
             .with_producer_id(ProducerId(77))
+            .with_producer_epoch(5)
             .with_transaction_timeout_ms(60_000)
             .with_transaction_start_time_ms(1_234)
             .with_topics(vec![topic]);
@@ -118,6 +121,9 @@ mod tests {
         assert_eq!(
             (throttle_ms, read_back.error.0, read_back.producer_id),
             (3, 15, 77)
+        );
+        assert_eq!(
+            read_back.producer_epoch, 5
         );
         assert_eq!(
             (read_back.started_ms, read_back.timeout_ms),
