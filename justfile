@@ -186,8 +186,9 @@ interop *ARGS:
 # those that are about the native plane; CI runs four of the five parts at the same time
 interop-native: (interop "-k" "native and not topologies")
 
-# the native plane's producer on a target of the older transaction protocol: held, late and lost requests; a target that is upgraded
-interop-older: (interop "--plane" "native" "--target-kafka" "3.9" "-k" "test_native_transactions or test_target_upgrades")
+# the native plane on a target of the older transaction protocol: held, late and lost requests of a producer, and of a
+# link that places records by key; a target that is upgraded
+interop-older: (interop "--plane" "native" "--target-kafka" "3.9" "-k" "test_native_transactions or test_target_upgrades or (test_keyed_partitions and (late or still))")
 
 # topologies of several clusters
 interop-topologies: (interop "-k" "topologies and not test_filled_copies and not test_where_mm2_was")

@@ -26,7 +26,7 @@ from bench.latency import LatencyPlan, measure_latency
 from bench.machine import describe_machine, load_average
 from bench.overhead import measure_overhead, overhead_markdown
 from bench.peers.eomirror import Mirror
-from bench.peers.mm2 import MirrorMaker
+from bench.peers.mm2 import MirrorMaker, mm2_release
 from bench.peers.process import MirrorEndedError, Site
 from bench.relay import measure_relay, relay_markdown
 from bench.report import RESULTS, Comparison, keep, markdown, table, without_results
@@ -145,7 +145,7 @@ def _clusters(target_kafka: str = DEFAULT_KAFKA) -> Iterator[Site]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         pids = ([broker.pid for broker in cluster.brokers] for cluster in (source, target))
         brokers = dict(zip(("source", "target"), pids, strict=True))
-        yield Site(source.bootstrap_servers, target.bootstrap_servers, folder, brokers)
+        yield Site(source.bootstrap_servers, target.bootstrap_servers, folder, brokers, target_kafka)
 
 
 def _compare(
@@ -259,7 +259,7 @@ _mirrors = click.option(
     "--target-kafka",
     default=DEFAULT_KAFKA,
     show_default=True,
-    help="Release of the target, such as 3.9.",
+    help="Release of the target and of MM2, such as 3.9.",
 )
 @_output
 @_keep
@@ -288,7 +288,8 @@ def main(
     session = _Session("small" if small else "throughput", output, results or (None if small else RESULTS))
     comparisons, extra = [], []
     if target_kafka != DEFAULT_KAFKA:
-        extra.append(f"The target is of Apache Kafka {exact_version(target_kafka)}.")
+        mm2 = exact_version(mm2_release(target_kafka))
+        extra.append(f"The target is of Apache Kafka {exact_version(target_kafka)}, MirrorMaker 2 of {mm2}.")
     with _clusters(target_kafka) as site:
         for name in chosen:
             if name == IDLE.name:

@@ -21,30 +21,29 @@ from typing import TYPE_CHECKING
 
 from bench.peers.process import MirrorProcess
 from eomirror.jvm import find_java
-from eomirror.localkafka.jars import class_path
+from eomirror.localkafka.cluster import ClusterSpec
+from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path
 from eomirror.localkafka.ports import free_ports
+from eomirror.localkafka.settings import logging_argument, logging_file
 
 if TYPE_CHECKING:
     from bench.peers.process import Site
     from bench.workloads import Workload
 
-__all__ = ["MirrorMaker"]
+__all__ = ["MirrorMaker", "mm2_release"]
 
 _HEAP = "1g"
 
-_LOGGING = """\
-rootLogger.level = WARN
-rootLogger.appenderRef.out.ref = OUT
-appender.out.type = Console
-appender.out.name = OUT
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %-5p %c{1} %m%n
-"""
-# which of two workers has a task
+# which of two workers has a task; both are of Kafka 4
 _TASKS = """\
 logger.worker.name = org.apache.kafka.connect.runtime.Worker
 logger.worker.level = INFO
 """
+
+
+def mm2_release(kafka: str) -> str:
+    """Returns the release of MirrorMaker 2 for a target of this Kafka: the same, where the pinned jars hold it."""
+    return kafka if "connect-mirror-" in class_path(kafka) else DEFAULT_KAFKA
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,10 @@ class MirrorMaker:
         properties = site.folder / f"{label}.properties"
         text = self._properties(site, workload, rest_port=free_ports(1)[0], tasks=1 if pair else 2)
         properties.write_text(text, encoding="ascii")
+        release = mm2_release(site.target_kafka)
+        program = ClusterSpec("mm2", kafka_version=release)
         logging = site.folder / f"{label}-logging.properties"
-        logging.write_text(_LOGGING + (_TASKS if pair else ""), encoding="ascii")
+        logging.write_text(logging_file(program) + (_TASKS if pair else ""), encoding="ascii")
         command = [
             str(find_java()),
             f"-Xmx{_HEAP}",
@@ -100,9 +101,9 @@ class MirrorMaker:
             "-XX:+ExplicitGCInvokesConcurrent",
             "-XX:-UsePerfData",
             "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile=file:{logging}",
+            logging_argument(program, logging),
             "-cp",
-            class_path(),
+            class_path(release),
             "org.apache.kafka.connect.mirror.MirrorMaker",
             str(properties),
         ]

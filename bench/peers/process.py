@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import psutil
 
 from eomirror.localkafka import orphans
+from eomirror.localkafka.jars import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,12 +40,14 @@ class Site:
         target: Bootstrap servers.
         folder: For its configuration and log; exists.
         brokers: Processes of the brokers, by the name of their cluster; none where the bench does not measure them.
+        target_kafka: Release of the target.
     """
 
     source: str
     target: str
     folder: Path
     brokers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    target_kafka: str = DEFAULT_KAFKA
 
 
 class Peer(Protocol):

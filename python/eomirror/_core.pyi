@@ -800,6 +800,9 @@ class NativeLane:
     def throttled(self) -> tuple[tuple[int, float], tuple[int, float]]:
         """Source, target: in how many answers brokers asked us to wait (KIP-219), and for how many seconds we did."""
 
+    def protocol(self) -> str:
+        """Returns the protocol of the last transaction, ``V1`` or ``V2``; empty without a producer."""
+
     def stalled(self) -> list[tuple[str, int, float, str]]:
         """Partitions that cannot be read at the moment: topic, partition, for how many seconds, why."""
 

@@ -17,6 +17,7 @@ import yaml
 from eomirror.demo.clients import Offsets
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from support.links.plane import kafka_of
 from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ _OUTAGE_SECONDS = 14.0
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[LocalCluster, LocalCluster]]:
     """Two clusters that may be hurt."""
-    with LocalCluster.start(ClusterSpec("left")) as left, LocalCluster.start(ClusterSpec("right")) as right:
+    with (
+        LocalCluster.start(ClusterSpec("left", kafka_version=kafka_of("east"))) as left,
+        LocalCluster.start(ClusterSpec("right", kafka_version=kafka_of("west"))) as right,
+    ):
         yield left, right
 
 

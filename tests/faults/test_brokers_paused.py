@@ -19,6 +19,7 @@ import pytest
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.clusters.rig import Bare, Pair
 from support.fix_rig import RECORDS
+from support.links.plane import kafka_of
 from support.links.scene import Scene
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def cramped(
 ) -> Iterator[Scene]:
     """A link into a cluster whose file system has 256 MiB."""
     with small_disk(tmp_path / "disk", 256) as disk:
-        spec = ClusterSpec("cramped", data_dir=disk / "cluster", heap="384m")
+        spec = ClusterSpec("cramped", data_dir=disk / "cluster", heap="384m", kafka_version=kafka_of("west"))
         with LocalCluster.start(spec) as target:
             made = Scene(
                 Pair(Bare(east), Bare(target)),

@@ -17,6 +17,7 @@ from eomirror.localkafka.cluster import ADMIN, ClusterSpec, Listener, LocalClust
 from support.clusters.certificates import BrokerKeys, ClientKeys
 from support.clusters.rig import Bare
 from support.judges.words import PATIENCE, says
+from support.links.plane import kafka_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +83,7 @@ def scene_with_certificates(scene_into: SceneInto, tmp_path: Path) -> Iterator[S
         "certified",
         security="ssl",
         heap="384m",
+        kafka_version=kafka_of("west"),
         data_dir=folder,
         extra_listeners=(Listener(_DOOR),),
         properties=demand,

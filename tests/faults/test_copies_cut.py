@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.clusters.older_logs import Logs
 from support.links.link import TestLink
+from support.links.plane import kafka_of
 from support.traffic.records import produce, read_committed, some_records, wait_for, watermarks
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _WORDS = "truncated or restored from an older state"
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A target whose logs are put back to what they were."""
-    with LocalCluster.start(ClusterSpec("brittle")) as cluster:
+    with LocalCluster.start(ClusterSpec("brittle", kafka_version=kafka_of("west"))) as cluster:
         yield cluster
 
 
@@ -175,7 +176,9 @@ def test_a_replica_that_was_not_in_sync_is_elected_while_the_lane_rests(
     east: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry
 ) -> None:
     """EO-5: acknowledged records are gone with the broker that had them; the topic stops by name."""
-    with LocalCluster.start(ClusterSpec("unclean", brokers=3, heap="384m"), timeout=240.0) as trio:
+    with LocalCluster.start(
+        ClusterSpec("unclean", brokers=3, heap="384m", kafka_version=kafka_of("west")), timeout=240.0
+    ) as trio:
         link = TestLink(
             east.client_properties, trio.client_properties, topic_name, tmp_path, spark_context, entry
         )

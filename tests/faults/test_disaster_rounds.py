@@ -15,6 +15,7 @@ import pytest
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.judges.java_judge import JavaJudge, java_judge
 from support.links.disaster_rounds import Rounds, drawn_round
+from support.links.plane import kafka_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,8 @@ _ROUNDS = int(os.environ.get("EOMIRROR_ROUNDS", "200"))
 def clusters() -> Iterator[tuple[LocalCluster, LocalCluster]]:
     """Source and target, whose logs lose their ends."""
     with (
-        LocalCluster.start(ClusterSpec("rounds-east")) as east,
-        LocalCluster.start(ClusterSpec("rounds-west")) as west,
+        LocalCluster.start(ClusterSpec("rounds-east", kafka_version=kafka_of("east"))) as east,
+        LocalCluster.start(ClusterSpec("rounds-west", kafka_version=kafka_of("west"))) as west,
     ):
         yield east, west
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.links.link import TestLink
+from support.links.plane import kafka_of
 from support.traffic.records import Record, read_committed, wait_for
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ _QUICK = 1
 def compacting() -> Iterator[LocalCluster]:
     """A cluster whose cleaner looks for work all the time."""
     properties = {"log.cleaner.backoff.ms": "100"}
-    with LocalCluster.start(ClusterSpec("compacting", properties=properties)) as cluster:
+    with LocalCluster.start(
+        ClusterSpec("compacting", properties=properties, kafka_version=kafka_of("east"))
+    ) as cluster:
         yield cluster
 
 

@@ -22,6 +22,7 @@ from eomirror.errors import ClusterError
 from eomirror.kafka.consumer_groups import Committed, GroupCoordinators
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.localkafka.spec import ClusterSpec
+from support.links.plane import kafka_of
 from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def test_a_coordinator_that_was_restarted_is_asked_with_a_new_client(
     start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str, entry: Entry
 ) -> None:
     """Every connection to it is gone: commands have their answers nevertheless, and commit offsets."""
-    cluster = start_cluster(ClusterSpec("restarted"))
+    cluster = start_cluster(ClusterSpec("restarted", kafka_version=kafka_of("west")))
     standing = stand(cluster.client_properties, topic_name)
     (group, *_) = standing
     groups = ClusterGroups(cluster_of(cluster.client_properties), client_id="test")
@@ -171,7 +172,7 @@ def test_groups_are_followed_while_coordinators_move(
     start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str, entry: Entry
 ) -> None:
     """Each broker of two is killed and comes back, as in a rolling restart; then an idle group is moved, once."""
-    cluster = start_cluster(ClusterSpec("rolling", brokers=2))
+    cluster = start_cluster(ClusterSpec("rolling", brokers=2, kafka_version=kafka_of("west")))
     standing = stand(cluster.client_properties, topic_name)
     looking = Looking(cluster_of(cluster.client_properties), standing)
     looking.start()

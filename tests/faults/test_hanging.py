@@ -23,6 +23,7 @@ from eomirror.localkafka.jars import class_path
 from eomirror.status.hanging import DEFAULT_LONGEST_MS, HangingTransactions
 from eomirror.status.reader import StatusReader
 from support.links.left_open_flow import Flow, UntilTold
+from support.links.plane import kafka_of
 from support.traffic.left_open import UNVERIFIED, Forgetful
 from support.traffic.records import produce, some_records, wait_for
 
@@ -38,7 +39,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F3
 @pytest.fixture
 def target(start_cluster: Callable[[ClusterSpec], LocalCluster]) -> LocalCluster:
     """One of this test's own, whose brokers do not ask the coordinator about what is written (KIP-890)."""
-    return start_cluster(ClusterSpec("forgetful", properties=UNVERIFIED))
+    return start_cluster(ClusterSpec("forgetful", properties=UNVERIFIED, kafka_version=kafka_of("west")))
 
 
 def shown(flow: Flow) -> LinkStatus:

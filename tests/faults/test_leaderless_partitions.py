@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.spec import ClusterSpec
 from support.links.mirrors import ThreadMirror
-from support.links.plane import plane_under_test
+from support.links.plane import kafka_of, plane_under_test
 from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_partitions_with_a_leader_do_not_wait_for_those_without(
     spark_context: Any,
 ) -> None:
     """A mirror that begins anew while a broker is down mirrors the others, and the rest once it is back."""
-    source = start_cluster(ClusterSpec("partly", brokers=3))
+    source = start_cluster(ClusterSpec("partly", brokers=3, kafka_version=kafka_of("east")))
     east, target = source.client_properties, west.client_properties
     admin = AdminClient(dict(east))
     replicas = [[broker.node_id] for broker in source.brokers]

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from support.links.plane import plane_under_test
+from support.links.plane import kafka_of, plane_under_test
 from support.traffic.records import Record, produce, read_committed
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, py
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A cluster of one broker that is put back to what it was, or loses files."""
-    with LocalCluster.start(ClusterSpec("fragile", properties={"log.cleaner.backoff.ms": "100"})) as cluster:
+    with LocalCluster.start(
+        ClusterSpec("fragile", kafka_version=kafka_of("east"), properties={"log.cleaner.backoff.ms": "100"})
+    ) as cluster:
         yield cluster
 
 

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from eomirror.demo.clients import create_topic
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.links.mirrors import CommandMirror
-from support.links.plane import plane_under_test
+from support.links.plane import kafka_of, plane_under_test
 from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
@@ -305,7 +305,10 @@ def soak(tmp_path: Path, rng: random.Random, entry: Entry, topic_name: str) -> I
     made = Soak(clusters, {}, tmp_path, rng, entry, "soak")
     try:
         for side in ("source", "target"):
-            spec = ClusterSpec(f"{topic_name[:12]}-{side}", brokers=3, heap="320m", properties=_BROKER)
+            kafka = kafka_of("east" if side == "source" else "west")
+            spec = ClusterSpec(
+                f"{topic_name[:12]}-{side}", brokers=3, heap="320m", properties=_BROKER, kafka_version=kafka
+            )
             clusters[side] = LocalCluster.start(spec, timeout=_START_SECONDS)
             made.admins[side] = AdminClient({**clusters[side].client_properties, "log_level": 0})
         for topic, configs in TOPICS.items():

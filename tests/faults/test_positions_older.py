@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from eomirror.demo.clients import Offsets
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.names import LinkNames
+from support.links.plane import kafka_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A target whose state topics are put back to what they were."""
-    with LocalCluster.start(ClusterSpec("forgetful")) as cluster:
+    with LocalCluster.start(ClusterSpec("forgetful", kafka_version=kafka_of("west"))) as cluster:
         yield cluster
 
 

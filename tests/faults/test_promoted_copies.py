@@ -17,6 +17,7 @@ from eomirror.records.names import LinkNames
 from support.clusters.older_logs import Logs, cut_marker
 from support.links.disaster import Disaster
 from support.links.mirrors import running
+from support.links.plane import kafka_of
 from support.traffic.records import produce, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A target whose logs are put back to what they were."""
-    with LocalCluster.start(ClusterSpec("frail")) as cluster:
+    with LocalCluster.start(ClusterSpec("frail", kafka_version=kafka_of("west"))) as cluster:
         yield cluster
 
 

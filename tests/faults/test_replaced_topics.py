@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.links.link import TestLink
+from support.links.plane import kafka_of
 from support.traffic.records import create_topic, delete_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class Logs:
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A cluster whose logs are put back to what they were."""
-    with LocalCluster.start(ClusterSpec("fragile")) as cluster:
+    with LocalCluster.start(ClusterSpec("fragile", kafka_version=kafka_of("west"))) as cluster:
         yield cluster
 
 

@@ -29,6 +29,7 @@ from support.clusters.rig import Bare
 from support.fix_rig import REPEATS
 from support.judges.words import PATIENCE, says
 from support.links.link import alter_topic
+from support.links.plane import kafka_of
 
 if TYPE_CHECKING:
     import random
@@ -100,7 +101,12 @@ class Guarded(Bare):
 def guarded_scene(scene_into: SceneInto) -> Iterator[Scene]:
     """A link into a cluster that asks who we are; its mirrors are the real command."""
     spec = ClusterSpec(
-        "guarded", security="sasl_plaintext", authorizer=True, users={_USER: _PASSWORD}, heap="384m"
+        "guarded",
+        security="sasl_plaintext",
+        authorizer=True,
+        users={_USER: _PASSWORD},
+        heap="384m",
+        kafka_version=kafka_of("west"),
     )
     with LocalCluster.start(spec) as cluster:
         target = Guarded(cluster)

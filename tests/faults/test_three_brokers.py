@@ -16,13 +16,17 @@ import pytest
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from eomirror import Mirror, load_config
 from eomirror.config import Cluster
 from eomirror.demo.clients import create_topic
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.records.names import LinkNames
 from support.clusters.rig import Bare, Pair
 from support.fix_rig import RECORDS
-from support.links.plane import plane_under_test
+from support.links.keyed import assert_placed, copied, copied_now, create, keyed_settings, originals, write
+from support.links.mirrors import running
+from support.links.plane import kafka_of, plane_under_test
 from support.links.scene import HEAL_SECONDS, Scene
 from support.traffic.records import wait_for
 
@@ -105,7 +109,9 @@ class Trio(Bare):
 @pytest.fixture(scope="module")
 def trio() -> Iterator[Trio]:
     """A cluster of three for the tests of this file."""
-    with LocalCluster.start(ClusterSpec("trio", brokers=3, heap="384m"), timeout=240.0) as cluster:
+    with LocalCluster.start(
+        ClusterSpec("trio", brokers=3, heap="384m", kafka_version=kafka_of("west")), timeout=240.0
+    ) as cluster:
         yield Trio.of(cluster)
 
 
@@ -247,3 +253,28 @@ def test_a_broker_that_stands_still_is_gone_around(
     scene.catch_up()
 
     scene.judge()
+
+
+@pytest.mark.fault("F9", "F29")
+def test_a_keyed_link_follows_its_coordinator(
+    trio: Trio, east: LocalCluster, topic_name: str, spark_context: Any
+) -> None:
+    """The coordinator of a lane that places records by key is killed, twice, with transactions open."""
+    trio.await_all()
+    config = load_config(keyed_settings(trio.direct, east.client_properties, topic_name))
+    create(config, topic_name, replicas=3)
+    lane = LinkNames(config.links[1].state_name).transactional_id(0)
+    with running(Mirror(config, spark=spark_context)):
+        write(config, topic_name, 0, 500)
+        wait_for(lambda: copied_now(config, topic_name) > 0, 120)
+        for turn in (1, 2):
+            wait_for(lambda: trio.is_whole(topic_name), 120)
+            number = trio.coordinator(lane)
+            write(config, topic_name, 10 * turn, 500)
+            trio.broker(number).kill()
+            wait_for(lambda number=number: trio.coordinator(lane) not in {number, -1}, 120)
+            write(config, topic_name, 10 * turn + 1, 500)
+            trio.broker(number).start(timeout=120.0)
+        total = len(originals(config, topic_name))
+        wait_for(lambda: copied(config, topic_name, total), 240)
+    assert assert_placed(config, topic_name) == total

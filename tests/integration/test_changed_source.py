@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.clusters.older_logs import Logs
 from support.links.disaster import Disaster
+from support.links.plane import kafka_of
 from support.traffic.records import produce, read_committed, wait_for
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ POINTS = ("failover.reversal_noted", "failover.reversed", "failover.copied_back"
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A source whose logs are put back to what they were."""
-    with LocalCluster.start(ClusterSpec("fragile-source")) as cluster:
+    with LocalCluster.start(ClusterSpec("fragile-source", kafka_version=kafka_of("east"))) as cluster:
         yield cluster
 
 

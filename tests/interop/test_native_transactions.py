@@ -362,7 +362,7 @@ def test_leaders_that_move_in_a_transaction_are_followed(
     native: Callable[[Mapping[str, str]], Native],
 ) -> None:
     """Brokers of three leave and come back between and under the batches of transactions; nothing is lost."""
-    cluster = start_cluster(ClusterSpec("trio", brokers=3))
+    cluster = start_cluster(ClusterSpec("trio", brokers=3, kafka_version=kafka_of("west")))
     admin = AdminClient(cluster.client_properties)
     new = NewTopic(
         topic_name,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from eomirror.localkafka.cluster import LocalCluster
     from support.fix_rig import SceneInto
+    from support.links.mirrors import CommandMirror
     from support.links.scene import Scene
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -71,6 +75,20 @@ def speaks(scene: Scene, expected: list[str]) -> None:
     )
 
 
+def asked(mirror: CommandMirror, command: str) -> Any:
+    """What a command says in JSON."""
+    words = [sys.executable, "-m", "eomirror", command, str(mirror.folder / "mirror.yaml"), "-o", "json"]
+    return orjson.loads(subprocess.run(words, capture_output=True, check=True, timeout=60).stdout)
+
+
+def changes(mirror: CommandMirror) -> list[str]:
+    """Changes of the protocol in the link's timeline; each is in the log of the run as well."""
+    told = [event["text"] for event in asked(mirror, "events")["events"] if event["kind"] == "protocol"]
+    found = [text.partition(": ")[0] for text in told]
+    assert mirror.log.read_text("utf-8").count("transaction_protocol_changed") >= len(found)
+    return found
+
+
 @pytest.mark.skipif(plane_under_test() == "client", reason="librdkafka has protocol V1 only")
 def test_the_protocol_follows_a_feature_that_is_raised_and_lowered(
     start_cluster: Callable[[ClusterSpec], LocalCluster], scene_into: SceneInto
@@ -89,7 +107,13 @@ def test_the_protocol_follows_a_feature_that_is_raised_and_lowered(
         assert producers(scene) == initialized > 0
         finalize_feature(target, TRANSACTIONS, 1)
         speaks(scene, ["V1", "V2", "V1"])
-        assert producers(scene) > initialized
+        scene.wait(lambda: producers(scene) > initialized, _HEARD_SECONDS, "no new identity")
+        expected = [
+            f"lane 0 uses transaction protocol {one}" for one in ("V2 instead of V1", "V1 instead of V2")
+        ]
+        scene.wait(lambda: changes(mirror) == expected, _HEARD_SECONDS, f"not {expected}")
+        lane = asked(mirror, "status")["links"][0]["lanes"]["0"]
+        assert lane["transaction_protocol"] == "V1"
         scene.catch_up()
         mirror.stop(aborted=True)
         scene.judge(stop=False)

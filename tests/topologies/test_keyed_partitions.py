@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from eomirror import Mirror, load_config
+from eomirror.records.names import LinkNames
 from eomirror.status.reader import StatusReader
 from eomirror.verify.runner import Verifier
-from support.judges.java_partitioner import java_partition
+from support.clusters.frames import Api
+from support.clusters.rules import Hold, Match
+from support.fix_rig import REPEATS
+from support.links.keyed import (
+    ORIGIN,
+    SOURCES,
+    TARGETS,
+    assert_placed,
+    copied,
+    copied_now,
+    create,
+    keyed_settings,
+    originals,
+    read,
+    write,
+)
 from support.links.mirrors import CommandMirror, running
 from support.links.plane import PLANES, plane_under_test
-from support.traffic.records import create_topic, produce, some_records, wait_for
+from support.traffic.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     import random
@@ -25,115 +43,9 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config
     from eomirror.localkafka.cluster import LocalCluster
+    from support.clusters.rig import Rig
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
-
-_ORIGIN = "eomirror.origin"
-_TARGETS = 3
-
-# Source topic's partitions by cluster: fewer and more than the target has.
-_SOURCES = {"dc1": 2, "dc2": 5}
-
-
-def settings(
-    east: LocalCluster, west: LocalCluster, name: str, *, plane: str | None = None
-) -> dict[str, Any]:
-    """Two links into one topic on dc1, which has the Kafka under test; one of them copies within the cluster."""
-    return {
-        "clusters": {"dc1": dict(west.client_properties), "dc2": dict(east.client_properties)},
-        "links": [
-            {
-                "name": f"{name}-{alias}", "source": alias, "target": "dc1", "topics": [f"{name}-{alias}"],
-                "naming": {"map": {f"{name}-{alias}": name}},
-            }
-            for alias in _SOURCES
-        ],
-        "defaults": {
-            "aggregate": True, "origin_header": True, "partitions": "keyed", "target_partitions": _TARGETS,
-            "plane": plane or plane_under_test(),
-        },
-    }  # fmt: skip
-
-
-def read(properties: Mapping[str, Any], topic: str, partitions: int) -> dict[tuple[int, int], Any]:
-    """Every committed record of a topic by partition and offset: key, value, timestamp, headers."""
-    consumer = Consumer(
-        {
-            **properties, "group.id": "reader", "isolation.level": "read_committed",
-            "enable.partition.eof": True, "enable.auto.commit": False,
-        }
-    )  # fmt: skip
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    found: dict[tuple[int, int], Any] = {}
-    ended: set[int] = set()
-    while len(ended) < partitions:
-        message = consumer.poll(30.0)
-        assert message is not None, f"{topic}: no end of partition within 30 s"
-        if message.error() is not None:
-            ended.add(message.partition())
-            continue
-        headers = tuple(message.headers() or ())
-        found[message.partition(), message.offset()] = (
-            message.key(), message.value(), message.timestamp()[1], headers,
-        )  # fmt: skip
-    consumer.close()
-    return found
-
-
-def originals(config: Config, name: str) -> dict[str, Any]:
-    """Every committed record of all sources, by its place as the header names it."""
-    return {
-        f"{alias}/{name}-{alias}/{number}/{offset}": record
-        for alias, partitions in _SOURCES.items()
-        for (number, offset), record in read(
-            config.clusters[alias].properties, f"{name}-{alias}", partitions
-        ).items()
-    }
-
-
-def assert_placed(config: Config, name: str) -> int:
-    """Every original once, where Java's partitioner puts its key, in order per source partition; their number."""
-    expected = originals(config, name)
-    last: dict[tuple[str, int], int] = {}
-    seen = set()
-    for (target, _), (key, value, timestamp, headers) in sorted(
-        read(config.clusters["dc1"].properties, name, _TARGETS).items()
-    ):
-        assert headers[-1][0] == _ORIGIN
-        place = headers[-1][1].decode()
-        original = expected[place]
-        assert (key, value, timestamp, headers[:-1]) == original
-        source, _, offset = place.rpartition("/")
-        number = int(source.rpartition("/")[2])
-        assert target == (number % _TARGETS if key is None else java_partition(key, _TARGETS))
-        assert last.get((source, target), -1) < int(offset)
-        last[source, target] = int(offset)
-        assert place not in seen
-        seen.add(place)
-    assert seen == set(expected)
-    return len(seen)
-
-
-def write(config: Config, name: str, turn: int, count: int) -> None:
-    """Transactions of records on all sources; some have no key, every tenth transaction is aborted."""
-    for alias, partitions in _SOURCES.items():
-        produce(
-            config.clusters[alias].properties, f"{name}-{alias}", partitions, some_records(turn, count),
-            transactional_id=f"{name}-{alias}",
-        )  # fmt: skip
-
-
-def end(config: Config, name: str) -> int:
-    """Records that the target has."""
-    return len(read(config.clusters["dc1"].properties, name, _TARGETS))
-
-
-def copied(config: Config, name: str, count: int) -> bool:
-    """Returns True if the target has so many records."""
-    try:
-        return end(config, name) >= count
-    except AssertionError:
-        return False
 
 
 def command(*arguments: str) -> tuple[int, Any]:
@@ -180,14 +92,15 @@ def test_sources_of_other_partition_counts_become_one_keyed_topic(
     content are found by the link whose records they claim to be.
     """
     (other,) = set(PLANES) - {plane_under_test()}
-    config = load_config(settings(east, west, topic_name, plane=other))
-    for alias, partitions in _SOURCES.items():
-        create_topic(config.clusters[alias].properties, f"{topic_name}-{alias}", partitions)
+    config = load_config(
+        keyed_settings(west.client_properties, east.client_properties, topic_name, plane=other)
+    )
+    create(config, topic_name)
     write(config, topic_name, 1, 600)
     total = len(originals(config, topic_name))
     with running(Mirror(config, spark=spark_context)):
         wait_for(lambda: copied(config, topic_name, total), 60)
-    config = load_config(settings(east, west, topic_name))
+    config = load_config(keyed_settings(west.client_properties, east.client_properties, topic_name))
     write(config, topic_name, 2, 200)
     with running(Mirror(config, spark=spark_context)):
         write(config, topic_name, 3, 200)
@@ -198,7 +111,7 @@ def test_sources_of_other_partition_counts_become_one_keyed_topic(
     found = list(verdicts(config))
     assert [verdict.word for verdict in found] == ["equal", "equal"]
     assert sum(part.matched for verdict in found for part in verdict.partitions) == total
-    assert [len(verdict.partitions) for verdict in found] == list(_SOURCES.values())
+    assert [len(verdict.partitions) for verdict in found] == list(SOURCES.values())
     for link in config.links:
         reader = StatusReader(link, config.clusters[link.source], config.clusters[link.target])
         try:
@@ -212,7 +125,7 @@ def test_sources_of_other_partition_counts_become_one_keyed_topic(
         assert not any(part.problem for part in status.partitions)
 
     path = tmp_path / "mirror.json"
-    path.write_text(json.dumps(settings(east, west, topic_name)))
+    path.write_text(json.dumps(keyed_settings(west.client_properties, east.client_properties, topic_name)))
     assert_commands(path, config.links[1].name)
 
     place = f"dc2/{topic_name}-dc2/4"
@@ -220,11 +133,9 @@ def test_sources_of_other_partition_counts_become_one_keyed_topic(
     forged = [(b"again", offset), (b"of no record", 1_000_000)]
     producer = Producer(dict(config.clusters["dc1"].properties))
     # read last, so that each original's true copy is found before
-    last = _TARGETS - 1
+    last = TARGETS - 1
     for value, claimed in forged:
-        producer.produce(
-            topic_name, value, headers=[(_ORIGIN, f"{place}/{claimed}".encode())], partition=last
-        )
+        producer.produce(topic_name, value, headers=[(ORIGIN, f"{place}/{claimed}".encode())], partition=last)
     producer.produce(topic_name, b"of an application", partition=1)
     producer.flush(30)
     first, second = verdicts(config)
@@ -241,11 +152,11 @@ def test_a_record_that_the_target_refuses_stops_its_topic(
     east: LocalCluster, west: LocalCluster, topic_name: str, spark_context: Any
 ) -> None:
     """A compacted copy takes no record without a key: the topic stops by name, and the link beside it goes on."""
-    raw = settings(east, west, topic_name)
+    raw = keyed_settings(west.client_properties, east.client_properties, topic_name)
     raw["defaults"]["exclude_configs"] = ["cleanup\\.policy"]
     config = load_config(raw)
-    create_topic(config.clusters["dc1"].properties, topic_name, _TARGETS, **{"cleanup.policy": "compact"})
-    for alias, partitions in _SOURCES.items():
+    create_topic(config.clusters["dc1"].properties, topic_name, TARGETS, **{"cleanup.policy": "compact"})
+    for alias, partitions in SOURCES.items():
         create_topic(config.clusters[alias].properties, f"{topic_name}-{alias}", partitions)
         producer = Producer(dict(config.clusters[alias].properties))
         for number in range(50):
@@ -261,7 +172,7 @@ def test_a_record_that_the_target_refuses_stops_its_topic(
     assert topic == f"{topic_name}-dc2"
     if plane_under_test() == "native":
         assert f"{topic_name}-dc2-0: the target topic {topic_name} refuses a record of [" in reason
-    copies = read(config.clusters["dc1"].properties, topic_name, _TARGETS).values()
+    copies = read(config.clusters["dc1"].properties, topic_name, TARGETS).values()
     assert sum(b"/%s-dc1/" % topic_name.encode() in headers[-1][1] for *_, headers in copies) == 50
 
 
@@ -274,10 +185,9 @@ def test_a_keyed_topic_is_exact_although_the_mirror_is_killed(
 
     Three hit a transaction whose records, or state, are written, or that is just committed, three any moment.
     """
-    raw = settings(east, west, topic_name)
+    raw = keyed_settings(west.client_properties, east.client_properties, topic_name)
     config = load_config(raw)
-    for alias, partitions in _SOURCES.items():
-        create_topic(config.clusters[alias].properties, f"{topic_name}-{alias}", partitions)
+    create(config, topic_name)
     turn = 0
     for number, point in enumerate(("lane.flushed", "", "lane.state_written", "", "lane.committed", "")):
         environment = {"EOMIRROR_CRASH_POINT": f"{point}@{tmp_path / point}"} if point else {}
@@ -308,9 +218,58 @@ def test_a_keyed_topic_is_exact_although_the_mirror_is_killed(
     assert sum(part.matched for verdict in found for part in verdict.partitions) == total
 
 
-def copied_now(config: Config, name: str) -> int:
-    """Records that the target has; 0 before the topic exists."""
-    try:
-        return end(config, name)
-    except AssertionError:
-        return 0
+def running_through(rig: Rig, name: str, dc2: Mapping[str, str], spark: Any) -> tuple[Mirror, Config]:
+    """The mirror of both links, dc1 entered through the proxy, and the same configuration past it."""
+    # a lost answer costs this time
+    raw = keyed_settings({**rig.target.proxied, "socket.timeout.ms": "2000"}, dc2, name)
+    direct = load_config(keyed_settings(rig.target.direct, dc2, name))
+    create(direct, name)
+    return Mirror(load_config(raw), spark=spark), direct
+
+
+@pytest.mark.parametrize("held", [Api.PRODUCE, Api.END_TXN], ids=lambda api: api.name.lower())
+def test_late_requests_of_a_keyed_link_change_nothing(
+    rig: Rig, east: LocalCluster, topic_name: str, spark_context: Any, rng: random.Random, held: Api
+) -> None:
+    """EO-9: a request that was repeated arrives in a later transaction of the lane; every record is there once."""
+    mirror, config = running_through(rig, topic_name, east.client_properties, spark_context)
+    proxy = rig.target.proxy
+    lane, turns = LinkNames(config.links[1].state_name).transactional_id(0), itertools.count()
+
+    def writes() -> bool:
+        write(config, topic_name, next(turns), 100)
+        return True
+
+    with running(mirror):
+        for turn in range(REPEATS):
+            rule = f"{held.name} {turn}"
+            match = Match(api_key=held, transactional_id=lane)
+            proxy.arm(rule, Hold(match=match, nth=rng.randint(1, 3)))
+            wait_for(lambda rule=rule: writes() and proxy.events("held", rule), 60)
+            ended, written = proxy.requests(Api.END_TXN, lane), proxy.requests(Api.PRODUCE, lane)
+            wait_for(lambda ended=ended: writes() and proxy.requests(Api.END_TXN, lane) > ended, 60)
+            wait_for(lambda written=written: writes() and proxy.requests(Api.PRODUCE, lane) > written + 1, 60)
+            proxy.release(rule)
+            proxy.await_event("late answer", rule)
+        total = len(originals(config, topic_name))
+        wait_for(lambda: copied(config, topic_name, total), 120)
+    assert assert_placed(config, topic_name) == total
+
+
+def test_a_keyed_link_waits_for_a_broker_that_stands_still(
+    rig: Rig, east: LocalCluster, topic_name: str, spark_context: Any, rng: random.Random
+) -> None:
+    """F11: for less than a transaction may take, with transactions open; nothing is lost or doubled."""
+    mirror, config = running_through(rig, topic_name, east.client_properties, spark_context)
+    (broker,) = rig.target.cluster.brokers
+    with running(mirror):
+        for turn in range(REPEATS):
+            write(config, topic_name, turn, 500)
+            wait_for(lambda: copied_now(config, topic_name) > 0, 60)
+            time.sleep(rng.uniform(0.0, 0.2))
+            broker.pause()
+            time.sleep(5.0)
+            broker.resume()
+        total = len(originals(config, topic_name))
+        wait_for(lambda: copied(config, topic_name, total), 120)
+    assert assert_placed(config, topic_name) == total

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
     from eomirror.driver.group_thread import LeftGroupRecords
-    from eomirror.driver.outage_records import OutageRecords, RestartRecords
+    from eomirror.driver.outage_records import LaneRecords, OutageRecords
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
     from eomirror.link.control_watch import ControlWatch
@@ -42,7 +42,7 @@ class LinkRecords:
 
     Attributes:
         stops: Stopped topics.
-        restarts: Restarts of lanes.
+        lanes: Restarts of lanes, and changes of their transaction protocol.
         ends: Ends of the source.
         left: Groups that are left alone.
         outages: Outages of both clusters.
@@ -50,7 +50,7 @@ class LinkRecords:
     """
 
     stops: StopRecords
-    restarts: RestartRecords
+    lanes: LaneRecords
     ends: EndRecords
     left: LeftGroupRecords
     outages: OutageRecords
@@ -58,7 +58,7 @@ class LinkRecords:
 
     def write(self, commit: _Commit) -> None:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        for due in (self.outages, self.ends, self.left, self.restarts, self.stops, self.watch):
+        for due in (self.outages, self.ends, self.left, self.lanes, self.stops, self.watch):
             commit = _beside(due.write, commit)
         commit([])
 

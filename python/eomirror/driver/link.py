@@ -25,7 +25,7 @@ from eomirror.driver.group_thread import GroupThread, LeftGroupRecords
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.link_progress import LinkProgress
 from eomirror.driver.link_tools import refuse_left_out, without_lane
-from eomirror.driver.outage_records import OutageRecords, RestartRecords
+from eomirror.driver.outage_records import LaneRecords, OutageRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
@@ -121,7 +121,7 @@ class LinkThread:
         )
         self._records = LinkRecords(
             StopRecords(spec, clock),
-            RestartRecords(spec, clock),
+            LaneRecords(spec, clock),
             EndRecords(spec.link, clock, assigned=self.progress.assigned),
             LeftGroupRecords(spec, self.group_thread.left_alone, clock),
             OutageRecords(spec.link, failing=self._taken.failing_seconds, clock=clock),

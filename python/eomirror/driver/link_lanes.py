@@ -136,6 +136,7 @@ class LinkLanes:
         stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
         self._records.stops.update(progress, stopped)
         self._records.ends.update(progress)
+        self._records.lanes.uses(attempt, progress.serving.protocol)
         stops = {topic: progress.stopped_topics[topic] for topic in stopped}
         reached = self._progress.update(attempt, replace(progress, stopped_topics=stops))
         self._drop(stops, but=attempt.lane)
@@ -196,7 +197,7 @@ class LinkLanes:
         stopped = report.stopped_topics
         self._progress.end(report, failure)
         if failure:
-            self._records.restarts.ended(spec.lane, str(report.ending), report.reason)
+            self._records.lanes.ended(spec.lane, str(report.ending), report.reason)
         for topic, stop in stopped.items():
             where = {"link": self._link, "lane": spec.lane, "topic": topic}
             log.error("topic_stopped", **where, exit_code=stop.exit_code, reason=str(stop))

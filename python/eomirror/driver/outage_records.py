@@ -1,5 +1,5 @@
 """
-Records for how long a cluster did not answer, for the timeline of the link.
+Records outages of clusters, restarts of lanes, and changes of the transaction protocol, for the timeline of the link.
 
 A mirror that runs through an outage writes one record of it, when it is over, with the next renewal of its claim.
 """
@@ -10,9 +10,11 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from eomirror.kafka.client_factory import holds_secret
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.events import Outage
+from eomirror.records.events import Outage, PastEvent
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import LaneRestarts
 
@@ -21,9 +23,12 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.config import Link
+    from eomirror.driver.channel import AttemptId
     from eomirror.lane.spec import LaneSpec
 
-__all__ = ["OutageRecords", "RestartRecords"]
+__all__ = ["LaneRecords", "OutageRecords"]
+
+log = structlog.get_logger(__name__)
 
 # one request that fails is no outage
 _SHORTEST_SECONDS = 5.0
@@ -91,9 +96,9 @@ class OutageRecords:
 _HIDDEN = "the reason is hidden because it contains a secret"
 
 
-class RestartRecords:
+class LaneRecords:
     """
-    Keeps the restarts of lanes in control up to date.  Thread-safe.
+    Keeps the restarts of lanes in control up to date, and adds changes of their transaction protocol.  Thread-safe.
 
     Args:
         spec: Spec of the link's lanes; names the link, its clusters and the run.
@@ -101,6 +106,7 @@ class RestartRecords:
     """
 
     def __init__(self, spec: LaneSpec, clock: Clock) -> None:
+        self._link = spec.link
         self._topic = LinkNames(spec.link.state_name).control_topic
         self._run = spec.run
         self._clusters = (spec.source, spec.target)
@@ -108,6 +114,9 @@ class RestartRecords:
         self._lock = threading.Lock()
         self._lanes: dict[int, LaneRestarts] = {}
         self._written: dict[int, LaneRestarts] = {}
+        # by lane: the newest attempt that has reported its transaction protocol, and this protocol
+        self._protocols: dict[int, tuple[AttemptId, str]] = {}
+        self._changes: list[PastEvent] = []
 
     def ended(self, lane: int, ending: str, reason: str) -> None:
         """
@@ -132,6 +141,28 @@ class RestartRecords:
                 timestamp=self._clock.wall_ms(),
             )
 
+    def uses(self, attempt: AttemptId, protocol: str) -> None:
+        """
+        Records a change of the transaction protocol, which follows ``transaction.version`` of the target.
+
+        Args:
+            attempt: An attempt of a lane; two may report at the same time, of which the newer one counts.
+            protocol: Its transaction protocol; empty if unknown.
+        """
+        with self._lock:
+            newest, before = self._protocols.get(attempt.lane, (attempt, ""))
+            if not protocol or attempt < newest:
+                return
+            self._protocols[attempt.lane] = attempt, protocol
+            if before in {"", protocol}:
+                return
+            at = max([self._clock.wall_ms(), *(one.at + 1 for one in self._changes)])
+            text = f"lane {attempt.lane} uses transaction protocol {protocol} instead of {before}"
+            reason = f"transaction.version of {self._link.target} has changed"
+            self._changes.append(PastEvent(at=at, of="protocol", topic="", text=f"{text}: {reason}"))
+        where = {"link": self._link.name, "lane": attempt.lane}
+        log.info("transaction_protocol_changed", **where, before=before, protocol=protocol)
+
     def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
         """
         Passes the records that control lacks to ``commit``, possibly none.
@@ -140,6 +171,9 @@ class RestartRecords:
         """
         with self._lock:
             due = {lane: one for lane, one in self._lanes.items() if one != self._written.get(lane)}
-        commit([MetadataRecord(self._topic, 0, one.key(), one.value()) for _, one in sorted(due.items())])
+            changes = list(self._changes)
+        records = [*(one for _, one in sorted(due.items())), *changes]
+        commit([MetadataRecord(self._topic, 0, one.key(), one.value()) for one in records])
         with self._lock:
             self._written.update(due)
+            del self._changes[: len(changes)]

@@ -231,6 +231,7 @@ def claim_of(stamp: TransactionStamp, serving: Serving, *, host: str, pid: int) 
         timestamp=stamp.timestamp,
         plane=serving.plane,
         plane_reason=serving.reason,
+        transaction_protocol=serving.protocol,
     )
 
 

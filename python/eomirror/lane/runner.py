@@ -196,8 +196,8 @@ class LaneRunner:
         self._watch_copies()
         leaving = transaction.leaving()
         if leaving is not None:
-            # a stop must not wait for a target that is down: only after a recent answer a last transaction is begun
-            answered = transaction.timer.answered_lately(self._clock.monotonic())
+            # a stop must not wait for a target that is down or slow: only behind a fast transaction a last one is begun
+            answered = transaction.timer.answers_quickly(self._clock.monotonic())
             if leaving.ending is Ending.STOPPED and answered and transaction.compaction.leave():
                 return Event.ADVANCE_DUE
             self._epoch.outcome = leaving

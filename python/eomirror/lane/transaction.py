@@ -385,8 +385,9 @@ class CommitTrigger:
 
 # an advance without records is committed within a second (EO-4)
 _ADVANCE_SECONDS = 0.8
-# an answer this recent means that the target is up
+# an answer this recent means that the target is up, and one within this time that a stop can wait for one more
 _ANSWERED_SECONDS = 5.0
+_QUICK_SECONDS = 1.0
 # of the transaction timeout
 _OVERDUE = 0.9
 # of a transaction that is begun and not pumped into
@@ -476,9 +477,10 @@ class TransactionTimer:
         """Counts a round that adds records to an acknowledged transaction."""
         self._rounds += 1
 
-    def answered_lately(self, now: float) -> bool:
-        """Returns whether the target took a transaction so recently that it is most likely up."""
-        return now - self._opened < _ANSWERED_SECONDS
+    def answers_quickly(self, now: float) -> bool:
+        """Returns whether the target took the last transaction so recently and so fast that it will take one more."""
+        recent = now - self._opened < _ANSWERED_SECONDS
+        return recent and 0 <= self._committed - self._opened < _QUICK_SECONDS
 
     def advance_due(self, now: float, *, moved: bool) -> bool:
         """

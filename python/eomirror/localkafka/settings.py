@@ -23,6 +23,7 @@ __all__ = [
     "NodePorts",
     "broker_properties",
     "jvm_arguments",
+    "logging_argument",
     "logging_file",
     "render_properties",
     "zookeeper_port",
@@ -196,7 +197,6 @@ def jvm_arguments(spec: ClusterSpec, logging: Path, *, performance: str | None =
         performance: ``KAFKA_JVM_PERFORMANCE_OPTS`` of the environment, which chooses collector and compiler in
             Kafka's own scripts; their choice without it.
     """
-    logger = "log4j.configuration" if spec.before_kafka_4 else "log4j2.configurationFile"
     return [
         f"-Xmx{spec.heap}",
         *(USUAL_PERFORMANCE if performance is None else shlex.split(performance)),
@@ -204,8 +204,14 @@ def jvm_arguments(spec: ClusterSpec, logging: Path, *, performance: str | None =
         "-Xshare:auto",
         "-XX:-UsePerfData",  # no mapped file in the temporary folder for each broker that is killed
         "-Djava.awt.headless=true",
-        f"-D{logger}=file:{logging}",
+        logging_argument(spec, logging),
     ]
+
+
+def logging_argument(spec: ClusterSpec, logging: Path) -> str:
+    """JVM argument that names the logging configuration of a program of this Kafka."""
+    logger = "log4j.configuration" if spec.before_kafka_4 else "log4j2.configurationFile"
+    return f"-D{logger}=file:{logging}"
 
 
 def logging_file(spec: ClusterSpec) -> str:

@@ -162,12 +162,14 @@ class Serving:
         reason: Why it is not the native one; empty if it is.
         throttled: Seconds for which brokers' quotas have throttled this lane (KIP-219); None if unknown.
         delayed: Source partitions that cannot be read at present, and why; empty if unknown.
+        protocol: Transaction protocol on the target, ``V1`` or ``V2``; empty if unknown, as on the client plane.
     """
 
     plane: str = ""
     reason: str = ""
     throttled: float | None = None
     delayed: str = ""
+    protocol: str = ""
 
 
 class BatchMark(NamedTuple):

@@ -239,6 +239,7 @@ class AttemptClaim:
         timestamp: Milliseconds since the epoch.
         plane: Data plane of the lane, ``native`` or ``client``; empty if an older release wrote it.
         plane_reason: Reason why the lane does not use the native plane.
+        transaction_protocol: Protocol of the attempt's first transactions, ``V1`` or ``V2``; empty if unknown.
     """
 
     lane: int
@@ -253,6 +254,7 @@ class AttemptClaim:
     timestamp: int
     plane: str = ""
     plane_reason: str = ""
+    transaction_protocol: str = ""
 
     def key(self) -> bytes:
         """Key of the record."""

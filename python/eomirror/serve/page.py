@@ -333,7 +333,7 @@ def _lanes(link: Judged, wall_ms: int) -> Section | None:
         rows.append((
             number,
             _worker(lane, wall_ms),
-            lane.serving.plane or "-",
+            " ".join(filter(None, (lane.serving.plane, lane.serving.protocol))) or "-",
             count(0 if again is None else again.count),
             joined(filter(None, told)) or "-",
         ))  # fmt: skip

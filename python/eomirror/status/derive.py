@@ -160,11 +160,18 @@ def groups_status(
 
 
 def planes_line(lanes: Iterable[LaneStatus]) -> str:
-    """Returns one line that names the planes of a link's lanes; empty if no lane has reported its plane."""
+    """
+    Returns one line that names the planes of a link's lanes; empty if no lane has reported its plane.
+
+    It names the older transaction protocol, of a target below `transaction.version` 2.
+    """
     of: dict[tuple[str, str], list[str]] = {}
     for lane in lanes:
-        if lane.serving.plane:
-            of.setdefault((lane.serving.plane, lane.serving.reason), []).append(str(lane.lane))
+        if plane := lane.serving.plane:
+            reason = lane.serving.reason or (
+                "transaction protocol V1" if lane.serving.protocol == "V1" else ""
+            )
+            of.setdefault((plane, reason), []).append(str(lane.lane))
     parts = [
         f"{'lane' if len(numbers) == 1 else 'lanes'} {', '.join(numbers)} on the {plane} plane"
         + (f": {reason}" if reason else "")
@@ -273,7 +280,7 @@ def link_status(
                 host=attempt.host,
                 pid=attempt.pid,
                 since=attempt.timestamp,
-                serving=Serving(attempt.plane, attempt.plane_reason),
+                serving=Serving(attempt.plane, attempt.plane_reason, protocol=attempt.transaction_protocol),
             )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             if attempt.generation == generation.generation

@@ -155,7 +155,8 @@ class LaneStatus:
         host: Host of its worker.
         pid: Process id of its worker.
         since: Time of its start, ms since the epoch.
-        serving: Its plane, and what holds it back; topics know plane and reason only.
+        serving: Its plane, and what holds it back; topics know neither
+            throttling nor delays.
         report: Its last report, without partitions; None without a worker.
         retries: Attempts that ended early.
         last_failure: Reason of the last early end.
@@ -437,7 +438,7 @@ _FORMS: Mapping[type, str] = {
     GroupsLeft: "count groups",
     LaneRestarts: "lane count endings ending reason at=timestamp",
     LaneStatus: "state? partitions? run? epoch attempt host? pid? since? plane=serving.plane "
-    "plane_reason=serving.reason delayed?",
+    "plane_reason=serving.reason transaction_protocol=serving.protocol delayed?",
     OffsetRange: "topic partition from=start to=end",
     OwnerStatus: "run host? pid? released? claimed_at? claim_age_seconds",
     Pause: "topics=pattern host at=timestamp",

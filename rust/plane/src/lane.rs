@@ -41,7 +41,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_kafka::Identity;
+use eomirror_kafka::{Identity, Protocol};
 use eomirror_kafka::{
     Clock, ProducerSettings, Properties, StalledPartition, Throttled, TopicPartition, wait_unless,
 };
@@ -210,6 +210,12 @@ impl Lane {
     #[must_use]
     pub fn stalled(&self) -> Vec<StalledPartition> {
         self.source.stalled()
+    }
+
+    /// Returns the transaction protocol of the last transaction; None without a producer.
+    #[must_use]
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.target.protocol()
     }
 
     /// Returns how quotas of the source and of the target have throttled this lane.

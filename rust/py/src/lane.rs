@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use eomirror_batch::Mark;
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Holes, Target, TopicPolicy};
-use eomirror_kafka::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
+use eomirror_kafka::{
+    Clock, ProducerSettings, Protocol, SystemClock, Throttled, TopicId, TopicPartition};
 use eomirror_plane::lane::{
     Account, Failure, FailureKind, History, Lane, Route, Settings, Start, StateRecord,
 };
@@ -343,6 +344,10 @@ impl NativeLane {
         let told = |one: Throttled| (one.answers, one.time.as_secs_f64());
         let (source, target) = self.with(py, |lane| Ok(lane.throttled()))?;
         Ok((told(source), told(target)))
+    }
+
+    fn protocol(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.with(py, |lane| Ok(lane.protocol().map_or("", Protocol::name)))
     }
 
     fn stalled(&self, py: Python<'_>) -> PyResult<Vec<StalledTuple>> {

@@ -9,8 +9,10 @@ from confluent_kafka import Producer
 
 from eomirror.demo.mirror_process import ProcessTree
 from eomirror.jvm import archive_arguments, find_java
+from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path, kafka_archive
 from eomirror.localkafka.ports import free_ports
+from eomirror.localkafka.settings import logging_argument, logging_file
 from support.traffic.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
@@ -18,15 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["MirrorMaker", "SteadyWriter"]
-
-_LOGGING = """\
-rootLogger.level = WARN
-rootLogger.appenderRef.out.ref = OUT
-appender.out.type = Console
-appender.out.name = OUT
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %-5p %c{1} %m%n
-"""
 
 
 class MirrorMaker:
@@ -72,12 +65,13 @@ class MirrorMaker:
         properties = folder / "mm2.properties"
         properties.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()), encoding="ascii")
         logging = folder / "mm2-logging.properties"
-        logging.write_text(_LOGGING, encoding="ascii")
+        program = ClusterSpec("mm2")
+        logging.write_text(logging_file(program), encoding="ascii")
         self._log = folder / "mm2.log"
         self._command = [
             str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
             *archive_arguments(*kafka_archive(DEFAULT_KAFKA, class_path())),
-            f"-Dlog4j2.configurationFile=file:{logging}", "-cp", class_path(),
+            logging_argument(program, logging), "-cp", class_path(),
             "org.apache.kafka.connect.mirror.MirrorMaker", str(properties),
         ]  # fmt: skip
         self._tree: ProcessTree | None = None

@@ -15,7 +15,9 @@ VARIABLE = "EOMIRROR_TEST_PLANE"
 TARGET_VARIABLE = "EOMIRROR_TEST_TARGET_KAFKA"
 #: Kafka of the clusters that links read from.
 SOURCE_VARIABLE = "EOMIRROR_TEST_SOURCE_KAFKA"
-_VARIABLES = {"east": SOURCE_VARIABLE, "west": TARGET_VARIABLE}
+_VARIABLES = {
+    "east": SOURCE_VARIABLE, "rig-source": SOURCE_VARIABLE, "west": TARGET_VARIABLE, "rig-target": TARGET_VARIABLE,
+}  # fmt: skip
 
 
 def plane_under_test() -> str:
@@ -24,5 +26,5 @@ def plane_under_test() -> str:
 
 
 def kafka_of(cluster: str) -> str:
-    """The Kafka of a cluster of this name: links read from ``east`` and write to ``west``."""
+    """The Kafka of a cluster of this name, or with its part: links read from ``east`` and write to ``west``."""
     return os.environ.get(_VARIABLES.get(cluster, ""), DEFAULT_KAFKA)

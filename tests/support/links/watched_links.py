@@ -37,7 +37,7 @@ from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.localkafka.ports import free_ports
 from support.judges.alert_rules import History, Scrape, firing
 from support.links.mirrors import CommandMirror
-from support.links.plane import plane_under_test
+from support.links.plane import kafka_of, plane_under_test
 from support.traffic.records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Guarded:
     def __init__(self, name: str, **properties: str) -> None:
         spec = ClusterSpec(
             name, security="sasl_plaintext", authorizer=True, users={_USER: PASSWORD}, heap="384m",
-            properties=properties,
+            properties=properties, kafka_version=kafka_of(name.removeprefix("named-")),
         )  # fmt: skip
         self.cluster = LocalCluster.start(spec, timeout=_START_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Restarts of lanes reach control with the next renewal: counted, once, without secrets, again after a failure."""
+"""Restarts and protocols of lanes reach control with the next renewal: once, without secrets, again after a failure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import Cluster, Link, Secret
-from eomirror.driver.outage_records import RestartRecords
+from eomirror.driver.channel import AttemptId
+from eomirror.driver.outage_records import LaneRecords
 from eomirror.lane.spec import LaneSpec
+from eomirror.records.events import link_events
 from eomirror.records.reports import LaneRestarts, decode_reports
 from support.fakes.clocks import PlayedClock
 
@@ -36,7 +38,7 @@ class Control:
         return {one.lane: one for one in found.restarts}
 
 
-def records() -> RestartRecords:
+def records() -> LaneRecords:
     """Those of one run, whose source has a password."""
     spec: Any = LaneSpec(
         link=Link(name="a->b", source="a", target="b", topics=(".*",)),
@@ -44,7 +46,7 @@ def records() -> RestartRecords:
         source_cluster_id="", target_cluster_id="", run="r7", generation=0, lane=0, epoch=0, attempt=0,
         seconds=1.0, partitions=(),
     )  # fmt: skip
-    return RestartRecords(spec, PlayedClock(100.0))
+    return LaneRecords(spec, PlayedClock(100.0))
 
 
 def test_restarts_are_counted_by_kind_with_the_last_reason() -> None:
@@ -85,3 +87,29 @@ def test_a_reason_with_a_secret_is_hidden() -> None:
     made.write(control.commit)
     assert b"hunter2" not in (control.log[0].value or b"")
     assert "secret" in control.restarts[0].reason
+
+
+def events(control: Control) -> list[str]:
+    """The timeline."""
+    records = [(record.key, record.value, 100_000) for record in control.log]
+    found = link_events(records, ())
+    assert {event.kind for event in found} <= {"protocol"}
+    return [event.text for event in found]
+
+
+def test_a_change_of_the_transaction_protocol_is_an_event_and_none_is_lost() -> None:
+    """The first one is no change; both lanes change in a millisecond; an earlier attempt may still report."""
+    made, control = records(), Control()
+    for lane in (0, 1):
+        for epoch, protocol in ((1, ""), (1, "V1"), (1, "V1"), (2, "V2"), (1, "V1"), (2, "V2"), (2, "")):
+            made.uses(AttemptId("a->b", lane, epoch, 1), protocol)
+    control.fails = True
+    with pytest.raises(OSError, match="away"):
+        made.write(control.commit)
+    control.fails = False
+    made.write(control.commit)
+    made.write(control.commit)
+    assert events(control) == [
+        f"lane {lane} uses transaction protocol V2 instead of V1: transaction.version of b has changed"
+        for lane in (0, 1)
+    ]

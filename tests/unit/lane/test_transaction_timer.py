@@ -84,10 +84,15 @@ def test_only_what_was_sent_can_be_too_much(state: LaneState, now: float, *, ove
     assert watch.overdue(now, state, 15.0) is overdue
 
 
-def test_a_target_has_answered_lately_once_it_has_taken_a_transaction() -> None:
-    """And not before the first."""
+def test_a_target_answers_quickly_once_it_has_taken_a_transaction() -> None:
+    """Not before the first, long after the last, or behind one that took long: a stop has seconds."""
     watch = TransactionTimer(CUT)
-    assert not watch.answered_lately(1.0)
+    assert not watch.answers_quickly(1.0)
     watch.open(1.0)
-    assert watch.answered_lately(5.9)
-    assert not watch.answered_lately(6.1)
+    assert not watch.answers_quickly(1.1)
+    watch.committed(1.2)
+    assert watch.answers_quickly(5.9)
+    assert not watch.answers_quickly(6.1)
+    watch.open(7.0)
+    watch.committed(8.1)
+    assert not watch.answers_quickly(8.2)

@@ -130,7 +130,7 @@ def test_an_attempt_is_read_back() -> None:
 
     assert decode_key(claim.key(), where="") == 4
     assert decode_attempt(4, claim.value(), where="") == claim
-    told = replace(claim, plane="client", plane_reason="the link says so")
+    told = replace(claim, plane="client", plane_reason="the link says so", transaction_protocol="V1")
     assert decode_attempt(4, told.value(), where="") == told
 
 

@@ -349,14 +349,17 @@ def test_lanes_on_the_same_plane_are_told_together() -> None:
     """Which plane serves, and why it is not the native one; an older release has not said."""
     old = "the target has transaction.version 0"
 
-    def lane(number: int, *serving: str) -> LaneStatus:
-        return LaneStatus(lane=number, serving=Serving(*serving))  # type: ignore[arg-type]
+    def lane(number: int, *serving: str, protocol: str = "") -> LaneStatus:
+        return LaneStatus(lane=number, serving=Serving(*serving, protocol=protocol))  # type: ignore[arg-type]
 
     assert planes_line([lane(0, "native"), lane(1, "native")]) == "lanes 0, 1 on the native plane"
     assert planes_line([lane(0, "native"), lane(1, "client", old)]) == (
         f"lane 0 on the native plane; lane 1 on the client plane: {old}"
     )
     assert planes_line([lane(0)]) == ""
+    assert planes_line([lane(0, "native", protocol="V2"), lane(1, "native", protocol="V1")]) == (
+        "lane 0 on the native plane; lane 1 on the native plane: transaction protocol V1"
+    )
 
 
 @pytest.mark.parametrize(

@@ -149,12 +149,17 @@ class NativePlane:
     # -- producer side ---------------------------------------------------------------------------
 
     def serving(self) -> Serving:
-        """Returns the native plane, the seconds of throttling on both sides, and the partitions without a leader."""
+        """Returns the native plane with the throttling on both sides, partitions without a leader, and the protocol."""
         if self._lane is None:
             return Serving("native", throttled=0.0)
         with self._errors_translated():
             (_, source), (_, target) = self._lane.throttled()
-            return Serving("native", throttled=source + target, delayed=stalled_text(self._lane.stalled()))
+            return Serving(
+                "native",
+                throttled=source + target,
+                delayed=stalled_text(self._lane.stalled()),
+                protocol=self._lane.protocol(),
+            )
 
     def open(self) -> ProducerIdentity:
         """Replaces the producer, and runs InitProducerId with the new one."""

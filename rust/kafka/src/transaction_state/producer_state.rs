@@ -86,6 +86,15 @@ impl Protocol {
     pub const fn of(level: i16) -> Self {
         if level >= 2 { Self::V2 } else { Self::V1 }
     }
+
+    /// Returns the name of the protocol.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "V1",
+            Self::V2 => "V2",
+        }
+    }
 }
 
 /// Producer id and epoch.

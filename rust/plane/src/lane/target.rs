@@ -188,6 +188,14 @@ impl LaneTarget {
         }
     }
 
+    /// Returns the protocol of the last transaction; None without a producer.
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        match &self.producer {
+            Producer::Open(producer) => Some(producer.protocol()),
+            _ => None,
+        }
+    }
+
     /// Returns whether all batches of this producer went by topic id.
     pub(super) fn goes_by_id(&self) -> bool {
         matches!(&self.producer, Producer::Open(producer) if producer.goes_by_id())
