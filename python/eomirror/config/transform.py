@@ -456,7 +456,7 @@ def _times(place: Place, test: str) -> Where | None:
             inner.refuse("this is no time", "write 2026-01-31T12:00:00Z, or milliseconds since 1970")
             return None
         found[key] = moment
-    return Where(subject="timestamp", **found)
+    return Where(subject="timestamp", after=found.get("after"), before=found.get("before"))
 
 
 def _moment(text: str) -> int | None:
