@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.config.model import Cluster, FrozenMapping
-from eomirror.config.nodes import Faults, Place, Scalar
+from eomirror.config.nodes import Faults, Place, Scalar, Sequence
 from eomirror.config.references import resolve
 from eomirror.config.secret import Secret
-from eomirror.config.transform import with_secrets
+from eomirror.config.transform import Rule, check_secret
 from eomirror.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Link
 
-__all__ = ["CarriedCluster", "carried_link", "resolved_link"]
+__all__ = ["CarriedCluster", "carried_link", "resolved_link", "with_secrets"]
 
 Properties = FrozenMapping[str | Secret]
 
@@ -83,6 +83,29 @@ class CarriedCluster:
             self.cluster.alias,
             {section: FrozenMapping(properties) for section, properties in filled.items()},
         )
+
+
+def with_secrets(rules: tuple[Rule, ...], place: Place, environ: Mapping[str, str]) -> tuple[Rule, ...]:
+    """
+    Returns the rules with the secrets that references name; a reference that cannot be resolved adds a fault.
+
+    Args:
+        place: Where the rules stand.
+        environ: Variables.
+    """
+    found = []
+    for number, rule in enumerate(rules):
+        secret = rule.secret
+        if secret is not None and secret.reference:
+            line = place.node.items[number].line if isinstance(place.node, Sequence) else place.node.line
+            where = place.below(Scalar(secret.reference, line=line), f"[{number}].mask.secret")
+            text = resolve(where, secret.reference, environ)
+            if text is None:
+                continue
+            check_secret(where, text)
+            rule = rule.with_secret(Secret(text, secret.reference))  # noqa: PLW2901  the rule, complete
+        found.append(rule)
+    return tuple(found)
 
 
 def carried_link(link: Link) -> Link:

@@ -219,7 +219,7 @@ class _Checker:
     def transform(self, link: Link) -> None:
         """Checks that no other setting lets out what a rule hides."""
         if not link.transform:
-            if "on_unreadable" in self._node.entries:
+            if "on_unreadable" in self._node.entries and link.on_unreadable != "stop":
                 self._refuse(
                     "on_unreadable", "the link has no transform", "write rules, or leave on_unreadable out"
                 )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eomirror.config.carried import with_secrets
 from eomirror.config.document import parse_python, parse_yaml
 from eomirror.config.java_properties import decode_properties, parse_properties
 from eomirror.config.links import check_links
@@ -34,11 +35,10 @@ from eomirror.config.nodes import (
     texts_of,
 )
 from eomirror.config.nodes import Sequence as ListNode
-from eomirror.config.references import has_reference, resolve
+from eomirror.config.references import resolve
 from eomirror.config.rules import CODECS, cluster_advice, cluster_conflict, login_advice, property_fault
-from eomirror.config.secret import Secret, is_secret_key, shows_secret
+from eomirror.config.secret import Secret, has_reference, is_secret_key, shows_secret
 from eomirror.config.token_function import OAUTH_CB
-from eomirror.config.transform import with_secrets
 from eomirror.config.values import ALIAS
 from eomirror.errors import ConfigError, Fault, UsageError
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.config.model import LINK_SETTINGS
 from eomirror.config.nodes import Map, Node, Scalar, Sequence, key_name
-from eomirror.config.references import has_reference
-from eomirror.config.secret import MASK, Secret, is_secret_key, shows_secret
+from eomirror.config.secret import MASK, Secret, has_reference, is_secret_key, shows_secret
 from eomirror.config.values import written
 
 if TYPE_CHECKING:

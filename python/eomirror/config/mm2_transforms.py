@@ -43,7 +43,9 @@ _REFUSED: Mapping[str, str] = {
     "SetSchemaMetadata": "records that are bytes have no schema",
 }
 _UNKNOWN = "it is no transformation of Apache Kafka's own, and a link runs no Java"
-_SOURCE_NAMES = "its predicate matches names of copies, and rules match those of the source; write the rule with `topics` yourself"
+_SOURCE_NAMES = (
+    "its predicate matches names of copies, and rules match those of the source; write the rule yourself"
+)
 
 
 @dataclass(slots=True)

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eomirror._native import Transform
 from eomirror.config.nodes import Map, Place, Scalar, Sequence, kind_of, quoted
-from eomirror.config.references import has_reference, resolve
-from eomirror.config.secret import MASK, Secret
+from eomirror.config.secret import MASK, Secret, has_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-__all__ = ["RULES_SCHEMA", "Rule", "Where", "parse_rules", "transform_of", "with_secrets", "written_rule"]
+__all__ = ["RULES_SCHEMA", "Rule", "Where", "check_secret", "parse_rules", "transform_of", "written_rule"]
 
 #: As many as the extension counts records of (`MOST_RULES`).
 _MOST_RULES = 32
@@ -179,29 +178,6 @@ def written_rule(rule: Rule) -> dict[str, Any]:
     if rule.pairs:
         told["headers"] = dict(rule.pairs)
     return {rule.kind: told}
-
-
-def with_secrets(rules: tuple[Rule, ...], place: Place, environ: Mapping[str, str]) -> tuple[Rule, ...]:
-    """
-    Returns the rules with the secrets that references name; a reference that cannot be resolved adds a fault.
-
-    Args:
-        place: Where the rules stand.
-        environ: Variables.
-    """
-    found = []
-    for number, rule in enumerate(rules):
-        secret = rule.secret
-        if secret is not None and secret.reference:
-            line = place.node.items[number].line if isinstance(place.node, Sequence) else place.node.line
-            where = place.below(Scalar(secret.reference, line=line), f"[{number}].mask.secret")
-            text = resolve(where, secret.reference, environ)
-            if text is None:
-                continue
-            _check_secret(where, text)
-            rule = rule.with_secret(Secret(text, secret.reference))  # noqa: PLW2901  the rule, complete
-        found.append(rule)
-    return tuple(found)
 
 
 def parse_rules(place: Place) -> tuple[Rule, ...] | None:
@@ -383,7 +359,7 @@ class _RuleParser:
             return None
         if has_reference(text):
             return Secret(text, text)
-        _check_secret(place, text)
+        check_secret(place, text)
         return Secret(text)
 
     def _pairs(self) -> tuple[tuple[str, str], ...]:
@@ -469,7 +445,8 @@ def _moment(text: str) -> int | None:
     return None if when.tzinfo is None else round(when.timestamp() * 1000)
 
 
-def _check_secret(place: Place, text: str) -> None:
+def check_secret(place: Place, text: str) -> None:
+    """Refuses an empty secret, and warns of a short one."""
     if not text:
         place.refuse("the secret is empty", "use at least 16 random characters")
     elif len(text) < _SHORT_SECRET:

@@ -40,11 +40,11 @@ pub const MOST_FIELDS: usize = json::MOST_PATHS;
 pub struct Rule {
     /// Source topics that it applies to; `None` for all.
     pub topics: Option<PatternSet>,
-    /// What it does.
+    /// Its effect.
     pub action: Action,
 }
 
-/// What a rule does.
+/// Effect of a rule.
 #[derive(Debug)]
 pub enum Action {
     /// Drops records that do not meet the condition.
@@ -65,13 +65,13 @@ pub enum Action {
 /// A condition on a record.
 #[derive(Debug)]
 pub struct Condition {
-    /// What is looked at.
+    /// The part of the record that is looked at.
     pub subject: Subject,
-    /// What it is compared with. Ignored for timestamps and tombstones.
+    /// Comparison with its text. Ignored for timestamps and tombstones.
     pub test: Test,
 }
 
-/// What a condition looks at.
+/// Part of a record that a condition looks at.
 #[derive(Debug)]
 pub enum Subject {
     /// The values of the headers with this name; one that meets the test is enough.
@@ -81,13 +81,13 @@ pub enum Subject {
     /// The values of a JSON field; one that meets the test is enough. Without a field, and for a null value or one that
     /// is an object, an array or null, no test is met.
     Field(Path),
-    /// Whether the timestamp is in this range, in ms.
+    /// The timestamp, which is in this range, in ms.
     Timestamp(Range<i64>),
-    /// Whether the record has no value.
+    /// The value: true for a record without one.
     Tombstone(bool),
 }
 
-/// What a text is compared with.
+/// Comparison of a text.
 #[derive(Debug)]
 pub enum Test {
     /// It exists.
@@ -107,11 +107,11 @@ pub struct Mask {
     pub headers: Vec<Vec<u8>>,
     /// The record's key.
     pub key: bool,
-    /// How they are hidden.
+    /// The way to hide them.
     pub with: With,
 }
 
-/// How contents are hidden.
+/// Way to hide contents.
 pub enum With {
     /// Replaced by their keyed hash.
     Hash(hmac::Key),
@@ -150,7 +150,7 @@ pub struct HeaderEdits {
     pub add: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What happens to a record that a rule cannot read: its value is no JSON.
+/// Treatment of a record that a rule cannot read: its value is no JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreadable {
     /// It stops its topic.
@@ -232,7 +232,7 @@ impl<'a> Parts<'a> {
 /// Name and value of a header.
 pub type OwnedHeader = (Vec<u8>, Option<Vec<u8>>);
 
-/// What a key or a header's value becomes; `None` is null.
+/// New key, or value of a header; `None` is null.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Replacement(Option<Vec<u8>>);
 
@@ -294,7 +294,7 @@ impl Edited {
     }
 }
 
-/// What becomes of a record.
+/// Decision about a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It is kept, with these changes.
