@@ -190,6 +190,8 @@ def measure(site: Site, workload: Workload, peer: Peer, source: Ledger | None, t
             for each in meters:
                 each.stop()
     assert source is not None
+    if (make := peer.changes(workload)) is not None:
+        source = read_ledger(site.source, workload.topic, workload.partitions, make)
     target = read_ledger(site.target, peer.target_topic(workload), workload.partitions)
     check_copy(source, target, complete=workload.paced or timing.whole)
     if peer.transactional != (target.unused_offsets > 0):

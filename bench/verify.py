@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Ledger", "WrongCopyError", "check_copy", "read_ledger"]
 
@@ -63,9 +63,17 @@ class Ledger:
         )
 
 
-def read_ledger(servers: str, topic: str, partitions: int) -> Ledger:
+def read_ledger(
+    servers: str, topic: str, partitions: int, make: Callable[[bytes], bytes] | None = None
+) -> Ledger:
     """
     Read what is committed of a topic, from the beginning to its last stable offsets.
+
+    Args:
+        servers: Brokers.
+        topic: Topic.
+        partitions: Its number of partitions.
+        make: What a copy has in place of a value; None for the value itself.
 
     Raises:
         TimeoutError: Nothing arrived for half a minute.
@@ -94,13 +102,15 @@ def read_ledger(servers: str, topic: str, partitions: int) -> Ledger:
     )
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        _read_to_end(consumer, ledger, topic)
+        _read_to_end(consumer, ledger, topic, make)
     finally:
         consumer.close()
     return ledger
 
 
-def _read_to_end(consumer: Consumer, ledger: Ledger, topic: str) -> None:
+def _read_to_end(
+    consumer: Consumer, ledger: Ledger, topic: str, make: Callable[[bytes], bytes] | None
+) -> None:
     open_partitions = set(ledger.hashes)
     quiet_since = time.monotonic()
     while open_partitions:
@@ -123,7 +133,10 @@ def _read_to_end(consumer: Consumer, ledger: Ledger, topic: str) -> None:
             headers = message.headers()
             if headers is not None:
                 headers = tuple(pair for pair in headers if pair[0] != _PROVENANCE_HEADER) or None
-            content = (message.key(), message.value(), message.timestamp(), headers)
+            value = message.value()
+            if make is not None and value is not None:
+                value = make(value)
+            content = (message.key(), value, message.timestamp(), headers)
             ledger.hashes[number].append(hash(content) % _HASH_SPAN)
             ledger.offsets[number].append(message.offset())
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.peers.process import MirrorProcess
+from bench.workloads import MASK_SECRET, MASKED_FIELD, masked_value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bench.peers.process import Site
@@ -60,6 +62,10 @@ class Mirror:
         """Where it copies a workload's topic to."""
         return f"{self._alias(workload)}.{workload.topic}"
 
+    def changes(self, workload: Workload) -> Callable[[bytes], bytes] | None:
+        """Returns what it makes of a value; None if it copies."""
+        return masked_value if workload.masked else None
+
     def configure(self, site: Site, workload: Workload) -> Path:
         """Write its configuration."""
         path = site.folder / f"{self.name}.yaml"
@@ -88,13 +94,19 @@ class Mirror:
         if workload.codec != "none" and self.plane != "native":
             target["producer"] = {"compression.type": workload.codec}
         defaults: dict[str, Any] = {"lanes": self.lanes, "plane": self.plane}
+        link: dict[str, Any] = {
+            "source": source, "target": "target", "topics": [workload.topic], "groups": []
+        }  # fmt: skip
+        if workload.masked:
+            mask = {"fields": [MASKED_FIELD], "with": "hash", "secret": MASK_SECRET}
+            link["transform"] = [{"mask": mask}]
         if workload.provenance:
             defaults["provenance"] = "on"
         if self.epoch:
             defaults["epoch"] = self.epoch
         return {
             "clusters": {source: {"bootstrap.servers": site.source}, "target": target},
-            "links": [{"source": source, "target": "target", "topics": [workload.topic], "groups": []}],
+            "links": [link],
             "defaults": defaults,
         }
 

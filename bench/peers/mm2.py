@@ -79,6 +79,10 @@ class MirrorMaker:
         """Where it copies a workload's topic to."""
         return f"{self._alias(workload)}.{workload.topic}"
 
+    def changes(self, workload: Workload) -> None:
+        """Returns what it makes of a value: it copies."""
+        del workload
+
     def start(
         self, site: Site, workload: Workload, *, pair: bool = False, second: bool = False
     ) -> MirrorProcess:
@@ -143,6 +147,11 @@ class MirrorMaker:
             "dedicated.mode.enable.internal.rest": "true",
             "listeners": f"http://127.0.0.1:{rest_port}",
         }
+        if workload.masked:
+            # each record goes through it, and no byte changes: transformations of fields fail on bytes
+            smt = "org.apache.kafka.connect.transforms.DropHeaders"
+            lines |= {f"{link}.transforms": "drop", f"{link}.transforms.drop.type": smt}
+            lines[f"{link}.transforms.drop.headers"] = "no-such-header"
         if self.tuned:
             lines |= {
                 f"{source}.consumer.max.poll.records": "10000",

@@ -15,7 +15,7 @@ from eomirror.localkafka import orphans
 from eomirror.localkafka.jars import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from bench.workloads import Workload
@@ -67,6 +67,9 @@ class Peer(Protocol):
 
     def target_topic(self, workload: Workload) -> str:
         """Where it copies a workload's topic to."""
+
+    def changes(self, workload: Workload) -> Callable[[bytes], bytes] | None:
+        """Returns what it makes of a value; None if it copies."""
 
     def start(self, site: Site, workload: Workload) -> MirrorProcess:
         """Start it with a link of its own for this workload."""

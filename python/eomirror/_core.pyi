@@ -18,6 +18,7 @@ __all__ = [
     "PlaneReader",
     "Planner",
     "Policy",
+    "Transform",
     "Witness",
     "__version__",
     "build_profile",
@@ -50,6 +51,22 @@ class PatternSet:
         """Returns True if a pattern of ``include`` matches all of ``name`` and none of ``exclude`` does."""
 
 @final
+class Transform:
+    """Rules that leave records out and change others; compiled once, frozen."""
+
+    def __new__(cls, rules: Sequence[dict[str, Any]], unreadable: str) -> Transform:
+        """
+        Compile rules.
+
+        Args:
+            rules: `eomirror.config.transform.Rule.plain`.
+            unreadable: ``stop``, ``drop`` or ``keep`` records that are no JSON, where a rule reads a field.
+
+        Raises:
+            ValueError: An expression or a path is none; names it and says why.
+        """
+
+@final
 class Policy:
     """Policy of a link for its records; compiled once, frozen."""
 
@@ -65,6 +82,7 @@ class Policy:
         origin: str | None = None,
         producer_id: int | None = None,
         keyed: Mapping[str, int] | None = None,
+        transform: Transform | None = None,
     ) -> Policy:
         """
         Compile a policy.
@@ -79,6 +97,7 @@ class Policy:
             origin: Alias of the source cluster, to write the header ``eomirror.origin``; None for no such header.
             producer_id: Of the producer that sends the records; the headers carry it as a mark. None for no mark.
             keyed: Target topics whose records are placed by key, with their number of partitions.
+            transform: Rules that leave records out and change others; then neither header nor guard.
 
         Raises:
             ValueError: A topic name or cluster id is not one.
@@ -202,6 +221,10 @@ class PartitionAccount:
     @property
     def dropped(self) -> dict[str, int]:
         """Records dropped on purpose, by reason."""
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Acknowledged records that rules of the transform changed, by rule."""
 
     @property
     def copied_headers(self) -> int:
@@ -658,6 +681,7 @@ class NativeLane:
         origin: str | None = None,
         source_tokens: _Tokens | None = None,
         target_tokens: _Tokens | None = None,
+        transform: Transform | None = None,
     ) -> NativeLane:
         """
         Prepare a lane; connects nowhere yet.
@@ -676,6 +700,7 @@ class NativeLane:
             source_tokens: Gives tokens for the source's OAUTHBEARER; see `PlaneReader`.  Called from within any of
                 the calls below, when a connection is opened.
             target_tokens: Returns tokens for the target.
+            transform: Rules that leave records out and change others; then neither header nor guard.
         """
 
     @staticmethod
@@ -888,6 +913,7 @@ class OriginComparison:
         timestamps: bool = True,
         most: int = 1_000_000,
         share: tuple[int, int] = ...,
+        transform: Transform | None = None,
     ) -> OriginComparison:
         """
         Say what to compare.
@@ -960,6 +986,7 @@ class PartitionComparison:
         own: list[bytes] = ...,
         returned: list[bytes] = ...,
         origins: bool = True,
+        transform: Transform | None = None,
         window: int = 4096,
         history: int = 65536,
     ) -> PartitionComparison:

@@ -105,6 +105,7 @@ def _body(item: LinkStatus, verdict: Verdict) -> dict[str, Any]:
 def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitions: bool) -> None:
     from eomirror.status.derive import planes_line
     from eomirror.status.lag import lag_rows
+    from eomirror.status.model import rule_counts
 
     for item, verdict in found:
         _draw_head(console, item, verdict)
@@ -114,6 +115,11 @@ def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitio
             console.print(escape(item.remark))
         if copied := sum(partition.copied_headers for partition in item.partitions):
             console.print(f"{human_count(copied)} records carried a copied header and were mirrored as local")
+        for topic, rule, dropped, changed in rule_counts(item.partitions):
+            text = (
+                f"{topic}: {rule} left out {human_count(dropped)} records and changed {human_count(changed)}"
+            )
+            console.print(escape(text))
         _draw_reports(console, item)
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)

@@ -8,19 +8,22 @@ secret that is written in the configuration itself has no reference and is carri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.config.model import Cluster, FrozenMapping
-from eomirror.config.nodes import Faults, Place, Scalar
+from eomirror.config.nodes import Faults, Place, Scalar, Sequence
 from eomirror.config.references import resolve
 from eomirror.config.secret import Secret
+from eomirror.config.transform import Rule, check_secret
 from eomirror.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CarriedCluster"]
+    from eomirror.config.model import Link
+
+__all__ = ["CarriedCluster", "carried_link", "resolved_link", "with_secrets"]
 
 Properties = FrozenMapping[str | Secret]
 
@@ -80,6 +83,59 @@ class CarriedCluster:
             self.cluster.alias,
             {section: FrozenMapping(properties) for section, properties in filled.items()},
         )
+
+
+def with_secrets(rules: tuple[Rule, ...], place: Place, environ: Mapping[str, str]) -> tuple[Rule, ...]:
+    """
+    Returns the rules with the secrets that references name; a reference that cannot be resolved adds a fault.
+
+    Args:
+        place: Where the rules stand.
+        environ: Variables.
+    """
+    found = []
+    for number, rule in enumerate(rules):
+        secret = rule.secret
+        if secret is not None and secret.reference:
+            line = place.node.items[number].line if isinstance(place.node, Sequence) else place.node.line
+            where = place.below(Scalar(secret.reference, line=line), f"[{number}].mask.secret")
+            text = resolve(where, secret.reference, environ)
+            if text is None:
+                continue
+            check_secret(where, text)
+            rule = rule.with_secret(Secret(text, secret.reference))  # noqa: PLW2901  the rule, complete
+        found.append(rule)
+    return tuple(found)
+
+
+def carried_link(link: Link) -> Link:
+    """Returns a link in the form that may be sent to another machine: its rules lack secrets that have a reference."""
+    rules = (
+        rule
+        if rule.secret is None or not rule.secret.reference
+        else rule.with_secret(Secret("", rule.secret.reference))
+        for rule in link.transform
+    )
+    return replace(link, transform=tuple(rules)) if link.transform else link
+
+
+def resolved_link(link: Link, environ: Mapping[str, str]) -> Link:
+    """
+    Returns a link with the secrets that `carried_link` has left out, resolved in this process.
+
+    Args:
+        environ: Environment of this process.
+
+    Raises:
+        ConfigError: Variables or files are missing here; names all of them.
+    """
+    if all(rule.secret is None or rule.secret.reveal() for rule in link.transform):
+        return link
+    faults = Faults()
+    rules = with_secrets(link.transform, Place(Scalar(""), f"{link.name}.transform", faults), environ)
+    if faults.faults:
+        raise ConfigError([Fault(one.path, one.message, _FIX) for one in faults.faults])
+    return replace(link, transform=rules)
 
 
 def _sections(cluster: Cluster) -> dict[str, Mapping[str, str | Secret]]:

@@ -43,6 +43,7 @@ def check_links(
         checker.refusals(link)
         checker.deletions(link)
         checker.placement(link)
+        checker.transform(link)
         checker.names(link)
         checker.covered(link)
     _twice(links, nodes, faults)
@@ -63,6 +64,7 @@ def check_links(
         for link, rules in zip(links, verdict.rules, strict=True)
     ]
     _one_way(checked, nodes, faults)
+    _without_header(checked, nodes, faults)
     _placed_alike(checked, nodes, faults)
     _moved_groups(checked, nodes, faults)
     _mixed_copies(checked, nodes, faults)
@@ -214,6 +216,29 @@ class _Checker:
         if link.offset_syncs != "off" and "offset_syncs" in self._node.entries:
             self._refuse("offset_syncs", unmapped, "set offset_syncs: off, or leave it out")
 
+    def transform(self, link: Link) -> None:
+        """Checks that no other setting lets out what a rule hides."""
+        if not link.transform:
+            if "on_unreadable" in self._node.entries and link.on_unreadable != "stop":
+                self._refuse(
+                    "on_unreadable", "the link has no transform", "write rules, or leave on_unreadable out"
+                )
+            return
+        if link.on_refused == "dead-letter":
+            self._refuse(
+                "on_refused",
+                "dead-letter writes the record to the target, with what the transform hides",
+                "set on_refused: stop or raise-limit",
+            )
+        for number, rule in enumerate(link.transform):
+            if rule.fields and link.on_unreadable == "keep":
+                self._faults.warn(
+                    f"{self._path}.transform[{number}]",
+                    "with on_unreadable: keep, a record whose value is no JSON reaches the target unmasked",
+                    "set on_unreadable: stop or drop",
+                    self._node.line_of("transform"),
+                )
+
     def names(self, link: Link) -> None:
         """Checks that the link's own topics have legal names."""
         names = LinkNames(link.state_name)
@@ -250,6 +275,18 @@ def _one_way(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> Non
                 f"keyed serves one way only, and this link adds or reads the provenance header: {link.loops.why}",
                 "choose target names that no link mirrors back, with provenance: auto; or set partitions: preserve",
                 node.line_of("partitions"),
+            )
+
+
+def _without_header(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """Checks that links with a transform need no loop guard: a copy that changed would be new on the way back."""
+    for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
+        if link.transform and (link.guard or link.provenance_header):
+            faults.add(
+                f"links[{number}].transform",
+                f"it serves one way only, and this link adds or reads the provenance header: {link.loops.why}",
+                "choose target names that no link mirrors back, with provenance: auto; or remove the transform",
+                node.line_of("transform"),
             )
 
 

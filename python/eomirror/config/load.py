@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eomirror.config.carried import with_secrets
 from eomirror.config.document import parse_python, parse_yaml
 from eomirror.config.java_properties import decode_properties, parse_properties
 from eomirror.config.links import check_links
@@ -34,9 +35,9 @@ from eomirror.config.nodes import (
     texts_of,
 )
 from eomirror.config.nodes import Sequence as ListNode
-from eomirror.config.references import has_reference, resolve
+from eomirror.config.references import resolve
 from eomirror.config.rules import CODECS, cluster_advice, cluster_conflict, login_advice, property_fault
-from eomirror.config.secret import Secret, is_secret_key, shows_secret
+from eomirror.config.secret import Secret, has_reference, is_secret_key, shows_secret
 from eomirror.config.token_function import OAUTH_CB
 from eomirror.config.values import ALIAS
 from eomirror.errors import ConfigError, Fault, UsageError
@@ -480,13 +481,15 @@ class _SectionReader:
             place = Place(value, f"{path}.{name}", self._faults)
             if name == "name" and isinstance(value, Scalar) and value.text == _default_name(node):
                 continue
-            if any(map(has_reference, texts_of(value))):
+            if name != "transform" and any(map(has_reference, texts_of(value))):
                 place.refuse(
                     "references are allowed only under `clusters` and `spark`, where values are kept secret",
                     f"write the value here, or set it with -s {place.path}=VALUE",
                 )
                 continue
             parsed = LINK_SETTINGS[name].parse(place)
+            if name == "transform" and parsed is not None:
+                parsed = with_secrets(parsed, place, self._environ)
             if parsed is not None:
                 found[name] = parsed
         return found

@@ -12,9 +12,8 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config.model import LINK_SETTINGS
-from eomirror.config.nodes import Map, Node, Scalar, key_name
-from eomirror.config.references import has_reference
-from eomirror.config.secret import MASK, Secret, is_secret_key, shows_secret
+from eomirror.config.nodes import Map, Node, Scalar, Sequence, key_name
+from eomirror.config.secret import MASK, Secret, has_reference, is_secret_key, shows_secret
 from eomirror.config.values import written
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def warn_of_exposed_secrets(root: Map, path: Path, faults: Faults) -> None:
 
 
 def literal_secrets(root: Map) -> Iterator[tuple[str, int]]:
-    """Yields path and line of each property of clusters and Spark whose value is a literal secret."""
+    """Yields path and line of each value of clusters, Spark and masks that is a literal secret."""
     for alias, cluster in _below(root, "clusters"):
         for key, value in cluster.entries.items() if isinstance(cluster, Map) else ():
             if isinstance(value, Map):
@@ -65,6 +64,24 @@ def literal_secrets(root: Map) -> Iterator[tuple[str, int]]:
         if isinstance(cluster, Map):
             yield from _secrets(cluster, f"clusters.{key_name(alias)}")
     yield from _secrets(Map(dict(_below(root, "spark"))), "spark")
+    yield from _secrets_of_rules(root)
+
+
+def _secrets_of_rules(root: Map) -> Iterator[tuple[str, int]]:
+    """Yields path and line of each literal secret of a mask, under ``links`` and ``defaults``."""
+    links = root.entries.get("links")
+    places = [
+        (f"links[{n}]", node) for n, node in enumerate(links.items if isinstance(links, Sequence) else ())
+    ]
+    for path, node in (*places, ("defaults", root.entries.get("defaults"))):
+        rules = node.entries.get("transform") if isinstance(node, Map) else None
+        for number, rule in enumerate(rules.items if isinstance(rules, Sequence) else ()):
+            mask = rule.entries.get("mask") if isinstance(rule, Map) else None
+            if isinstance(mask, Map):
+                yield from _secrets(
+                    Map({key: node for key, node in mask.entries.items() if key == "secret"}),
+                    f"{path}.transform[{number}].mask",
+                )
 
 
 def _below(root: Map, section: str) -> list[tuple[str, Node]]:

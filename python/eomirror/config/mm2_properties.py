@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.config.java_properties import parse_properties
 from eomirror.config.mm2_clients import ClientProperties, NotHonoured, PropertyKeys
 from eomirror.config.mm2_reasons import boolean_fault, flow_slip, holds_always, reason
+from eomirror.config.mm2_transforms import convert_transforms
 from eomirror.config.nodes import quoted
 from eomirror.config.secret import is_secret_key, shows_secret
 from eomirror.config.values import without_look_around
@@ -41,6 +42,7 @@ _POLICIES = {
 _END = re.compile(r"(\S+->\S+\.)?(source|target)\.cluster\.(.+)")
 _ROLES = ("consumer", "producer", "admin")
 _MOST_REPLICAS = 100
+_SMTS = re.compile(r"(transforms|predicates)(\..*)?")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 
 # connection settings that MM2 also takes from the top of the file, for all clusters
@@ -220,6 +222,7 @@ class _PropertiesImport:
                 )
                 self._keys.honour(given[0], f"{path}.{ours}")
         self._interval(link, path, found("sync.topic.configs.interval.seconds"))
+        self._transforms(link, path, flow)
         self._checkpoints(link, path, found("emit.checkpoints.enabled"))
         # MirrorConnectorConfig.sourceConsumerConfig: source.consumer.* wins over consumer.*, a flow over a cluster
         scopes = (f"{flow}.source", source, flow)
@@ -262,6 +265,34 @@ class _PropertiesImport:
         if given is not None and given[1].startswith("-"):
             link["sync_topic_configs"] = False
             self._keys.honour(given[0], f"{path}.sync_topic_configs")
+
+    def _transforms(self, link: dict[str, Any], path: str, flow: str) -> None:
+        """Converts transformations of the flow, or of the whole file where the flow has no such key."""
+        keys = {
+            key.removeprefix(f"{flow}."): key
+            for layer in (_SMTS, re.compile(rf"{re.escape(flow)}\.{_SMTS.pattern}"))
+            for key in self._keys.given
+            if layer.fullmatch(key)
+        }
+        if "transforms" not in keys:
+            return
+        naming = link.get("naming", "prefix")
+        separator = naming.get("separator", "") if isinstance(naming, dict) else "."
+        beginning = "" if naming == "identity" else f"{link['source']}{separator}"
+        found = convert_transforms({name: self._keys.value(key) for name, key in keys.items()}, beginning)
+        for name, why in found.refused.items():
+            self._keys.refuse(keys[name], why, grave=True)
+        if found.refused:
+            if "transforms" not in found.refused:
+                self._keys.refuse(keys["transforms"], "not all of them can be carried over", grave=True)
+            return
+        if found.rules:
+            link["transform"] = found.rules
+        link["exclude"] = [*link["exclude"], *found.exclude]
+        place = f"{path}.transform" if found.rules else f"{path}.exclude"
+        for name in ("transforms", "predicates", *found.honoured):
+            if name in keys:
+                self._keys.honour(keys[name], place)
 
     def _start(self, link: dict[str, Any], path: str, *keys: str) -> None:
         for key in keys:

@@ -102,7 +102,10 @@ _BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _REFUSED = (
     (r"enabled", "it enables all flows: write SOURCE->TARGET.enabled = true for each flow"),
     (r"(key|value|header)\.converter", "records are copied byte by byte; remove it if that is what you want"),
-    (r"transforms.*|predicates.*", "records are mirrored unchanged; there are no transformations"),
+    (
+        r"transforms.*|predicates.*",
+        "no key `transforms` of a flow names it, or it belongs to one that cannot be carried over",
+    ),
     (r"(topic|group|config\.property)\.filter\.class", "use `topics`, `exclude` and `groups` as filters"),
     (r"forwarding\.admin\.class", "the mirror creates topics itself"),
 )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from eomirror.config.transform import transform_of
 from eomirror.config.values import (
     ALIAS,
     FLAG,
@@ -20,6 +21,7 @@ from eomirror.config.values import (
     LINK_NAME,
     NAMING,
     START,
+    TRANSFORM,
     choice,
     described,
     duration,
@@ -37,9 +39,19 @@ from eomirror.topology.naming import Naming, TargetNaming
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from eomirror._native import Transform
     from eomirror.config.secret import Secret
+    from eomirror.config.transform import Rule
 
-__all__ = ["LINK_SETTINGS", "Cluster", "Config", "FrozenMapping", "Link", "require_mapped"]
+__all__ = [
+    "LINK_SETTINGS",
+    "Cluster",
+    "Config",
+    "FrozenMapping",
+    "Link",
+    "require_mapped",
+    "require_untransformed",
+]
 
 Value = TypeVar("Value")
 
@@ -167,6 +179,16 @@ class Link:
         FORWARD,
         "Origin clusters whose records the link forwards if several clusters use equal names: `auto` (one tree per "
         "origin, built from all links of the file), `local` (records written on the source), or a list of aliases.",
+    )
+    transform: tuple[Rule, ...] = setting(
+        TRANSFORM,
+        "Rules that leave records out and change keys, headers and JSON fields of others, in this order, before they "
+        "reach the target: [transform](transform.md).",
+    )
+    on_unreadable: str = setting(
+        choice("stop", "drop", "keep"),
+        "Reaction to a record whose value is no JSON, where a rule of `transform` reads a field: `stop` the topic; "
+        "`drop` the record; or `keep` it, with a value that is *not masked*.",
     )
     groups: tuple[str, ...] = setting(
         patterns([".*"], of="group"),
@@ -357,6 +379,15 @@ class Link:
         """True if records are placed by key: a source partition has several target partitions."""
         return self.partitions == "keyed"
 
+    def compiled(self) -> Transform | None:
+        """Returns the rules of the transform as the extension applies them; None without rules."""
+        return transform_of(self.transform, self.on_unreadable)
+
+    @property
+    def masks(self) -> bool:
+        """True if rules change records: no digest of an original may reach the target, where it would prove a guess."""
+        return any(not rule.drops for rule in self.transform)
+
     @property
     def remark(self) -> str:
         """Restriction that the link's settings imply, for plan, check, run and status; empty for none."""
@@ -426,6 +457,24 @@ def require_mapped(links: Iterable[Link]) -> None:
                 "offset in each target partition, so the link has no offset map, and this command needs one",
                 fix="let consumers of the target find their place by time, or by the header eomirror.origin",
             )
+
+
+def require_untransformed(link: Link, command: str) -> None:
+    """
+    Raises if the link has rules that leave records out or change them.
+
+    Args:
+        command: What was asked for, for the message.
+
+    Raises:
+        UsageError: It has.
+    """
+    if link.transform:
+        raise UsageError(
+            f"link {link.name} has a transform, so its copies are not what its source has: {command} would compare "
+            "both, or write what is masked or left out over the originals",
+            fix="move applications with `cutover` or `promote`, and mirror back by a link of its own to other topics",
+        )
 
 
 @dataclass(frozen=True, slots=True)

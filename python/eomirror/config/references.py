@@ -15,15 +15,10 @@ from eomirror.config.secret import OUR_REFERENCE, REFERENCE, is_secret_key, unfi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["has_reference", "resolve"]
+__all__ = ["resolve"]
 
 _MAX_FILE_BYTES = 1 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-def has_reference(text: str) -> bool:
-    """Returns True if a text refers to the environment or to a file."""
-    return any(not found[1] and OUR_REFERENCE.fullmatch(found[2]) for found in REFERENCE.finditer(text))
 
 
 def resolve(place: Place, text: str, environ: Mapping[str, str], *, foreign: bool = False) -> str | None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MASK", "OUR_REFERENCE", "REFERENCE", "Secret", "is_secret_key", "shows_secret", "unfilled"]
+__all__ = [
+    "MASK",
+    "OUR_REFERENCE",
+    "REFERENCE",
+    "Secret",
+    "has_reference",
+    "is_secret_key",
+    "shows_secret",
+    "unfilled",
+]
 
 MASK = "***"
 #: A reference, or with two dollar signs these characters.
@@ -67,6 +76,11 @@ class Secret:
 def shows_secret(value: str) -> bool:
     """Returns True if a value contains a secret, whatever the name of its property."""
     return _SHOWS.search(value) is not None
+
+
+def has_reference(text: str) -> bool:
+    """Returns True if a text refers to the environment or to a file."""
+    return any(not found[1] and OUR_REFERENCE.fullmatch(found[2]) for found in REFERENCE.finditer(text))
 
 
 def is_secret_key(key: str) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eomirror.config.nodes import Map, Place, Scalar, Sequence, kind_of, quoted
+from eomirror.config.transform import RULES_SCHEMA, Rule, parse_rules, written_rule
 from eomirror.topology.filters import pattern_fault
 from eomirror.topology.naming import Naming, naming_fault
 
@@ -27,6 +28,7 @@ __all__ = [
     "LINK_NAME",
     "NAMING",
     "START",
+    "TRANSFORM",
     "Setting",
     "choice",
     "duration",
@@ -104,7 +106,9 @@ def written(value: Any) -> Any:
         return duration_text(value)
     if isinstance(value, Naming):
         return _written_naming(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Rule):
+        return written_rule(value)
+    return [written(each) for each in value] if isinstance(value, tuple) else value
 
 
 def duration(default: str, least: float, most: float) -> Setting:
@@ -482,6 +486,7 @@ FORWARD = Setting(
 START = Setting(
     _start, {"oneOf": [_ANY_TEXT, {"type": "integer", "minimum": _FIRST_PLAIN_MS}]}, "earliest", "earliest"
 )
+TRANSFORM = Setting(parse_rules, RULES_SCHEMA, (), "[]")
 NAMING = Setting(
     _naming,
     {

@@ -19,6 +19,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, utc
+from eomirror.config.model import require_untransformed
 from eomirror.errors import NotReadyError
 from eomirror.failover.machine import Verb
 from eomirror.failover.orphans import refuse_forgotten
@@ -103,6 +104,7 @@ def failback(
         MirrorError: As for `promote` and `reverse`.
     """
     chosen = config.mapped_link(link)
+    require_untransformed(chosen, "`failback`")
     control = _control(config, chosen, clock)
     history = control.history
     promotion = history.current

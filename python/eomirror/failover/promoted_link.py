@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
+from eomirror.config.model import require_untransformed
 from eomirror.errors import NotReadyError, TopicError, UsageError
 from eomirror.failover.orphan_reader import OrphanReader
 from eomirror.kafka.session import link_sessions
@@ -173,6 +174,10 @@ def _quoted(pattern: str) -> str:
     return pattern.replace("\\", "\\\\").replace('"', '\\"')
 
 
+#: Commands that compare copies with originals, and write over these.
+_ON_ORIGINALS = ("reverse", "restore")
+
+
 class PromotedLink:
     """
     A promoted link that a command works on.
@@ -201,6 +206,8 @@ class PromotedLink:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.config, self.link, self.dry_run = config, config.mapped_link(link), dry_run
+        if command in _ON_ORIGINALS:
+            require_untransformed(self.link, f"`{command}`")
         self.tell, self.clock = on_event or (lambda _: None), clock
         self.run_id = new_run_id()
         self._command = command

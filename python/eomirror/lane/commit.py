@@ -418,6 +418,7 @@ def _next_position(
         bytes=account.bytes if account else 0,
         dropped=dict(account.dropped) if account else {},
         copied_headers=account.copied_headers if account else 0,
+        changed=dict(account.changed) if account else {},
         timestamp=stamp.timestamp,
         source_timestamp=before.source_timestamp
         if account is None or account.source_timestamp is None
@@ -425,6 +426,7 @@ def _next_position(
         total_records=before.total_records + (account.records if account else 0),
         total_copied_headers=before.total_copied_headers + (account.copied_headers if account else 0),
         total_dropped=_sum(before.total_dropped, account.dropped) if account else before.total_dropped,
+        total_changed=_sum(before.total_changed, account.changed) if account else before.total_changed,
         digest=account.digest if account else "",
         **_history(before, advance.seen),
         batch_committed=False,

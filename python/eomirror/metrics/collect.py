@@ -16,6 +16,7 @@ from eomirror.metrics.verdict import VERDICTS
 from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
 from eomirror.status.lag import total_lag
 from eomirror.status.live import STATES
+from eomirror.status.model import rule_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -193,6 +194,9 @@ class _Link:
                 dropped.update(item.dropped)
             self._add("records_total", sum(item.records for item in items), topic)
             self._dropped(topic, dropped)
+        for _, rule, dropped_by, changed in rule_counts(items):
+            self._add("transformed_records_total", dropped_by, topic, rule, "dropped")
+            self._add("transformed_records_total", changed, topic, rule, "changed")
         if missing := sum([item.missing for item in items]):
             self._add("missing_offsets_total", missing, topic)
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
+from eomirror.config.model import require_untransformed
 from eomirror.errors import DifferenceError, StateError, SupersededError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.record_digests import RecordDigestReader
@@ -149,6 +150,7 @@ def adopt_mm2(
         MirrorError: A cluster cannot be reached or refuses the request.
     """
     chosen = config.mapped_link(link)
+    require_untransformed(chosen, "`adopt`")
     look = _AdoptionReader(
         chosen,
         config.clusters[chosen.source],

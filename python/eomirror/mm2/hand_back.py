@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror._native import key_partition
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
+from eomirror.config.model import require_untransformed
 from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.session import link_sessions
@@ -124,6 +125,7 @@ def hand_back_to_mm2(
         MirrorError: A cluster cannot be reached or refuses the request.
     """
     chosen = config.mapped_link(link)
+    require_untransformed(chosen, "`hand-back`")
     return_ = _Return(
         config,
         chosen,

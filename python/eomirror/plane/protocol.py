@@ -331,6 +331,7 @@ class Account:
             it passes on.
         dropped: Number of records dropped on purpose, by reason.
         copied_headers: Of ``records``, those that carry the provenance header of another record.
+        changed: Of ``records``, those that rules of the transform changed, by rule.
         target_offset: Of the last record there; None if none was written.
         source_timestamp: Of the last record, ms; on the native plane, the largest; None if none was written.
         first_source_offset: Of the first fetched record.
@@ -357,6 +358,7 @@ class Account:
     digest: str
     ranges: Sequence[tuple[int, int, int]] = ()
     copied_headers: int = 0
+    changed: Mapping[str, int] = field(default_factory=dict)
     dead_letters: tuple[DeadLetter, ...] = ()
     first_target_offset: int | None = None
     placed: Sequence[tuple[int, int, int]] = ()
@@ -379,6 +381,7 @@ class Account:
             digest=account.digest,
             ranges=ranges,
             copied_headers=account.copied_headers,
+            changed=account.changed,
             first_target_offset=account.first_target_offset if acknowledged else None,
             placed=account.placed,
         )

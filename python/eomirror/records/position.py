@@ -68,6 +68,7 @@ class Position:
         dropped: Records dropped by configuration in this transaction, by reason.
         copied_headers: Of ``records``, those that carried the provenance header of another record, which an application
             had copied; they are mirrored as local records.
+        changed: Of ``records``, those that rules of the transform changed, by rule.
         header: True if the link added the provenance header when it started the partition; later changes of the
             topology do not change it, because records mirrored before them have no header.
         timestamp: Time of this record, ms since the epoch (of the worker's clock; for people).
@@ -75,6 +76,7 @@ class Position:
         total_records: Records mirrored from this partition since the link first ran.
         total_copied_headers: Records with a copied header since the link first ran.
         total_dropped: Records dropped since the link first ran, by reason.
+        total_changed: Records that rules of the transform changed since the link first ran, by rule.
         digest: Chained xxh3-64 of the transaction's records of this partition, hexadecimal; empty for none.
         batch_offset: Base offset of the source batch before ``offset``, of any kind; None if unknown.
         batch_crc: Checksum of that batch.
@@ -118,12 +120,14 @@ class Position:
     bytes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     copied_headers: int = 0
+    changed: Mapping[str, int] = field(default_factory=dict)
     header: bool = False
     timestamp: int
     source_timestamp: int | None = None
     total_records: int = 0
     total_copied_headers: int = 0
     total_dropped: Mapping[str, int] = field(default_factory=dict)
+    total_changed: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
     batch_offset: int | None = None
     batch_crc: int | None = None
@@ -197,6 +201,7 @@ class Position:
             bytes=0,
             dropped={},
             copied_headers=0,
+            changed={},
             digest="",
             extra={},
             **changes,
@@ -214,7 +219,7 @@ class Position:
         # after our fields: a field of a newer release may contain an `"offset"`, and a tool or an older release that
         # searches the text for the first one must find the position's
         later = {name: value for name, value in self.extra.items() if name not in body}
-        for name in ("batch_committed", "keyed", "target_batch"):
+        for name in ("batch_committed", "changed", "keyed", "target_batch", "total_changed"):
             if not body[name]:
                 del body[name]
         return orjson.dumps(body | later)

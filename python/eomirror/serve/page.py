@@ -34,6 +34,7 @@ from eomirror.serve.markup import (
     word,
 )
 from eomirror.serve.topics_table import topics_section
+from eomirror.status.model import rule_counts
 from eomirror.status.retention import RETENTION_FIX, retention_text, risky_rows
 from eomirror.status.snapshot import ASKED_SECONDS
 
@@ -87,6 +88,7 @@ def link_page(
         _problems(link),
         _open(link, wall_ms),
         _dead_letters(link),
+        _rules(link),
         _retention(link),
         _gaps(link, wall_ms),
         lines(history, wall_ms),
@@ -393,6 +395,21 @@ def _gaps(link: Judged, wall_ms: int) -> Section | None:
         "<p>The source lost these records before they were mirrored; the copy lacks them.{}</p>", fix(advice)
     )
     return section("Accepted gaps", ("~time", "partition", "lost offsets"), rows, key="gaps", before=before)
+
+
+def _rules(link: Judged) -> Section | None:
+    rows = [
+        (topic, rule, count(dropped), count(changed))
+        for topic, rule, dropped, changed in rule_counts(link.status.partitions)
+    ]
+    if not rows:
+        return None
+    before = html(
+        "<p>Since the link first ran; a rule's number is its place under <code>transform</code>.</p>"
+    )
+    return section(
+        "Transform", ("topic", "rule", "#left out", "#changed"), rows[:ROWS], key="rules", before=before
+    )
 
 
 def _dead_letters(link: Judged) -> Section | None:

@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.config.carried import CarriedCluster
+from eomirror.config.carried import CarriedCluster, carried_link, resolved_link
 from eomirror.errors import AuthorizationError, ConfigError, MirrorError
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 
@@ -138,7 +138,8 @@ def pack_spec(spec: LaneSpec, *, remote: bool = False) -> bytes:
     carried: tuple[CarriedCluster, CarriedCluster] | None = None
     if remote:
         carried = (CarriedCluster.of(spec.source), CarriedCluster.of(spec.target))
-        spec = replace(spec, source=carried[0].cluster, target=carried[1].cluster)
+        link = carried_link(spec.link)
+        spec = replace(spec, link=link, source=carried[0].cluster, target=carried[1].cluster)
     return zlib.compress(pickle.dumps((spec, carried), protocol=pickle.HIGHEST_PROTOCOL), 1)
 
 
@@ -158,7 +159,8 @@ def unpack_spec(packed: bytes, environ: Mapping[str, str]) -> LaneSpec:
         raise TypeError(f"the task contains {type(spec).__name__}, not a LaneSpec")
     if carried is None:
         return spec
-    return replace(spec, source=carried[0].resolve(environ), target=carried[1].resolve(environ))
+    link = resolved_link(spec.link, environ)
+    return replace(spec, link=link, source=carried[0].resolve(environ), target=carried[1].resolve(environ))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eomirror.config.carried import CarriedCluster
+from eomirror.config.carried import CarriedCluster, carried_link, resolved_link
 from eomirror.errors import MirrorError
 from eomirror.spark.transport import is_local
 
@@ -76,7 +76,7 @@ class VerifyTask:
         place = -1
         try:
             comparer = Comparer(
-                work.link,
+                resolved_link(work.link, os.environ),
                 work.source.resolve(os.environ),
                 work.target.resolve(os.environ),
                 work.ids,
@@ -127,6 +127,8 @@ class SparkComparison:
             CarriedCluster(cluster, ()) if is_local(context.master) else CarriedCluster.of(cluster)
             for cluster in (source, target)
         ]
+        if not is_local(context.master):
+            link = carried_link(link)
         work = _Work(
             link=link, source=ends[0], target=ends[1], ids=ids, show=show, most_keys=most_keys, native=native
         )

@@ -447,6 +447,7 @@ def _partition(
         records=position.total_records,
         copied_headers=position.total_copied_headers,
         dropped=position.total_dropped,
+        changed=position.total_changed,
         open_records=None
         if observed is None or observed.lso is None
         else max(0, observed.source.high_watermark - observed.lso),

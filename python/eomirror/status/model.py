@@ -25,7 +25,7 @@ from eomirror.records.reports import (
 from eomirror.status.work import Counters, LaneWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.lane.spec import LaneProgress
     from eomirror.link.copy_ends import ForeignTail
@@ -45,6 +45,7 @@ __all__ = [
     "RetentionStatus",
     "VerificationStatus",
     "as_json",
+    "rule_counts",
 ]
 
 #: Groups that a status lists by name.
@@ -75,7 +76,8 @@ class PartitionStatus:
             although the link's topics match it, or that its topic is stopped; empty without a problem.
         fix: Recommended action.
         dropped: Records dropped by configuration since the link first ran, by reason: ``hop`` and ``origin`` (the loop
-            guard), ``dead-letter``.
+            guard), ``dead-letter``, ``unreadable``, and rules of the transform, such as ``transform[0]``.
+        changed: Records that rules of the transform changed since the link first ran, by rule.
         open_records: Offsets that open transactions of the source hold back: its end minus its last stable offset; None
             if unknown.
         open_seconds: Age of the first record of the oldest of these transactions; None if there is none, or unknown.
@@ -103,11 +105,27 @@ class PartitionStatus:
     fix: str = ""
     copied_headers: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[str, int] = field(default_factory=dict)
     open_records: int | None = None
     open_seconds: float | None = None
     missing: int = 0
     gone: bool = False
     lag_unknown: str = field(default="", metadata={"json": False})
+
+
+def rule_counts(partitions: Iterable[PartitionStatus]) -> list[tuple[str, str, int, int]]:
+    """
+    Returns what rules of the transform did since the link first ran: topic, rule, and records dropped and changed.
+
+    The rule of records that no rule can read is ``unreadable``.
+    """
+    found: dict[tuple[str, str], list[int]] = {}
+    for item in partitions:
+        for place, counts in enumerate((item.dropped, item.changed)):
+            for rule, number in counts.items():
+                if rule == "unreadable" or rule.startswith("transform["):
+                    found.setdefault((item.topic, rule), [0, 0])[place] += number
+    return [(topic, rule, dropped, changed) for (topic, rule), (dropped, changed) in sorted(found.items())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

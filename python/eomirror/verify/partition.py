@@ -195,6 +195,7 @@ class Comparer:
             show=show,
             most=most_keys,
             patience=_PATIENCE_SECONDS,
+            transform=link.compiled(),
             clock=clock,
         )
         self._kept: dict[tuple[str, int], _Kept] = {}
@@ -359,6 +360,7 @@ class Comparer:
             own=list(one.own),
             returned=_chunks(one.returned),
             origins=not self._link.origin_header,
+            transform=self._link.compiled(),
         )
 
     def _finish(

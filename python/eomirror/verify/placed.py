@@ -19,6 +19,7 @@ from eomirror.verify.counts import KINDS, PartitionCounts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eomirror._native import Transform
     from eomirror.kafka.record_reader import CommittedPartition
     from eomirror.verify.verdict import Range, Scope
 
@@ -41,6 +42,7 @@ class PlacedComparer:
         show: Number of differences of a partition that are listed.
         most: Copies in memory.
         patience: Seconds without records after which a log counts as stalled.
+        transform: Rules of the link; None without.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class PlacedComparer:
         show: int,
         most: int,
         patience: float,
+        transform: Transform | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._alias = alias
@@ -61,6 +64,7 @@ class PlacedComparer:
         self._show = show
         self._most = most
         self._patience = patience
+        self._transform = transform
         self._clock = clock
 
     def compare(
@@ -115,6 +119,7 @@ class PlacedComparer:
             timestamps=one.timestamps,
             most=self._most,
             share=share,
+            transform=self._transform,
         )
         differences = dict.fromkeys(KINDS, 0)
         counts = PartitionCounts(differences=differences)

@@ -86,6 +86,17 @@ pub enum Error {
         reason: &'static str,
     },
 
+    /// A rule of the link's transform looks at a JSON field, and the record's value is no JSON.
+    #[error(
+        "{at}: {rule} cannot read the record's value: it is no JSON, or nested deeper than 128 levels"
+    )]
+    Unreadable {
+        /// topic-partition@offset.
+        at: String,
+        /// The rule.
+        rule: &'static str,
+    },
+
     /// The source offsets within a transaction did not increase.
     #[error("{at}: fetched after offset {last} in the same transaction; offsets must increase")]
     OffsetWentBack {
@@ -168,6 +179,7 @@ impl Error {
             Self::NoRoute { .. }
             | Self::UnknownHeaderVersion { .. }
             | Self::TooManyHops { .. }
+            | Self::Unreadable { .. }
             | Self::BadRecord { .. } => Kind::Topic,
             Self::TimestampZero { .. } => Kind::Unrepresentable,
             Self::OffsetWentBack { .. }
@@ -188,6 +200,7 @@ impl Error {
             | Self::UnknownHeaderVersion { at, .. }
             | Self::TooManyHops { at, .. }
             | Self::BadRecord { at, .. }
+            | Self::Unreadable { at, .. }
             | Self::OffsetWentBack { at, .. } => at
                 .rsplit_once('@')
                 .and_then(|(partition, _)| partition.rsplit_once('-'))
@@ -214,6 +227,9 @@ impl Error {
             Self::TooManyHops { .. } => "look for a cycle in the links and set `forward`",
             Self::BadRecord { .. } => {
                 "read the record with another client; if it is intact, report a bug"
+            }
+            Self::Unreadable { .. } => {
+                "let the rule leave the topic out (`topics`), or set `on_unreadable: drop` or `keep` on the link"
             }
             Self::OffsetWentBack { .. }
             | Self::Unaccounted { .. }

@@ -26,6 +26,7 @@ pub mod origin;
 pub mod pattern;
 pub mod placement;
 pub mod relay;
+pub mod transform;
 pub mod types;
 mod varint;
 pub mod verify;

@@ -12,6 +12,7 @@
 //!   - log append times, and a target that keeps producers' timestamps
 //!   - larger than the target accepts
 //!   - every record gets a provenance header, or one with its place on the source
+//!   - the transform may change a record, or drops one of them
 //!   - records are placed by key: its records go into one batch per target partition
 //!   - the loop guard drops one of its records
 //! small, and a neighbour that is small or re-encoded?    re-encode both into one

@@ -88,6 +88,79 @@ fn length(bytes: Option<&[u8]>) -> u64 {
     bytes.map_or(0, |bytes| bytes.len() as u64)
 }
 
+/// Maximum number of rules of a transform.
+pub const MOST_RULES: usize = 32;
+
+/// Names of a transform's rules in position records and metrics: places in the configuration.
+const RULES: [&str; MOST_RULES] = [
+    "transform[0]",
+    "transform[1]",
+    "transform[2]",
+    "transform[3]",
+    "transform[4]",
+    "transform[5]",
+    "transform[6]",
+    "transform[7]",
+    "transform[8]",
+    "transform[9]",
+    "transform[10]",
+    "transform[11]",
+    "transform[12]",
+    "transform[13]",
+    "transform[14]",
+    "transform[15]",
+    "transform[16]",
+    "transform[17]",
+    "transform[18]",
+    "transform[19]",
+    "transform[20]",
+    "transform[21]",
+    "transform[22]",
+    "transform[23]",
+    "transform[24]",
+    "transform[25]",
+    "transform[26]",
+    "transform[27]",
+    "transform[28]",
+    "transform[29]",
+    "transform[30]",
+    "transform[31]",
+];
+
+/// A rule of a transform, by its place in the configuration: less than [`MOST_RULES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleNumber(u8);
+
+impl RuleNumber {
+    /// Returns the rule with this index; `None` if there are not as many.
+    #[must_use]
+    pub fn new(index: usize) -> Option<Self> {
+        let number = u8::try_from(index).ok()?;
+        (index < MOST_RULES).then_some(Self(number))
+    }
+
+    /// Returns the index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the name in position records and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        RULES[self.index()]
+    }
+}
+
+/// Number of records by rule.
+pub type ByRule = [u64; MOST_RULES];
+
+/// Returns name and count of the rules that have records.
+pub fn counted(rules: &ByRule) -> impl Iterator<Item = (&'static str, u64)> {
+    let named = RULES.into_iter().zip(*rules);
+    named.filter(|(_, count)| *count > 0)
+}
+
 /// Reason to drop a record intentionally. The names are part of position records: add new ones, never rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DropReason {
@@ -97,11 +170,41 @@ pub enum DropReason {
     Origin,
     /// The target rejects the record for its content, and the link's policy is to continue without it.
     DeadLetter,
+    /// A rule of the link's transform cannot read the record, and the link's policy is to continue without it.
+    Unreadable,
+    /// A rule of the link's transform excludes the record.
+    Rule(RuleNumber),
 }
 
 impl DropReason {
-    /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 3] = [Self::Hop, Self::Origin, Self::DeadLetter];
+    /// All reasons, in the order of [`DropReason::index`].
+    pub const ALL: [Self; 4 + MOST_RULES] = {
+        let mut all = [Self::Hop; 4 + MOST_RULES];
+        all[1] = Self::Origin;
+        all[2] = Self::DeadLetter;
+        all[3] = Self::Unreadable;
+        let mut number = 0;
+        while number < MOST_RULES {
+            // less than 32
+            #[allow(clippy::cast_possible_truncation)]
+            let rule = RuleNumber(number as u8);
+            all[4 + number] = Self::Rule(rule);
+            number += 1;
+        }
+        all
+    };
+
+    /// Returns the place in [`DropReason::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Hop => 0,
+            Self::Origin => 1,
+            Self::DeadLetter => 2,
+            Self::Unreadable => 3,
+            Self::Rule(number) => 4 + number.index(),
+        }
+    }
 
     /// Returns the reason's name in position records and metrics.
     #[must_use]
@@ -110,6 +213,8 @@ impl DropReason {
             Self::Hop => "hop",
             Self::Origin => "origin",
             Self::DeadLetter => "dead-letter",
+            Self::Unreadable => "unreadable",
+            Self::Rule(number) => number.name(),
         }
     }
 }

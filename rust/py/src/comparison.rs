@@ -22,6 +22,7 @@ use crate::convert::Batch;
 use crate::detach::without_interpreter;
 use crate::error::{plane_failed, raise, topic_failed};
 use crate::plane::{PlaneReader, Reading, duration};
+use crate::transform::Transform;
 
 /// Maximum duration of a call, so that Python can handle signals.
 const LONGEST: Duration = Duration::from_millis(100);
@@ -51,7 +52,7 @@ pub(crate) struct PartitionComparison {
 #[pymethods]
 impl PartitionComparison {
     #[new]
-    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, dead_letters=Vec::new(), others=Vec::new(), own=Vec::new(), returned=Vec::new(), origins=true, window=4096, history=65536))]
+    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, dead_letters=Vec::new(), others=Vec::new(), own=Vec::new(), returned=Vec::new(), origins=true, transform=None, window=4096, history=65536))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
@@ -66,6 +67,7 @@ impl PartitionComparison {
         own: Vec<Vec<u8>>,
         returned: Vec<Vec<u8>>,
         origins: bool,
+        transform: Option<&Transform>,
         window: usize,
         history: usize,
     ) -> PyResult<Self> {
@@ -96,6 +98,10 @@ impl PartitionComparison {
         let mut target = Half::new(target, mirrored, timestamps);
         target.content.skip_others(ranges_of(py, others)?);
         target.content.keep_own(ranges_of(py, own)?);
+        if let Some(transform) = transform {
+            let rules = transform.rules.of_topic(&source.partition.topic);
+            source.content.transform_by(rules);
+        }
         if !origins {
             source.content.skip_origins();
             target.content.skip_origins();

@@ -36,11 +36,20 @@ impl<'py> Payload<'py> {
         self.0.as_ref().map(PyBytesMethods::as_bytes)
     }
 
-    /// Returns the object, or None.
-    pub(crate) fn object(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.0
-            .as_ref()
-            .map_or_else(|| py.None().into_bound(py), |bytes| bytes.as_any().clone())
+    /// Returns the object of what `edit` makes of the bytes, or None.
+    pub(crate) fn edited<'a>(
+        &'a self,
+        py: Python<'py>,
+        edit: impl FnOnce(Option<&'a [u8]>) -> Option<&'a [u8]>,
+    ) -> Bound<'py, PyAny> {
+        let before = self.bytes();
+        match (edit(before), &self.0) {
+            (None, _) => py.None().into_bound(py),
+            (Some(bytes), Some(object)) if before.is_some_and(|old| std::ptr::eq(old, bytes)) => {
+                object.as_any().clone()
+            }
+            (Some(bytes), _) => PyBytes::new(py, bytes).into_any(),
+        }
     }
 }
 

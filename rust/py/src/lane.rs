@@ -21,6 +21,7 @@ use crate::error::{lane_failed, raise};
 use crate::partition_account::PartitionAccount;
 use crate::plane::duration;
 use crate::tokens::{self, Interruptions};
+use crate::transform::Transform;
 
 /// Longest time without a check for signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -70,6 +71,7 @@ pub(crate) struct NativeLane {
     guard: bool,
     origins: Option<HashSet<String>>,
     origin: Option<String>,
+    transform: Option<Arc<eomirror_core::transform::Transform>>,
     lane: Mutex<Option<Lane>>,
     interruptions: Interruptions,
 }
@@ -79,7 +81,8 @@ impl NativeLane {
     #[new]
     #[pyo3(signature = (
         source, target, *, transactional_id, transaction_timeout, source_cluster_id, target_cluster_id,
-        header=false, guard=false, origins=None, origin=None, source_tokens=None, target_tokens=None
+        header=false, guard=false, origins=None, origin=None, source_tokens=None, target_tokens=None,
+        transform=None
     ))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
@@ -96,6 +99,7 @@ impl NativeLane {
         origin: Option<String>,
         source_tokens: Option<Py<PyAny>>,
         target_tokens: Option<Py<PyAny>>,
+        transform: Option<&Transform>,
     ) -> PyResult<Self> {
         let timeout = duration(transaction_timeout)?;
         let interruptions = Interruptions::default();
@@ -119,6 +123,7 @@ impl NativeLane {
             guard,
             origins: origins.map(HashSet::from_iter),
             origin,
+            transform: transform.map(|given| Arc::clone(&given.rules)),
             lane: Mutex::new(Some(lane.map_err(|failure| lane_failed(py, &failure))?)),
             interruptions,
         })
@@ -159,6 +164,8 @@ impl NativeLane {
             Some(alias) => policy.with_origin(alias),
             None => policy,
         };
+        let rules = self.transform.as_ref();
+        let policy = policy.with_transform(rules.and_then(|rules| rules.of_topic(source_topic)));
         // CreateTime also when the target sets its own times now: its setting may change at any moment, and a batch
         // sent with the source's append times would then show other ones.
         let target = Target {
@@ -459,6 +466,7 @@ fn told(account: Account) -> eomirror_core::PartitionAccount {
         acked: account.acknowledged,
         bytes: account.bytes,
         dropped: account.dropped,
+        changed: account.changed,
         copied_headers: account.copied_headers,
         first_source_offset: account.first_source_offset,
         last_source_offset: account.next_source_offset - 1,

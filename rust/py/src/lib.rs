@@ -25,6 +25,7 @@ mod policy;
 mod provenance;
 mod rights;
 mod tokens;
+mod transform;
 mod witness;
 
 use pyo3::prelude::*;
@@ -53,6 +54,7 @@ mod _core {
         policy::Policy,
         provenance::last_hop,
         rights::lacking_rights,
+        transform::Transform,
         witness::Witness,
     };
 

@@ -1,7 +1,7 @@
 //! `OriginComparison`.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eomirror_core::origin;
 use eomirror_core::verify::by_origin::{ByOrigin, Difference, Kind, Setup};
@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::convert::Batch;
+use crate::transform::Transform;
 
 /// Kind, source offset, target partition, target offset.
 type Told = (&'static str, Option<i64>, Option<i32>, Option<i64>);
@@ -26,13 +27,14 @@ struct Work {
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct OriginComparison {
     timestamps: bool,
+    transform: Option<Arc<eomirror_core::transform::Transform>>,
     work: Mutex<Work>,
 }
 
 #[pymethods]
 impl OriginComparison {
     #[new]
-    #[pyo3(signature = (prefix, partition, source, count, *, shortened=HashSet::new(), from_start=true, timestamps=true, most=1_000_000, share=(0, 1)))]
+    #[pyo3(signature = (prefix, partition, source, count, *, shortened=HashSet::new(), from_start=true, timestamps=true, most=1_000_000, share=(0, 1), transform=None))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         prefix: String,
@@ -44,6 +46,7 @@ impl OriginComparison {
         timestamps: bool,
         most: usize,
         share: (i64, i64),
+        transform: Option<&Transform>,
     ) -> PyResult<Self> {
         if count < 1 || share.1 < 1 {
             return Err(PyValueError::new_err("counts must be positive"));
@@ -60,6 +63,7 @@ impl OriginComparison {
         });
         Ok(Self {
             timestamps,
+            transform: transform.map(|given| Arc::clone(&given.rules)),
             work: Mutex::new(Work {
                 comparison,
                 log: None,
@@ -71,6 +75,10 @@ impl OriginComparison {
     fn begin(&self, side: &str, topic: &str, partition: i32, start: i64, end: i64) {
         let mut log = LogDigest::new(topic, start..end, Part::All, self.timestamps);
         log.skip_origins();
+        if side == "source" {
+            let rules = self.transform.as_ref();
+            log.transform_by(rules.and_then(|rules| rules.of_topic(topic)));
+        }
         self.lock().log = Some((side == "source", partition, log));
     }
 
@@ -88,20 +96,26 @@ impl OriginComparison {
             .as_mut()
             .ok_or_else(|| PyValueError::new_err("no range was begun"))?;
         for record in &records {
-            let entry = log.take(record).map_err(PyValueError::new_err)?;
-            log.skip_to(record.offset + 1);
-            let Some(entry) = entry else { continue };
-            if *source {
+            let taken = log.take_with(record, |entry, compared| {
+                let (offset, digest) = (record.offset, entry.seen.digest);
+                if !*source {
+                    counts.1 += 1;
+                    let origin = record.headers.iter().rev();
+                    let origin = origin
+                        .filter(|header| header.key == origin::NAME.as_bytes())
+                        .find_map(|header| header.value);
+                    comparison.copy((*partition, offset), digest, origin);
+                    return;
+                }
                 counts.0 += 1;
-                comparison.original(record.offset, entry.seen.digest, record.key);
-            } else {
-                counts.1 += 1;
-                let origin = record.headers.iter().rev();
-                let origin = origin
-                    .filter(|header| header.key == origin::NAME.as_bytes())
-                    .find_map(|header| header.value);
-                comparison.copy((*partition, record.offset), entry.seen.digest, origin);
-            }
+                if entry.ours {
+                    comparison.original(offset, digest, compared.key);
+                } else {
+                    comparison.dropped(offset);
+                }
+            });
+            taken.map_err(PyValueError::new_err)?;
+            log.skip_to(record.offset + 1);
         }
         if let Some(reached) = reached {
             log.skip_to(reached);

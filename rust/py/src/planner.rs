@@ -2,6 +2,7 @@
 
 use eomirror_core::client_plane::plan::{Decision, Planned, plan};
 use eomirror_core::digest::Digest;
+use eomirror_core::transform::Edited;
 use eomirror_core::{Ledger, header, origin, skip};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -150,6 +151,7 @@ fn produce_arguments<'py>(
             route,
             partition,
             header,
+            edited,
             ..
         } = decision
         else {
@@ -160,15 +162,15 @@ fn produce_arguments<'py>(
             place.as_slice()
         });
         let headers = match (header.as_deref(), origin) {
-            (None, None) => row.headers.clone(),
-            values => with_headers(batch, row, &names, [values.0, values.1])?.into_any(),
+            (None, None) if edited.headers().is_none() => row.headers.clone(),
+            values => with_headers(batch, row, edited, &names, [values.0, values.1])?.into_any(),
         };
         records.push(PyTuple::new(
             py,
             [
                 policy.targets[route.target].bind(py).as_any().clone(),
-                row.value.object(py),
-                row.key.object(py),
+                row.value.edited(py, |value| edited.value(value)),
+                row.key.edited(py, |key| edited.key(key)),
                 match partition {
                     None => row.partition.clone(),
                     Some(number) => PyInt::new(py, *number).into_any(),
@@ -188,6 +190,7 @@ fn produce_arguments<'py>(
 fn with_headers<'py>(
     batch: &Batch<'py>,
     row: &Row<'py>,
+    edited: &Edited,
     names: &[Bound<'py, PyString>; 2],
     values: [Option<&[u8]>; 2],
 ) -> PyResult<Bound<'py, PyList>> {
@@ -196,9 +199,21 @@ fn with_headers<'py>(
     let replaced = |key: &str| {
         (key == header::NAME && values[0].is_some()) || (key == origin::NAME && values[1].is_some())
     };
-    for header in &batch.headers[row.first_header..row.end_header] {
-        if !replaced(header.key.to_str()?) {
-            headers.append(&header.original)?;
+    if let Some(changed) = edited.headers() {
+        for (name, value) in changed {
+            // the client plane reads only names that are text, and rules add no others
+            let name = std::str::from_utf8(name)
+                .map_err(|_| PyValueError::new_err("a header's name is no text"))?;
+            if !replaced(name) {
+                let value = value.as_deref().map(|value| PyBytes::new(py, value));
+                headers.append((name, value))?;
+            }
+        }
+    } else {
+        for header in &batch.headers[row.first_header..row.end_header] {
+            if !replaced(header.key.to_str()?) {
+                headers.append(&header.original)?;
+            }
         }
     }
     for (name, value) in names.iter().zip(values) {

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::error::raise;
+use crate::transform::Transform;
 
 /// Policy of a link for records.
 #[pyclass(frozen, module = "eomirror._core")]
@@ -23,7 +24,7 @@ pub(crate) struct Policy {
 #[pymethods]
 impl Policy {
     #[new]
-    #[pyo3(signature = (routes, *, source_cluster_id, target_cluster_id, header=false, guard=false, origins=None, origin=None, producer_id=None, keyed=None))]
+    #[pyo3(signature = (routes, *, source_cluster_id, target_cluster_id, header=false, guard=false, origins=None, origin=None, producer_id=None, keyed=None, transform=None))]
     // the binding owns its arguments, and they are keywords in Python
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
     fn new(
@@ -37,6 +38,7 @@ impl Policy {
         origin: Option<&str>,
         producer_id: Option<i64>,
         keyed: Option<BTreeMap<String, i32>>,
+        transform: Option<&Transform>,
     ) -> PyResult<Self> {
         let mut pairs = BTreeMap::new();
         for item in routes.items()? {
@@ -59,7 +61,10 @@ impl Policy {
             .iter()
             .map(|topic| PyString::new(py, topic).unbind())
             .collect();
-        let policy = eomirror_core::Policy::new(routes, guard, header);
+        let mut policy = eomirror_core::Policy::new(routes, guard, header);
+        if let Some(transform) = transform {
+            policy = policy.transformed_by(&transform.rules);
+        }
         Ok(Self {
             rules: match producer_id {
                 Some(id) => policy.written_by(id),

@@ -74,6 +74,7 @@ def snapshot(**changes: Any) -> LinkSnapshot:
                 source_lso=10,
                 lag_records=3,
                 lag_seconds=1.5,
+                changed={"transform[0]": 2},
             ),
             PartitionStatus(
                 topic=EVIL,

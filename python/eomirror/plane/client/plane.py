@@ -93,6 +93,7 @@ class ClientPlane:
         # target topic -> its number of partitions, if records are placed by key
         self._counts: dict[str, int] = {}
         self._producer: TransactionalProducer | None = None
+        self._transform = spec.link.compiled()
         self._planner = Planner(self._policy())
         self._source = SourceConsumer(spec.source, lane=spec.lane, names=self._names)
         self._pending: list[Any] = []
@@ -183,13 +184,15 @@ class ClientPlane:
             if advance is None or advance.offset < after:
                 epoch = account.leader_epoch if account.leader_epoch >= 0 else None
                 advance = Advance(after, epoch)
-            if account.tail is not None:
+            if account.tail is not None and not self._spec.link.masks:
                 advance = replace(advance, seen=Seen(record=RecordMark(*account.tail)))
             advances[source] = advance
         if not speculative:
             self._log.explain(accounts, self._source.committed, advances, self._clock.monotonic())
         dead_letters = self._range_sender.dead_letters
         balanced = [Account.of(account, () if speculative else account.ranges) for account in accounts]
+        if self._spec.link.masks:
+            balanced = [replace(one, digest="") for one in balanced]
         if dead_letters:
             balanced = [
                 replace(one, dead_letters=tuple(dead_letters.get(one.source, ()))) for one in balanced
@@ -434,6 +437,7 @@ class ClientPlane:
             # librdkafka keeps it for the life of the producer: only an abort may bring another, and ends that life
             producer_id=None if writer is None else writer.identity().producer_id,
             keyed=self._counts,
+            transform=self._transform,
         )
 
 

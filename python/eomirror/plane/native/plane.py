@@ -371,6 +371,7 @@ class NativePlane:
             guard=spec.link.drops,
             origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
             origin=spec.link.source if spec.link.origin_header else None,
+            transform=spec.link.compiled(),
         )
 
     def _route(self, wanted: Mapping[str, Start]) -> None:

@@ -15,7 +15,8 @@ use crate::client_plane::route::{Route, Routes};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::offset_map::{OffsetMap, Range};
-use crate::types::{AckedPartition, Acks, DropReason, RecordRef};
+use crate::transform::Edited;
+use crate::types::{AckedPartition, Acks, ByRule, DropReason, MOST_RULES, RecordRef, counted};
 
 /// Account of one source partition in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct PartitionAccount {
     pub bytes: u64,
     /// Number of dropped records per reason; reasons without records are absent.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// Number of acknowledged records that each rule of the transform changed; rules without records are absent.
+    pub changed: BTreeMap<&'static str, u64>,
     /// Number of acknowledged records that carry the provenance header of another record: an application copied it.
     pub copied_headers: u64,
     /// Offset of the first fetched record.
@@ -97,6 +100,7 @@ struct SourceBook {
     kept: u64,
     bytes: u64,
     dropped: [u64; DropReason::ALL.len()],
+    changed: ByRule,
     copied_headers: u64,
     first: i64,
     last: i64,
@@ -234,10 +238,22 @@ impl Ledger {
         }
     }
 
+    /// Records which rules changed the last kept record.
+    pub(crate) fn changed(&mut self, route: Route, partition: i32, edited: &Edited) {
+        if edited.is_empty() {
+            return;
+        }
+        if let Some(book) = self.by_source.get(&(route.source, partition)) {
+            for rule in edited.rules() {
+                self.sources[*book].changed[rule.index()] += 1;
+            }
+        }
+    }
+
     /// Enters a record that is intentionally dropped.
     pub(crate) fn drop(&mut self, route: Route, record: &RecordRef<'_>, reason: DropReason) {
         let index = self.enter(route, record);
-        self.sources[index].dropped[reason as usize] += 1;
+        self.sources[index].dropped[reason.index()] += 1;
     }
 
     /// Compares the accounts with the target's acknowledgements.
@@ -353,6 +369,7 @@ impl Ledger {
             kept: 0,
             bytes: 0,
             dropped: [0; DropReason::ALL.len()],
+            changed: [0; MOST_RULES],
             copied_headers: 0,
             first: record.offset,
             last: record.offset,
@@ -431,9 +448,10 @@ impl SourceBook {
             bytes: self.bytes,
             dropped: DropReason::ALL
                 .iter()
-                .map(|reason| (reason.name(), self.dropped[*reason as usize]))
+                .map(|reason| (reason.name(), self.dropped[reason.index()]))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
+            changed: counted(&self.changed).collect(),
             copied_headers: self.copied_headers,
             first_source_offset: self.first,
             last_source_offset: self.last,

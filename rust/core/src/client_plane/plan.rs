@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::header::Writer;
 use crate::loop_guard::{LoopGuard, Verdict};
 use crate::placement::place;
+use crate::transform::{Edited, Fate, Parts, TopicTransform, Transform};
 use crate::types::{DropReason, RecordRef};
 
 /// Policy of a link for records.
@@ -20,6 +21,8 @@ pub struct Policy {
     guard: LoopGuard,
     header: bool,
     writer: Option<Writer>,
+    /// By index of the source topic; empty without a transform.
+    transforms: Vec<Option<TopicTransform>>,
 }
 
 impl Policy {
@@ -31,6 +34,7 @@ impl Policy {
             guard,
             header,
             writer: None,
+            transforms: Vec::new(),
         }
     }
 
@@ -38,6 +42,15 @@ impl Policy {
     #[must_use]
     pub fn written_by(mut self, producer_id: i64) -> Self {
         self.writer = Writer::new(self.guard.target(), producer_id);
+        self
+    }
+
+    /// Applies the rules of a transform to every record. They see records before a provenance header is added, so such
+    /// a link has neither the header nor an enforced guard.
+    #[must_use]
+    pub fn transformed_by(mut self, transform: &Transform) -> Self {
+        let sources = self.routes.sources().iter();
+        self.transforms = sources.map(|topic| transform.of_topic(topic)).collect();
         self
     }
 
@@ -66,6 +79,8 @@ pub enum Decision {
         header: Option<Vec<u8>>,
         /// True if the record carries the provenance header of another record.
         copied: bool,
+        /// Changes that the transform makes.
+        edited: Edited,
     },
     /// Drop it.
     Drop(DropReason),
@@ -112,9 +127,13 @@ pub fn plan(
     for ((record, route), decision) in records.iter().zip(routed).zip(&planned.decisions) {
         match decision {
             Decision::Keep {
-                partition, copied, ..
+                partition,
+                copied,
+                edited,
+                ..
             } => {
                 ledger.keep(route, record, *partition);
+                ledger.changed(route, record.partition, edited);
                 if *copied {
                     ledger.copied(route, record.partition);
                 }
@@ -126,16 +145,21 @@ pub fn plan(
 }
 
 fn decide(policy: &Policy, route: Route, record: &RecordRef<'_>) -> Result<Decision, Error> {
+    let edited = match fate(policy, route, record)? {
+        Fate::Keep(edited) => edited,
+        Fate::Drop(reason) => return Ok(Decision::Drop(reason)),
+    };
     let partition = policy
         .routes
         .count(route)
-        .map(|count| place(record.key, record.partition, count));
+        .map(|count| place(edited.key(record.key), record.partition, count));
     if !policy.reads_provenance() {
         return Ok(Decision::Keep {
             route,
             partition,
             header: None,
             copied: false,
+            edited,
         });
     }
     let (provenance, copied) = match policy.guard.judge(record)? {
@@ -155,7 +179,15 @@ fn decide(policy: &Policy, route: Route, record: &RecordRef<'_>) -> Result<Decis
         partition,
         header,
         copied,
+        edited,
     })
+}
+
+fn fate(policy: &Policy, route: Route, record: &RecordRef<'_>) -> Result<Fate, Error> {
+    match policy.transforms.get(route.source) {
+        Some(Some(transform)) => transform.apply(Parts::of(record), || record.place()),
+        _ => Ok(Fate::Keep(Edited::default())),
+    }
 }
 
 fn check_representable(record: &RecordRef<'_>) -> Result<(), Error> {

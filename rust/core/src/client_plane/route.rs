@@ -114,6 +114,12 @@ impl Routes {
         self.by_target.get(topic).copied()
     }
 
+    /// Returns all source topics, in index order.
+    #[must_use]
+    pub fn sources(&self) -> &[String] {
+        &self.sources
+    }
+
     /// Returns all target topics, in index order.
     #[must_use]
     pub fn targets(&self) -> &[String] {

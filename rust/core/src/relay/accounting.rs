@@ -5,11 +5,12 @@ use std::ops::Range;
 use super::error::RelayError;
 use super::outgoing::Outgoing;
 use crate::error::Error;
-use crate::types::DropReason;
+use crate::transform::Edited;
+use crate::types::{ByRule, DropReason, MOST_RULES, counted};
 use eomirror_batch::{Mark, Partial};
 
 /// Record counts of one source partition.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accounting {
     /// Records that a `read_committed` consumer sees.
     pub fetched: u64,
@@ -18,13 +19,27 @@ pub struct Accounting {
     /// Sent records that carry the provenance header of another record: an application copied it.
     pub copied_headers: u64,
     dropped: [u64; DropReason::ALL.len()],
+    changed: ByRule,
+}
+
+impl Default for Accounting {
+    /// Returns an account without records.
+    fn default() -> Self {
+        Self {
+            fetched: 0,
+            sent: 0,
+            copied_headers: 0,
+            dropped: [0; DropReason::ALL.len()],
+            changed: [0; MOST_RULES],
+        }
+    }
 }
 
 impl Accounting {
     /// Returns the number of records dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped[reason as usize]
+        self.dropped[reason.index()]
     }
 
     /// Returns the number of records dropped for any reason.
@@ -35,12 +50,20 @@ impl Accounting {
             .fold(0_u64, |sum, n| sum.saturating_add(*n))
     }
 
+    /// Returns the number of sent records that each rule of the transform changed, by its name.
+    pub fn changed(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        counted(&self.changed)
+    }
+
     /// Adds the counts of a later response.
     pub fn add(&mut self, later: &Self) {
         self.fetched = self.fetched.saturating_add(later.fetched);
         self.sent = self.sent.saturating_add(later.sent);
         self.copied_headers = self.copied_headers.saturating_add(later.copied_headers);
         for (sum, count) in self.dropped.iter_mut().zip(later.dropped) {
+            *sum = sum.saturating_add(count);
+        }
+        for (sum, count) in self.changed.iter_mut().zip(later.changed) {
             *sum = sum.saturating_add(count);
         }
     }
@@ -60,7 +83,13 @@ impl Accounting {
     }
 
     pub(super) fn drop(&mut self, reason: DropReason, count: u64) {
-        self.dropped[reason as usize] += count;
+        self.dropped[reason.index()] += count;
+    }
+
+    pub(super) fn change(&mut self, edited: &Edited) {
+        for rule in edited.rules() {
+            self.changed[rule.index()] += 1;
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::topic_policy::Change;
 use crate::header;
 use crate::origin;
 use crate::placement;
+use crate::transform::Edited;
 use crate::types::HeaderRef;
 use eomirror_batch::{BatchError, BatchWriter, Codec, Memory, OpenBatch, Record};
 
@@ -104,13 +105,14 @@ impl<'w> Merge<'w> {
         })
     }
 
-    /// Adds a record for a target partition with its change; starts a new batch if the current one is full.
+    /// Adds a record for a target partition with its changes; starts a new batch if the current one is full.
     pub(super) fn add(
         &mut self,
         record: &Record<'_>,
         partition: i32,
         change: Change,
         provenance: &[u8],
+        edited: &Edited,
     ) -> Result<(), Stop> {
         if self.target.partitions.is_some() {
             self.turn_to(partition);
@@ -120,12 +122,12 @@ impl<'w> Merge<'w> {
             }
             self.restart_empty();
         }
-        let mut added = self.write(record, change, provenance);
+        let mut added = self.write(record, change, provenance, edited);
         if !matches!(added, Ok(true)) && self.writer.count() > 0 {
             // full, or the timestamp is too far from those in the batch
             self.flush()?;
             self.restart_empty();
-            added = self.write(record, change, provenance);
+            added = self.write(record, change, provenance, edited);
         }
         added.map_err(|error| self.source.unwritable(record.offset, error))?;
         let runs = self.runs();
@@ -176,6 +178,7 @@ impl<'w> Merge<'w> {
         record: &Record<'_>,
         change: Change,
         provenance: &[u8],
+        edited: &Edited,
     ) -> Result<bool, BatchError> {
         let most = self.target.most_plain(self.writer.codec());
         let own = HeaderRef {
@@ -192,8 +195,10 @@ impl<'w> Merge<'w> {
             let replaced = |header: &HeaderRef<'_>| {
                 header.key == place.key || own.is_some_and(|own| header.key == own.key)
             };
-            let others = record.headers.clone();
+            let others = edited.header_refs();
+            let others = others.unwrap_or_else(|| record.headers.clone().collect());
             let headers: Vec<HeaderRef<'_>> = others
+                .into_iter()
                 .filter(|header| !replaced(header))
                 .chain(own)
                 .chain([place])
@@ -202,10 +207,21 @@ impl<'w> Merge<'w> {
             return self.writer.add_within(
                 most,
                 record.timestamp,
-                record.key,
-                record.value,
+                edited.key(record.key),
+                edited.value(record.value),
                 headers,
             );
+        }
+        if !edited.is_empty() {
+            // a link with a transform adds no provenance header
+            let (key, value) = (edited.key(record.key), edited.value(record.value));
+            let time = record.timestamp;
+            if let Some(headers) = edited.header_refs() {
+                let headers = headers.iter().copied();
+                return self.writer.add_within(most, time, key, value, headers);
+            }
+            let headers = record.headers.clone();
+            return self.writer.add_within(most, time, key, value, headers);
         }
         match change {
             Change::Nothing => self.writer.copy_within(most, record, None),

@@ -9,10 +9,12 @@ use super::outgoing::{Content, Outgoing, SourceRun};
 use super::stop::{Before, Source, Stop, full, refused};
 use super::target::Target;
 use super::topic_policy::{Author, Decision, Need};
-use crate::types::DropReason;
+use crate::error::place;
+use crate::transform::{Edited, Fate, Parts};
+use crate::types::{DropReason, HeaderRef};
 use eomirror_batch::{
-    AbortedFilter, Batch, Batches, Continuity, HEADER_SIZE, Limits, Mark, Memory, Records, Verdict,
-    is_compacted, passing_header,
+    AbortedFilter, Batch, Batches, Continuity, HEADER_SIZE, Limits, Mark, Memory, Record, Records,
+    Verdict, is_compacted, passing_header,
 };
 
 /// Maximum number of holes reported for one response.
@@ -215,7 +217,7 @@ impl<'a> Pass<'_, 'a> {
         self.offsets.start <= batch.base_offset() && batch.last_offset() < self.offsets.end
     }
 
-    /// Returns true if the guard drops a record of the batch. Otherwise counts the records that carry the header of
+    /// Returns true if the guard or the transform drops a record of the batch. Otherwise counts the records that carry the header of
     /// another record.
     fn drops_one_of(&mut self, piece: &mut Piece<'a>) -> Result<bool, Stop> {
         let source = self.source;
@@ -225,6 +227,9 @@ impl<'a> Pass<'_, 'a> {
         let records = Records::of(&piece.batch, self.memory, self.limits);
         for record in records.map_err(malformed)? {
             let record = record.map_err(malformed)?;
+            if let Fate::Drop(_) = fate(source, &record)? {
+                return Ok(true);
+            }
             let decision = source
                 .policy
                 .decide(&record, place, &self.author, self.provenance)
@@ -300,7 +305,14 @@ impl<'a> Pass<'_, 'a> {
                 continue;
             }
             self.progress.accounting.fetched += 1;
-            place.target = self.merge.place(record.key);
+            let edited = match fate(source, &record)? {
+                Fate::Drop(reason) => {
+                    self.progress.accounting.drop(reason, 1);
+                    continue;
+                }
+                Fate::Keep(edited) => edited,
+            };
+            place.target = self.merge.place(edited.key(record.key));
             let decision = source
                 .policy
                 .decide(&record, place, &self.author, self.provenance)
@@ -319,8 +331,9 @@ impl<'a> Pass<'_, 'a> {
                     change
                 }
             };
+            self.progress.accounting.change(&edited);
             self.merge
-                .add(&record, place.target, change, self.provenance)?;
+                .add(&record, place.target, change, self.provenance, &edited)?;
         }
         Ok(())
     }
@@ -341,4 +354,32 @@ impl<'a> Pass<'_, 'a> {
         self.progress.accounting.drop(DropReason::Hop, count);
         Ok(())
     }
+}
+
+/// Returns what the transform makes of a record.
+fn fate(source: Source<'_>, record: &Record<'_>) -> Result<Fate, Stop> {
+    let Some(transform) = source.policy.transform() else {
+        return Ok(Fate::Keep(Edited::default()));
+    };
+    let headers: Vec<HeaderRef<'_>> = if transform.reads_headers() {
+        record.headers.clone().collect()
+    } else {
+        Vec::new()
+    };
+    let parts = Parts {
+        timestamp: record.timestamp,
+        key: record.key,
+        value: record.value,
+        headers: &headers,
+    };
+    let at = || {
+        place(
+            source.policy.source_topic(),
+            source.partition,
+            record.offset,
+        )
+    };
+    transform
+        .apply(parts, at)
+        .map_err(|error| refused(record.offset, error))
 }

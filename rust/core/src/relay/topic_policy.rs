@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::header::{self, Provenance, Template, Writer};
 use crate::loop_guard::{LoopGuard, Verdict};
 use crate::origin::Origin;
+use crate::transform::TopicTransform;
 use crate::types::{DropReason, HeaderRef, RecordRef, Written};
 use eomirror_batch::Record;
 
@@ -19,6 +20,7 @@ pub struct TopicPolicy {
     opposite: HashSet<i64>,
     local: Local,
     origin: Option<Origin>,
+    transform: Option<TopicTransform>,
 }
 
 /// Decision for records without a provenance header. It is equal for all of them, so it is made once.
@@ -114,6 +116,7 @@ impl TopicPolicy {
             opposite,
             local,
             origin: None,
+            transform: None,
         })
     }
 
@@ -122,6 +125,19 @@ impl TopicPolicy {
     pub fn with_origin(mut self, alias: &str) -> Self {
         self.origin = Some(Origin::new(alias, &self.source_topic));
         self
+    }
+
+    /// Applies the rules of a transform to every record. They see records before a provenance header is added, so such
+    /// a link has neither the header nor an enforced guard.
+    #[must_use]
+    pub fn with_transform(mut self, transform: Option<TopicTransform>) -> Self {
+        self.transform = transform;
+        self
+    }
+
+    /// Returns the rules of the transform for the topic, if there are any.
+    pub(super) fn transform(&self) -> Option<&TopicTransform> {
+        self.transform.as_ref()
     }
 
     /// Returns the writer of the header with the place of records on the source, if they get one.
@@ -148,9 +164,10 @@ impl TopicPolicy {
     }
 
     pub(super) fn need(&self) -> Need {
-        if self.header || self.origin.is_some() {
+        let transform = self.transform.as_ref();
+        if self.header || self.origin.is_some() || transform.is_some_and(TopicTransform::changes) {
             Need::Write
-        } else if self.guard.enforced() {
+        } else if self.guard.enforced() || transform.is_some() {
             Need::Read
         } else {
             Need::Header
@@ -184,7 +201,7 @@ impl TopicPolicy {
         author: &Author,
         value: &mut Vec<u8>,
     ) -> Result<Decision, Error> {
-        if self.need() == Need::Header {
+        if !self.header && !self.guard.enforced() {
             return Ok(Decision::Keep(Change::Nothing));
         }
         let ours = |header: HeaderRef<'_>| header.key == header::NAME.as_bytes();

@@ -187,6 +187,13 @@ impl ByOrigin {
         }
     }
 
+    /// Adds a record of the source that the link drops. A copy of it is foreign.
+    pub fn dropped(&mut self, offset: i64) {
+        if self.is_mine(offset) && !self.copies.contains_key(&offset) {
+            self.left_out.0 += 1;
+        }
+    }
+
     /// Ends the comparison, after all records of both sides.
     pub fn finish(&mut self) {
         let mut left: Vec<(i32, i64)> = self

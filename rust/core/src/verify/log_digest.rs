@@ -2,7 +2,8 @@
 //!
 //! Counted but excluded: records of aborted transactions, control batches, records outside of the range, and records
 //! that the link drops (by its loop guard, or as dead letters), or that other links wrote into the same copy. A dead
-//! letter excludes only the record with its digest.
+//! letter excludes only the record with its digest. A record that the link's transform changes has the digest of what it
+//! becomes.
 //! Timestamps can be excluded from the digest: a copy cannot keep them if the target's broker sets them
 //! (`message.timestamp.type=LogAppendTime`).
 
@@ -10,9 +11,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::digest::Digest;
+use crate::error::place;
 use crate::header::{self, Reading};
 use crate::loop_guard::{self, LoopGuard};
 use crate::origin;
+use crate::transform::{Edited, Fate, Parts, TopicTransform};
 use crate::types::{HeaderRef, RecordRef, Written};
 use crate::verify::compare::Seen;
 use eomirror_batch::{
@@ -74,6 +77,7 @@ pub struct LogDigest {
     others: Vec<Range<i64>>,
     own: Vec<Range<i64>>,
     origins: bool,
+    transform: Option<TopicTransform>,
     counts: Counts,
     holes: Vec<Range<i64>>,
     compacted: bool,
@@ -98,6 +102,7 @@ impl LogDigest {
             others: Vec::new(),
             own: Vec::new(),
             origins: true,
+            transform: None,
             counts: Counts::default(),
             holes: Vec::new(),
             compacted: false,
@@ -125,6 +130,11 @@ impl LogDigest {
     /// Leaves the header [`crate::origin`] out of the digests, because the link replaces it.
     pub fn skip_origins(&mut self) {
         self.origins = false;
+    }
+
+    /// Reads records as the rules of the link's transform leave them.
+    pub fn transform_by(&mut self, transform: Option<TopicTransform>) {
+        self.transform = transform;
     }
 
     /// Returns the next fetch offset. It never exceeds the end, so after [`Self::extend`] the records past the old end
@@ -234,10 +244,31 @@ impl LogDigest {
 
     /// Takes one record; `None` if it is outside of the range.
     pub fn take(&mut self, record: &RecordRef<'_>) -> Result<Option<Entry>, String> {
+        self.take_with(record, |entry, _| entry)
+    }
+
+    /// Takes one record and calls `each` with it as it is compared; `None` if it is outside of the range.
+    pub fn take_with<T>(
+        &mut self,
+        record: &RecordRef<'_>,
+        each: impl FnOnce(Entry, &RecordRef<'_>) -> T,
+    ) -> Result<Option<T>, String> {
         if record.offset < self.next.max(self.range.start) || record.offset >= self.range.end {
             return Ok(None);
         }
-        let ours = !holds(&self.others, record.offset)
+        let edited = match &self.transform {
+            None => Some(Edited::default()),
+            Some(transform) => {
+                let at = || place(&self.topic, record.partition, record.offset);
+                match transform.apply(Parts::of(record), at) {
+                    Ok(Fate::Keep(edited)) => Some(edited),
+                    Ok(Fate::Drop(_)) => None,
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        };
+        let ours = edited.is_some()
+            && !holds(&self.others, record.offset)
             && (holds(&self.own, record.offset) || self.is_ours(record)?)
             && !self.is_letter(record);
         if ours {
@@ -245,13 +276,18 @@ impl LogDigest {
         } else {
             self.counts.left_out += 1;
         }
+        let edited = edited.unwrap_or_default();
+        let changed = edited.header_refs();
         let headers: Vec<HeaderRef<'_>>;
         let mut compared = RecordRef {
             timestamp: if self.timestamps { record.timestamp } else { 0 },
+            key: edited.key(record.key),
+            value: edited.value(record.value),
+            headers: changed.as_deref().unwrap_or(record.headers),
             ..*record
         };
         if !self.origins {
-            let kept = record.headers.iter().copied();
+            let kept = compared.headers.iter().copied();
             headers = kept
                 .filter(|header| header.key != origin::NAME.as_bytes())
                 .collect();
@@ -259,15 +295,16 @@ impl LogDigest {
         }
         let mut digest = Digest::default();
         digest.add(&compared, &mut self.scratch);
-        Ok(Some(Entry {
+        let entry = Entry {
             seen: Seen {
                 offset: record.offset,
                 digest: digest.value(),
             },
-            key: key_digest(record.key),
+            key: key_digest(compared.key),
             tombstone: record.value.is_none(),
             ours,
-        }))
+        };
+        Ok(Some(each(entry, &compared)))
     }
 
     fn is_letter(&mut self, record: &RecordRef<'_>) -> bool {

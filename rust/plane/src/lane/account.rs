@@ -24,6 +24,8 @@ pub struct Account {
     pub bytes: u64,
     /// Records that were dropped on purpose, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// Acknowledged records that rules of the transform changed, by rule.
+    pub changed: BTreeMap<&'static str, u64>,
     /// Acknowledged records with the provenance header of another record: an application copied it.
     pub copied_headers: u64,
     /// Source offset of the first acknowledged record, or the first fetched offset when there is none.
@@ -269,6 +271,7 @@ impl Book {
             acknowledged,
             bytes: self.bytes,
             dropped: dropped.filter(|(_, count)| *count > 0).collect(),
+            changed: self.books.changed().collect(),
             copied_headers: self.books.copied_headers,
             first_source_offset: map
                 .source_bounds()
