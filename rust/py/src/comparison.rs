@@ -2,7 +2,6 @@
 
 mod half;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,15 +20,10 @@ use half::{Half, Judge, Range, Trouble};
 use crate::convert::Batch;
 use crate::detach::without_interpreter;
 use crate::error::{plane_failed, raise, topic_failed};
-use crate::plane::{PlaneReader, Reading, duration};
-
-/// Maximum duration of a call, so that Python can handle signals.
-const LONGEST: Duration = Duration::from_millis(100);
+use crate::plane::{LONGEST, PlaneReader, Reading, duration, next_reader_number};
 
 /// Maximum number of differences that wait to be taken; more are only counted.
 const KEPT: usize = 1000;
-
-static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 struct Work {
     number: u64,
@@ -102,7 +96,7 @@ impl PartitionComparison {
         }
         Ok(Self {
             work: Mutex::new(Work {
-                number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+                number: next_reader_number(),
                 source,
                 target,
                 judge,
@@ -304,7 +298,7 @@ impl Work {
     /// Reopens the sides after they were extended. The readers know only the old ends, and may be waiting there.
     fn begin_again(&mut self) {
         self.finished = false;
-        self.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        self.number = next_reader_number();
     }
 
     /// Reopens the sides and discards the result so far.
