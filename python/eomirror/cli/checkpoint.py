@@ -56,7 +56,8 @@ def translate(
     move from source to target, or with --reverse back.  All offsets are translated, or no file is changed.  A command
     that was interrupted is repeated; Spark refuses to start the query before that.
 
-    Exit codes: 0 translated, 1 failed, 2 not a checkpoint of a query that reads Kafka, 3 an offset cannot be translated.
+    Exit codes: 0 translated, 1 failed, 2 not a checkpoint of a query that reads Kafka, 3 an offset cannot be
+    translated.
     """
     from eomirror.config import load_config
     from eomirror.dataframe.checkpoint import translate_checkpoint

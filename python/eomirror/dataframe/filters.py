@@ -76,12 +76,12 @@ class Restriction:
         """Returns the narrower restriction, None if the filter is another one; and True if nothing is left of it."""
         kind, column = type(one).__name__, getattr(one, "attribute", ())
         value = getattr(one, "value", None)
-        values = value if kind == "In" else (value,)
-        if kind in {"EqualTo", "In"} and None not in (values or (None,)):
+        values: frozenset[Any] = frozenset(value or ()) if kind == "In" else frozenset({value})
+        if kind in {"EqualTo", "In"} and values and None not in values:
             if column == ("topic",):
-                return replace(self, topics=_both(self.topics, frozenset(values))), True
+                return replace(self, topics=_both(self.topics, values)), True
             if column == ("partition",):
-                return replace(self, numbers=_both(self.numbers, frozenset(values))), True
+                return replace(self, numbers=_both(self.numbers, values)), True
         if column == ("offset",) and isinstance(value, int):
             bounds = {
                 "EqualTo": (value, value),

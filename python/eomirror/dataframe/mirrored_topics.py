@@ -136,8 +136,8 @@ class MirroredTopics:
         listed = self._listed(name)
         if listed and wanted.start < listed[0][0] and self._options.fail_on_data_loss and wanted.start > 0:
             raise DataLossError(
-                f"{wanted.topic}-{wanted.partition}: the first record that the map of link {self._options.mirror} knows "
-                f"is at {listed[0][0]}, after the query's offset {wanted.start}",
+                f"{wanted.topic}-{wanted.partition}: the first record that the map of link {self._options.mirror} "
+                f"knows is at {listed[0][0]}, after the query's offset {wanted.start}",
                 fix="to begin at the first record that was mirrored, set failOnDataLoss to false",
                 topic=wanted.topic,
             )

@@ -50,7 +50,10 @@ _NEEDLESS = {
     "maxrecordsperpartition": "use minPartitions",
     "path": "topics are named by subscribe",
 }
-_COLUMNS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+_COLUMNS = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT"
+)
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _POLL_SECONDS = 120.0
 

@@ -100,7 +100,8 @@ def scan_batches(
         read.partition,
         read.start,
         read.end,
-        topic_id=read.topic_id or None,
+        # the base64 of librdkafka, in the alphabet of the protocol's tools
+        topic_id=read.topic_id.replace("+", "-").replace("/", "_") or None,
         headers=options.headers,
         skips_deleted=not options.fail_on_data_loss,
         times=times,

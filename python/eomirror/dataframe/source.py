@@ -49,7 +49,7 @@ _PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass
-class RangePartition(InputPartition):
+class RangePartition(InputPartition):  # type: ignore[misc]
     """
     The part of one task.
 
@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._check_present(begun, available)
         starts = self._begin(begun, available, again)
         # a log may seem to end earlier than it did, while a new leader knows an older end
-        ends = {name: max(end, starts[name]) for name, end in available.next.items()}
+        ends: Mapping[Name, int] = {name: max(end, starts[name]) for name, end in available.next.items()}
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(starts, ends)
         return Offsets(ends, available.ids).as_json()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from eomirror._native import PatternSet
-from eomirror.dataframe.offsets import OffsetRange, Offsets
 from eomirror.dataframe.options import EARLIEST, LATEST
 from eomirror.dataframe.scan import CLIENT_ID, MirroredRange, connect
 from eomirror.errors import DataLossError, TopicError, UsageError, some
@@ -15,7 +14,7 @@ from eomirror.topology.filters import internal_reason
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.dataframe.offsets import Name
+    from eomirror.dataframe.offsets import Name, OffsetRange, Offsets
     from eomirror.dataframe.options import Bound, SourceOptions
 
 __all__ = [
@@ -111,6 +110,7 @@ class ClusterTopics:
     def mirrored(self, wanted: OffsetRange) -> MirroredRange | None:
         """Returns None: the range is read as it is."""
         del wanted
+        return None
 
     def close(self) -> None:
         """Releases the connections."""
@@ -216,8 +216,8 @@ def _by_time(
 def recreated_error(topic: str, expected: str, found: str) -> DataLossError:
     """Returns the error of offsets that speak of another topic of this name."""
     return DataLossError(
-        f"topic {topic} is not the one that the offsets of the query speak of: its id is {found}, theirs is {expected}; "
-        "it was deleted and created again, or the query reads another cluster",
+        f"topic {topic} is not the one that the offsets of the query speak of: its id is {found}, theirs is "
+        f"{expected}; it was deleted and created again, or the query reads another cluster",
         fix="start the query with a new checkpoint; for a copy on the other side of a link, translate the checkpoint: "
         "`eomirror checkpoint translate DIR --link NAME`, or set the option mirror.source",
         topic=topic,

@@ -10,7 +10,7 @@ from eomirror.errors import UsageError
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders, pay"}
 
 
-def parse(streaming: bool = True, **more: str) -> SourceOptions:
+def parse(*, streaming: bool = True, **more: str) -> SourceOptions:
     return SourceOptions.parse({**BASE, **more}, streaming=streaming)
 
 
@@ -56,7 +56,7 @@ def test_offsets_of_each_partition() -> None:
 def test_a_refusal_names_the_option(streaming: bool, options: dict[str, str], words: str) -> None:
     """An option without effect would be taken for one that has it."""
     with pytest.raises(UsageError, match=words):
-        parse(streaming, **options)
+        parse(streaming=streaming, **options)
 
 
 def test_java_properties_become_librdkafkas() -> None:
