@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from eomirror.dataframe.offsets import IDS, Offsets
+from eomirror.dataframe.offsets import IDS, QueryOffsets
 from eomirror.errors import DifferenceError, UsageError, some
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.groups.translation import Asked
@@ -49,7 +49,7 @@ _HEAD_LINES = 2
 @dataclass(frozen=True, slots=True)
 class TranslatedCheckpoint:
     """
-    What a translation changes.
+    Changes of a translation.
 
     Attributes:
         link: Name of the link.
@@ -77,7 +77,7 @@ class TranslatedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _SourceLine:
     """
     A source's line of a file of offsets.
 
@@ -92,7 +92,7 @@ class _Line:
     text: str
 
     @classmethod
-    def parse(cls, text: str) -> _Line:
+    def parse(cls, text: str) -> _SourceLine:
         before, brace, rest = text.partition("{")
         try:
             document = orjson.loads(brace + rest)
@@ -138,7 +138,7 @@ def translate_checkpoint(
         )  # fmt: skip
     batch, repeats, names = _files(folder)
     texts = {name: (folder / name).read_text() for name in names}
-    lines = {name: [_Line.parse(text) for text in _source_lines(name, texts[name])] for name in names}
+    lines = {name: [_SourceLine.parse(text) for text in _source_lines(name, texts[name])] for name in names}
     documents = [line.document for each in lines.values() for line in each if line.document is not None]
     if not documents:
         raise UsageError(
@@ -146,7 +146,7 @@ def translate_checkpoint(
             fix="name the checkpointLocation of a query that does",
         )
     translations, ids, reverse = _translated(
-        config, link, [Offsets.of_json(one) for one in documents], reverse=reverse
+        config, link, [QueryOffsets.of_json(one) for one in documents], reverse=reverse
     )
     files = {name: _rewritten(name, texts[name], lines[name], translations, ids) for name in names}
     newest = f"offsets/{batch}"
@@ -218,7 +218,7 @@ def _source_lines(name: str, text: str) -> list[str]:
 def _rewritten(
     name: str,
     text: str,
-    lines: Sequence[_Line],
+    lines: Sequence[_SourceLine],
     translations: Mapping[tuple[Name, int], Translation],
     ids: Mapping[str, str],
 ) -> str:
@@ -229,9 +229,9 @@ def _rewritten(
         if line.document is None:
             rewritten.append(line.text)
             continue
-        before = Offsets.of_json(line.document)
+        before = QueryOffsets.of_json(line.document)
         found = [translations[where, at] for where, at in before.next.items()]
-        after = Offsets(
+        after = QueryOffsets(
             {(one.to_topic, one.to_partition): one.to_offset or 0 for one in found},
             {one.to_topic: ids[one.to_topic] for one in found if before.ids and one.to_topic in ids},
         )
@@ -240,7 +240,7 @@ def _rewritten(
 
 
 def _translated(
-    config: Config, link: Link, documents: Sequence[Offsets], *, reverse: bool
+    config: Config, link: Link, documents: Sequence[QueryOffsets], *, reverse: bool
 ) -> tuple[dict[tuple[Name, int], Translation], dict[str, str], bool]:
     """Returns the translation of each offset, the ids of the topics on the other side, and the direction."""
     with closing(OffsetTranslator(config, link, ask_source=False)) as translator:

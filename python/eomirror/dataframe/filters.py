@@ -1,4 +1,4 @@
-"""What filters of a batch query say of the parts of a topic that it reads. Pure."""
+"""Parts of topics that the filters of a batch query leave to read. Pure."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from eomirror._native import PartitionMap
-from eomirror.dataframe.offsets import OffsetRange
+from eomirror.dataframe.offsets import ReadRange
 from eomirror.dataframe.scan import CLIENT_ID, MirroredRange, connect
 from eomirror.dataframe.source_topics import SAMPLE_BYTES, SAMPLE_SECONDS, chosen_names
 from eomirror.errors import DataLossError, TopicError, UsageError
@@ -112,9 +112,7 @@ class MirroredTopics:
         """Returns the bytes of one source offset, by a sample of each copy."""
         asked, names = [], {}
         for name, offset in offsets.items():
-            mirrored = self.mirrored(
-                OffsetRange(*name, offset, self._positions[SourcePartition(*name)].offset)
-            )
+            mirrored = self.mirrored(ReadRange(*name, offset, self._positions[SourcePartition(*name)].offset))
             if mirrored.ranges:
                 asked.append((*self._copy(name), mirrored.copy.start))
                 names[self._copy(name)] = name
@@ -123,7 +121,7 @@ class MirroredTopics:
         sampled = connect(self._options.cluster).density(asked, SAMPLE_BYTES, SAMPLE_SECONDS)
         return {names[topic, number]: size / span for topic, number, size, span in sampled if span}
 
-    def mirrored(self, wanted: OffsetRange) -> MirroredRange:
+    def mirrored(self, wanted: ReadRange) -> MirroredRange:
         """
         Returns the copy of a range of source offsets.
 
@@ -152,7 +150,7 @@ class MirroredTopics:
         ranges.sort(key=lambda one: one[1])
         start = ranges[0][1] if ranges else 0
         end = ranges[-1][1] + ranges[-1][2] if ranges else 0
-        return MirroredRange(OffsetRange(*copy_of, start, end, position.target_topic_id), ranges)
+        return MirroredRange(ReadRange(*copy_of, start, end, position.target_topic_id), ranges)
 
     def close(self) -> None:
         """Releases the connections."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["IDS", "Name", "OffsetRange", "Offsets", "limited_by_bytes", "limited_by_rows", "split"]
+__all__ = ["IDS", "Name", "ReadRange", "Offsets", "limited_by_bytes", "limited_by_rows", "split"]
 
 #: Topic and partition.
 Name = tuple[str, int]
@@ -27,7 +27,7 @@ Name = tuple[str, int]
 IDS = "$ids"
 
 
-class OffsetRange(NamedTuple):
+class ReadRange(NamedTuple):
     """
     Offsets of one partition that a task reads.
 
@@ -44,7 +44,7 @@ class OffsetRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class QueryOffsets:
     """
     Next offsets to read.
 
@@ -57,7 +57,7 @@ class Offsets:
     ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of_json(cls, document: Mapping[str, Any]) -> Offsets:
+    def of_json(cls, document: Mapping[str, Any]) -> QueryOffsets:
         """Returns the offsets of a document; ids may be missing, as in those of Spark's Kafka connector."""
         ids = document.get(IDS, {})
         return cls(
@@ -114,7 +114,7 @@ def _shared(
     }
 
 
-def split(ranges: Iterable[OffsetRange], least: int) -> list[OffsetRange]:
+def split(ranges: Iterable[ReadRange], least: int) -> list[ReadRange]:
     """Returns ranges without empty ones, cut into at least so many where there are enough offsets."""
     ranges = [one for one in ranges if one.end > one.start]
     total = sum(one.end - one.start for one in ranges)

@@ -17,7 +17,7 @@ from eomirror.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["Bound", "SourceOptions", "kafka_cluster", "known_option", "refuse_unknown", "source_schema"]
+__all__ = ["OffsetBound", "SourceOptions", "kafka_cluster", "known_option", "refuse_unknown", "source_schema"]
 
 #: Prefix of the properties of the Kafka client.
 CLIENT = "kafka."
@@ -59,7 +59,7 @@ _POLL_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class OffsetBound:
     """
     The first offsets of a query, or the offsets behind the last ones.
 
@@ -100,8 +100,8 @@ class SourceOptions:
     topics: tuple[str, ...] = ()
     pattern: str = ""
     partitions: frozenset[tuple[str, int]] = frozenset()
-    start: Bound
-    end: Bound
+    start: OffsetBound
+    end: OffsetBound
     strict_times: bool = True
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -224,20 +224,20 @@ def kafka_cluster(given: Mapping[str, str]) -> Cluster:
     return Cluster("kafka", FrozenMapping(properties))
 
 
-def _bound(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> Bound:
+def _bound(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> OffsetBound:
     """Returns the bound of the first of the options that is set, as Spark's connector does."""
     time, times, offsets = names
     if time.lower() in options:
-        return Bound(time, at=_required(options, time))
+        return OffsetBound(time, at=_required(options, time))
     if times.lower() in options:
-        return Bound(times, times=_per_partition(times, options[times.lower()], least=0))
+        return OffsetBound(times, times=_per_partition(times, options[times.lower()], least=0))
     text = options.get(offsets.lower(), default).strip()
     if text.lower() in {"earliest", "latest"}:
-        return Bound(offsets, at=text.lower())
-    return Bound(offsets, offsets=_per_partition(offsets, text, least=EARLIEST))
+        return OffsetBound(offsets, at=text.lower())
+    return OffsetBound(offsets, offsets=_per_partition(offsets, text, least=EARLIEST))
 
 
-def _check_bounds(start: Bound, end: Bound, *, streaming: bool) -> None:
+def _check_bounds(start: OffsetBound, end: OffsetBound, *, streaming: bool) -> None:
     if not streaming and (start.at == "latest" or LATEST in (start.offsets or {}).values()):
         raise UsageError(
             f"option {start.option}: a batch query cannot begin at the end", fix="write earliest"

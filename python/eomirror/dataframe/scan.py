@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.dataframe.offsets import OffsetRange
+    from eomirror.dataframe.offsets import ReadRange
     from eomirror.dataframe.options import SourceOptions
 
 __all__ = ["MirroredRange", "connect", "scan_batches"]
@@ -46,7 +46,7 @@ class MirroredRange:
         ranges: Source offset, target offset and count of the records of the link there.
     """
 
-    def __init__(self, copy: OffsetRange, ranges: Sequence[tuple[int, int, int]]) -> None:
+    def __init__(self, copy: ReadRange, ranges: Sequence[tuple[int, int, int]]) -> None:
         self.copy = copy
         self.ranges = tuple(ranges)
 
@@ -75,7 +75,7 @@ def connect(cluster: Cluster) -> PlaneReader:
 
 def scan_batches(
     options: SourceOptions,
-    wanted: OffsetRange,
+    wanted: ReadRange,
     *,
     times: tuple[int, int] | None = None,
     mirrored: MirroredRange | None = None,
@@ -130,7 +130,7 @@ def scan_batches(
         log.warning("records_lost", topic=read.topic, partition=read.partition, offsets=scan.lost)
 
 
-def _batch(rows: Any, shown: OffsetRange) -> Any:
+def _batch(rows: Any, shown: ReadRange) -> Any:
     """Returns the Arrow batch of the buffers of a scan."""
     import pyarrow as pa
 

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from eomirror.dataframe.filters import Restriction
-from eomirror.dataframe.offsets import OffsetRange, Offsets, limited_by_bytes, limited_by_rows, split
+from eomirror.dataframe.offsets import ReadRange, QueryOffsets, limited_by_bytes, limited_by_rows, split
 from eomirror.dataframe.options import SourceOptions
 from eomirror.errors import DataLossError, MirrorError
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from eomirror.dataframe.offsets import Name
     from eomirror.dataframe.scan import MirroredRange
-    from eomirror.dataframe.source_topics import SourceTopics
+    from eomirror.dataframe.source_topics import SubscribedTopics
 
-__all__ = ["BatchReader", "PushdownReader", "StreamReader", "batch_reader"]
+__all__ = ["FrameReader", "PushdownReader", "StreamReader", "batch_reader"]
 
 log = structlog.get_logger(__name__)
 
@@ -58,19 +58,19 @@ class RangePartition(InputPartition):  # type: ignore[misc]
         mirrored: The copy to read in their place.
     """
 
-    wanted: OffsetRange
+    wanted: ReadRange
     mirrored: MirroredRange | None = None
     value: Any = field(default=None, init=False)
 
 
-def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
+def batch_reader(options: Mapping[str, str], schema: StructType) -> FrameReader:
     """Returns the reader of a batch query: Spark refuses one that takes filters while it pushes none down."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     pushes = _PUSHDOWN in sys.modules or (main is not None and main.name == _PUSHDOWN)
-    return (PushdownReader if pushes else BatchReader)(options, schema)
+    return (PushdownReader if pushes else FrameReader)(options, schema)
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class FrameReader(DataSourceReader):  # type: ignore[misc]
     """Reads a range of each partition, which is decided when the query is planned."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -101,7 +101,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             ranges = []
             for name in sorted(names):
                 start, end = self.restriction.offsets(starts[name], ends[name])
-                ranges.append(OffsetRange(*name, start, end, ids[name]))
+                ranges.append(ReadRange(*name, start, end, ids[name]))
             return _partitions(topics, ranges, self.options.min_partitions)
         finally:
             topics.close()
@@ -111,7 +111,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         return _read(self.options, partition, self.restriction.times)
 
 
-class PushdownReader(BatchReader):
+class PushdownReader(FrameReader):
     """Takes filters on topic, partition, offset and timestamp."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
@@ -126,11 +126,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         del schema
         self.options = SourceOptions.parse(options, streaming=True)
-        self._topics: SourceTopics | None = None
+        self._topics: SubscribedTopics | None = None
         self._groups: Any = None
-        self._initial: Offsets | None = None
-        self._target: Offsets | None = None
-        self._latest: Offsets | None = None
+        self._initial: QueryOffsets | None = None
+        self._target: QueryOffsets | None = None
+        self._latest: QueryOffsets | None = None
         self._committed: Mapping[Name, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         ids = self._known.partitions()
         starts = bound_offsets(self._known, self.options.start, set(ids), strict=self.options.strict_times)
-        self._initial = Offsets(starts, _by_topic(ids))
+        self._initial = QueryOffsets(starts, _by_topic(ids))
         return self._initial.as_json()
 
     def getDefaultReadLimit(self) -> Any:
@@ -160,19 +160,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Returns the offsets at which the next micro-batch ends."""
         from eomirror.dataframe.source_topics import checked_ids
 
-        begun = Offsets.of_json(start)
+        begun = QueryOffsets.of_json(start)
         self._tell_group(begun)
         if self._is_unpinned(begun):
             return start
         available = self._available() if self._target is None else self._target
         again = checked_ids(begun, available.ids, strict=self.options.fail_on_data_loss)
-        self._check_present(begun, available)
+        self._check_present(begun, available.next)
         starts = self._begin(begun, available, again)
         # a log may seem to end earlier than it did, while a new leader knows an older end
         ends: Mapping[Name, int] = {name: max(end, starts[name]) for name, end in available.next.items()}
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(starts, ends)
-        return Offsets(ends, available.ids).as_json()
+        return QueryOffsets(ends, available.ids).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Returns the last stable offsets that were seen, for the query's progress."""
@@ -186,10 +186,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Returns the parts of the tasks of a micro-batch."""
         from eomirror.dataframe.source_topics import checked_ids
 
-        begun, until = Offsets.of_json(start), Offsets.of_json(end)
-        current = _by_topic(self._known.partitions())
+        begun, until = QueryOffsets.of_json(start), QueryOffsets.of_json(end)
+        known = self._known.partitions()
+        current = _by_topic(known)
         strict = self.options.fail_on_data_loss
-        checked_ids(until, current, strict=strict)
+        self._check_present(until, known)
+        gone = checked_ids(until, current, strict=strict)
         again = checked_ids(begun, until.ids, strict=strict)
         starts = self._begin(begun, until, again)
         if begun == self._initial:
@@ -197,6 +199,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             starts = {name: min(at, until.next[name]) for name, at in starts.items()}
         ranges = []
         for name, last in sorted(until.next.items()):
+            if name not in known or name[0] in gone:
+                # lost, which failOnDataLoss allows: a topic that is gone, or was created again since
+                continue
             if starts[name] > last:
                 raise DataLossError(
                     f"{name[0]}-{name[1]}: the query has read to offset {starts[name]}, and its next batch ends at "
@@ -204,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                     fix="restore the checkpoint, or start the query with a new one",
                     topic=name[0],
                 )
-            ranges.append(OffsetRange(*name, starts[name], last, until.ids.get(name[0], "")))
+            ranges.append(ReadRange(*name, starts[name], last, until.ids.get(name[0], "")))
         self._check_starts(ranges)
         return _partitions(self._known, ranges, self.options.min_partitions)
 
@@ -214,7 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commits the offsets of a completed micro-batch to the group that lag tools look at."""
-        self._tell_group(Offsets.of_json(end))
+        self._tell_group(QueryOffsets.of_json(end))
 
     def stop(self) -> None:
         """Releases the connections."""
@@ -226,41 +231,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     # --------------------------------------------------------------------------------------------
 
     @property
-    def _known(self) -> SourceTopics:
+    def _known(self) -> SubscribedTopics:
         if self._topics is None:
             self._topics = _topics(self.options)
         return self._topics
 
-    def _available(self) -> Offsets:
+    def _available(self) -> QueryOffsets:
         ids = self._known.partitions()
-        self._latest = Offsets(self._known.ends(set(ids)), _by_topic(ids))
+        self._latest = QueryOffsets(self._known.ends(set(ids)), _by_topic(ids))
         return self._latest
 
-    def _is_unpinned(self, begun: Offsets) -> bool:
+    def _is_unpinned(self, begun: QueryOffsets) -> bool:
         """Returns True once, for the first batch of a query that begins at the end."""
         pins = self._initial is not None and begun == self._initial and self.options.start.at == "latest"
         if pins:
             self._initial = replace(self._initial, next={}) if self._initial else None
         return pins
 
-    def _begin(self, begun: Offsets, until: Offsets, again: Collection[str]) -> dict[Name, int]:
+    def _begin(self, begun: QueryOffsets, until: QueryOffsets, again: Collection[str]) -> dict[Name, int]:
         """Returns where a batch begins: at the log's start in new partitions, and in topics that were created again."""
         fresh = [name for name in until.next if name not in begun.next or name[0] in again]
-        first = self._known.starts(fresh) if fresh else {}
-        return {name: first[name] if name in first else begun.next[name] for name in until.next}
+        existing = self._known.partitions() if fresh else {}
+        first = self._known.starts([name for name in fresh if name in existing])
+        return {name: first.get(name, begun.next.get(name, 0)) for name in until.next}
 
-    def _check_present(self, begun: Offsets, available: Offsets) -> None:
+    def _check_present(self, offsets: QueryOffsets, existing: Collection[Name]) -> None:
         if not self.options.fail_on_data_loss:
             return
-        for topic, number in sorted(begun.next.keys() - available.next.keys()):
+        for topic, number in sorted(offsets.next.keys() - set(existing)):
             raise DataLossError(
-                f"{topic}-{number} does not exist any more, or the options do not name it, and the query has read it "
-                f"to offset {begun.next[topic, number]}",
-                fix="to go on without it, set failOnDataLoss to false; records that were not read are lost",
+                f"{topic}-{number} does not exist any more, or the options do not name it, and the checkpoint of the "
+                f"query has its offset {offsets.next[topic, number]}",
+                fix="to go on without it, set failOnDataLoss to false; records that were not read are lost. A "
+                "checkpoint of another cluster is translated first: `eomirror checkpoint translate DIR --link NAME`",
                 topic=topic,
             )
 
-    def _check_starts(self, ranges: Sequence[OffsetRange]) -> None:
+    def _check_starts(self, ranges: Sequence[ReadRange]) -> None:
         if not self.options.fail_on_data_loss:
             return
         filled = [one for one in ranges if one.end > one.start]
@@ -283,7 +290,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             ends = limited_by_bytes(starts, ends, self._known.sizes(waiting), self.options.max_bytes)
         return ends
 
-    def _tell_group(self, read: Offsets) -> None:
+    def _tell_group(self, read: QueryOffsets) -> None:
         """Commits to the group; a failure is logged, because the query does not depend on it."""
         if not self.options.group or read.next == self._committed:
             return
@@ -304,7 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._committed = read.next
 
 
-def _topics(options: SourceOptions) -> SourceTopics:
+def _topics(options: SourceOptions) -> SubscribedTopics:
     if options.mirror:
         from eomirror.dataframe.mirrored_topics import MirroredTopics
 
@@ -314,7 +321,7 @@ def _topics(options: SourceOptions) -> SourceTopics:
     return ClusterTopics(options)
 
 
-def _partitions(topics: SourceTopics, ranges: Sequence[OffsetRange], least: int) -> list[InputPartition]:
+def _partitions(topics: SubscribedTopics, ranges: Sequence[ReadRange], least: int) -> list[InputPartition]:
     return [RangePartition(one, topics.mirrored(one)) for one in split(ranges, least)]
 
 

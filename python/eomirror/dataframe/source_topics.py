@@ -14,14 +14,14 @@ from eomirror.topology.filters import internal_reason
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.dataframe.offsets import Name, OffsetRange, Offsets
-    from eomirror.dataframe.options import Bound, SourceOptions
+    from eomirror.dataframe.offsets import Name, ReadRange, QueryOffsets
+    from eomirror.dataframe.options import OffsetBound, SourceOptions
 
 __all__ = [
     "SAMPLE_BYTES",
     "SAMPLE_SECONDS",
     "ClusterTopics",
-    "SourceTopics",
+    "SubscribedTopics",
     "bound_offsets",
     "checked_ids",
     "chosen_names",
@@ -33,7 +33,7 @@ SAMPLE_BYTES = 64 * 1024
 SAMPLE_SECONDS = 5.0
 
 
-class SourceTopics(Protocol):
+class SubscribedTopics(Protocol):
     """Topics of a source, on its cluster or as copies on another one."""
 
     def partitions(self) -> Mapping[Name, str]:
@@ -51,7 +51,7 @@ class SourceTopics(Protocol):
     def sizes(self, offsets: Mapping[Name, int]) -> dict[Name, float]:
         """Returns the bytes of one offset, near these offsets."""
 
-    def mirrored(self, wanted: OffsetRange) -> MirroredRange | None:
+    def mirrored(self, wanted: ReadRange) -> MirroredRange | None:
         """Returns the copy of a range; None if the range is read as it is."""
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class ClusterTopics:
         found = connect(self._options.cluster).density(asked, SAMPLE_BYTES, SAMPLE_SECONDS)
         return {(topic, number): size / span for topic, number, size, span in found if span}
 
-    def mirrored(self, wanted: OffsetRange) -> MirroredRange | None:
+    def mirrored(self, wanted: ReadRange) -> MirroredRange | None:
         """Returns None: the range is read as it is."""
         del wanted
         return None
@@ -153,7 +153,12 @@ def _assigned(found: Mapping[Name, str], wanted: Collection[Name]) -> Mapping[Na
 
 
 def bound_offsets(
-    topics: SourceTopics, bound: Bound, names: Collection[Name], *, strict: bool, at_end: bool = False
+    topics: SubscribedTopics,
+    bound: OffsetBound,
+    names: Collection[Name],
+    *,
+    strict: bool,
+    at_end: bool = False,
 ) -> dict[Name, int]:
     """
     Returns the offsets that a bound means.
@@ -197,7 +202,7 @@ def _check_complete(option: str, given: Mapping[Name, int], names: Collection[Na
 
 
 def _by_time(
-    topics: SourceTopics, times: Mapping[Name, int], *, strict: bool, bound: Bound
+    topics: SubscribedTopics, times: Mapping[Name, int], *, strict: bool, bound: OffsetBound
 ) -> dict[Name, int]:
     found: dict[Name, int] = {}
     for time in set(times.values()):
@@ -224,7 +229,7 @@ def recreated_error(topic: str, expected: str, found: str) -> DataLossError:
     )
 
 
-def checked_ids(start: Offsets, current: Mapping[str, str], *, strict: bool) -> set[str]:
+def checked_ids(start: QueryOffsets, current: Mapping[str, str], *, strict: bool) -> set[str]:
     """
     Returns the topics that were created again since, and are to be read from their beginning.
 

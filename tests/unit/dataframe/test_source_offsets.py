@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from eomirror.dataframe.offsets import OffsetRange, Offsets, limited_by_bytes, limited_by_rows, split
+from eomirror.dataframe.offsets import ReadRange, QueryOffsets, limited_by_bytes, limited_by_rows, split
 
 
 def test_offsets_survive_a_round_trip_and_have_ids() -> None:
     """Spark compares documents as texts, so that the order counts, too."""
-    offsets = Offsets({("b", 0): 5, ("a", 10): 2, ("a", 2): 1}, {"a": "ida", "gone": "x"})
+    offsets = QueryOffsets({("b", 0): 5, ("a", 10): 2, ("a", 2): 1}, {"a": "ida", "gone": "x"})
     document = offsets.as_json()
     assert document == {"a": {"2": 1, "10": 2}, "b": {"0": 5}, "$ids": {"a": "ida"}}
     assert list(document["a"]) == ["2", "10"]
-    assert Offsets.of_json(document).as_json() == document
-    assert Offsets.of_json({"a": {"0": 7}}).ids == {}
+    assert QueryOffsets.of_json(document).as_json() == document
+    assert QueryOffsets.of_json({"a": {"0": 7}}).ids == {}
 
 
 def test_a_limit_is_shared_in_proportion() -> None:
@@ -35,9 +35,9 @@ def test_a_limit_in_bytes_takes_the_size_of_offsets() -> None:
 
 def test_ranges_are_cut_for_more_tasks() -> None:
     """Nothing is lost between two parts, and nothing is read twice."""
-    ranges = [OffsetRange("t", 0, 10, 110, "id"), OffsetRange("t", 1, 0, 0, "id")]
+    ranges = [ReadRange("t", 0, 10, 110, "id"), ReadRange("t", 1, 0, 0, "id")]
     found = split(ranges, 4)
     assert [(one.start, one.end) for one in found] == [(10, 35), (35, 60), (60, 85), (85, 110)]
     assert {one.topic_id for one in found} == {"id"}
     assert split(ranges, 0) == ranges[:1]
-    assert len(split([OffsetRange("t", 0, 0, 2)], 10)) == 2
+    assert len(split([ReadRange("t", 0, 0, 2)], 10)) == 2
