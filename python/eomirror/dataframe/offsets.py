@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["IDS", "Name", "ReadRange", "Offsets", "limited_by_bytes", "limited_by_rows", "split"]
+__all__ = ["IDS", "Name", "QueryOffsets", "ReadRange", "limited_by_bytes", "limited_by_rows", "split"]
 
 #: Topic and partition.
 Name = tuple[str, int]

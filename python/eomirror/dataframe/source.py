@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from eomirror.dataframe.filters import Restriction
-from eomirror.dataframe.offsets import ReadRange, QueryOffsets, limited_by_bytes, limited_by_rows, split
+from eomirror.dataframe.offsets import QueryOffsets, ReadRange, limited_by_bytes, limited_by_rows, split
 from eomirror.dataframe.options import SourceOptions
 from eomirror.errors import DataLossError, MirrorError
 

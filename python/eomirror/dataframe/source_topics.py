@@ -14,7 +14,7 @@ from eomirror.topology.filters import internal_reason
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from eomirror.dataframe.offsets import Name, ReadRange, QueryOffsets
+    from eomirror.dataframe.offsets import Name, QueryOffsets, ReadRange
     from eomirror.dataframe.options import OffsetBound, SourceOptions
 
 __all__ = [

@@ -50,14 +50,8 @@ impl Choice {
 /// Reason that a step failed.
 enum Trouble {
     Plane(eomirror_kafka::Error),
-    Lost {
-        message: String,
-        fix: &'static str,
-    },
-    Topic {
-        message: String,
-        fix: &'static str,
-    },
+    Lost { message: String, fix: &'static str },
+    Topic { message: String, fix: &'static str },
 }
 
 struct Scan {

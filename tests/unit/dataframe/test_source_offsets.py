@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.dataframe.offsets import ReadRange, QueryOffsets, limited_by_bytes, limited_by_rows, split
+from eomirror.dataframe.offsets import QueryOffsets, ReadRange, limited_by_bytes, limited_by_rows, split
 
 
 def test_offsets_survive_a_round_trip_and_have_ids() -> None:

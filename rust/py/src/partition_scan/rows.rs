@@ -64,10 +64,9 @@ impl Rows {
 
     /// Returns the size of all values.
     pub(super) fn bytes(&self) -> usize {
-        let headers = self
-            .headers
-            .as_ref()
-            .map_or(0, |headers| headers.keys.data.len() + headers.values.data.len());
+        let headers = self.headers.as_ref().map_or(0, |headers| {
+            headers.keys.data.len() + headers.values.data.len()
+        });
         self.keys.data.len() + self.values.data.len() + headers
     }
 
